@@ -18,7 +18,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY inference_engine ./inference_engine
 COPY kernels ./kernels
 COPY platform ./platform
-RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[engine]"
+RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[engine,join]"
 USER lorikeet
 CMD ["python", "-m", "lora_engine", "--help"]
 
@@ -31,7 +31,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY inference_engine ./inference_engine
 COPY kernels ./kernels
 COPY platform ./platform
-RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[engine]"
+RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[engine,join]"
 # Kernels compiled once are kept beside the adapters, so that a restart is quick.
 ENV TRITON_CACHE_DIR=/var/lib/lorikeet-engine/triton
 USER lorikeet

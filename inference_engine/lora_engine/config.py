@@ -75,6 +75,10 @@ class EngineConfig:
     tls_key: Path | None = None
     insecure_tcp: bool = False  # TCP without TLS on other addresses than loopback
     host_token: str = ""
+    join: str = ""  # address of the control plane whose host this is to be; "" = it joins none
+    join_token: str = ""
+    host_name: str = ""  # to join by; "" = the machine's own
+    advertise: str = ""  # host:port at which the control plane reaches it; "" = as ``listen`` says
     log_level: str = "INFO"
 
     @property

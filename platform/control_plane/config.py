@@ -89,6 +89,7 @@ class Settings(BaseSettings):
     engine_token: str = ""
     engine_tls_ca: Path | None = None
     engine_insecure_tcp: bool = False
+    host_certificate_s: int = Field(default=30 * 86_400, ge=60)
     routing_policy: str = "first_token"
     engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
     host_return_s: float = Field(default=30.0, ge=0)

@@ -70,6 +70,7 @@ urlpatterns = [
     path("metrics", metrics),
     path("api/", include("control_plane.accounts.urls")),
     path("api/", include(tenants.offer_urlpatterns)),
+    path("api/", include(fleet.join_urlpatterns)),
     path("api/schema", public(schema), name="schema"),
     path("api/docs", public(docs)),
     path("api/tenants/<slug:tenant>/", include(tenant_urls)),

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from lorikeet_cli import batches, commands
+from lorikeet_cli import batches, commands, hosts
 from lorikeet_cli.errors import CliError
 
 Command = Callable[[argparse.Namespace], None]
@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _batches(add("batches", batches.listed, "List, send, follow and cancel batches of requests."))
     _files(add("files", batches.files, "List, download and delete the files of batches."))
     _origins(add("origins", commands.origins, "Which web pages may call inference with this tenant's keys."))
+    _hosts(add("hosts", hosts.listed, "For operators: engine hosts, and machines that join as hosts."))
     tail = add("tail", commands.tail, "Show requests as they end.")
     tail.add_argument("--seconds", type=float, default=0, help="stop after so long")
     return top
@@ -122,6 +123,19 @@ def _files(verb: argparse.ArgumentParser) -> None:
     delete = actions.add_parser("delete", help="before it expires")
     delete.add_argument("file", help="like file-…")
     delete.set_defaults(run=batches.delete_file)
+
+
+def _hosts(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="list them, as without an action")
+    new = actions.add_parser("add", help="make a join token; it is printed once, as options of the engine's command")
+    new.add_argument("--host", default="", help="the only name to join by; it takes that host's place")
+    new.add_argument("--minutes", type=int, default=60, help="how long the token can be used")
+    new.set_defaults(run=hosts.add)
+    revoke = actions.add_parser("revoke", help="take the credential of a host that joined back")
+    revoke.add_argument("host")
+    revoke.add_argument("--forget", action="store_true", help="and take it out of the lists; its name is free again")
+    revoke.set_defaults(run=hosts.revoke)
 
 
 def _origins(verb: argparse.ArgumentParser) -> None:

@@ -271,7 +271,7 @@ async def test_another_engine_on_the_same_connection(tmp_path: Path, settings: A
     engine = FakeEngine(f"unix:{tmp_path}/e.sock")
     await engine.start()
     settings.LORIKEET = current().model_copy(update={"engine_hosts": {"one": engine.address}})
-    watcher = FleetWatcher(configured_endpoints(), FileLease(tmp_path / "l"), interval_s=0.1)
+    watcher = FleetWatcher(configured_endpoints, FileLease(tmp_path / "l"), interval_s=0.1)
     task = asyncio.create_task(watcher.run())
 
     async def seen(condition: Callable[[EngineHost], bool]) -> None:

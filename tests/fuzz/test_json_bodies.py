@@ -80,6 +80,8 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "/api/operator/tenants/globex/objectives", {"first_token_ms": 500, "inter_token_ms": 50, "target": 0.99}),
     ("PUT", "/api/operator/hosts/local/service", {"service": "serving"}),
     ("POST", "/api/operator/hosts/nowhere/restart", {"wait_s": 5}),
+    ("POST", "/api/operator/join-tokens", {"host": "gpu1", "expires_s": 60}),
+    ("POST", "/api/hosts/join", {"token": "t", "name": "gpu1", "address": "gpu1:7000", "certificate_request": "x"}),
     ("PUT", "/api/operator/tenants/globex/limits", LIMITS),
     ("PUT", "/api/operator/tenants/globex/budgets", BUDGETS),
     ("PUT", "/api/operator/tenants/globex/weight", {"weight": 1.5}),

@@ -22,11 +22,14 @@ from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
 from control_plane.adapters.models import AdapterVersion, Alias, HubToken, VersionState
+from control_plane.fleet.join_tokens import create_token
+from control_plane.fleet.models import EngineHost
 from control_plane.http.access import Access
 from control_plane.members.invitations import invitation_link
 from control_plane.placements import host_views
 from control_plane.tenants.models import Invitation, Tenant
 from control_plane.tenants.roles import Capability, Role
+from lora_engine.server.identity import certificate_request, new_key
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +41,7 @@ PUBLIC = {
     "health", "ping", "version", "livez", "readyz", "readyz/inference", "metrics", "api/session",
     "api/password/forgot", "api/password/reset",
     "api/invitations/read",
+    "api/hosts/join",
     "api/invitations/accept", "api/oidc/start", "api/oidc/callback", "api/schema", "api/docs", "v1/^(?s:.*)$",
 }  # fmt: skip
 
@@ -123,6 +127,11 @@ def archived(world: World) -> Sent:
 
 def suspended(world: World) -> Sent:
     Tenant.objects.filter(slug="acme").update(suspended_at=timezone.now())
+    return {}
+
+
+def joined_host(world: World) -> Sent:
+    EngineHost.objects.filter(name=world["host_name"]).update(credential="c")
     return {}
 
 
@@ -217,6 +226,16 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     "PUT api/operator/tenants/<slug:tenant>/objectives": lambda world: {"first_token_ms": 300},
     "PUT api/operator/hosts/<str:host_name>/service": lambda world: {"service": "cordoned"},
     "POST api/operator/hosts/<str:host_name>/restart": lambda world: {"wait_s": 0},
+    "DELETE api/operator/hosts/<str:host_name>": joined_host,
+    "DELETE api/operator/hosts/<str:host_name>/credential": joined_host,
+    "POST api/operator/join-tokens": lambda world: {},
+    "DELETE api/operator/join-tokens/<uuid:token_id>": lambda world: {},
+    "POST api/hosts/join": lambda world: {
+        "token": create_token(actor=SYSTEM, host_name="", lifetime=timedelta(hours=1))[1],
+        "name": "gpu9",
+        "address": "gpu9:7000",
+        "certificate_request": certificate_request(new_key()).decode(),
+    },
     "POST api/operator/staging/<uuid:placement_id>/retry": lambda world: {},
 }
 # POST, but nothing is kept in the database.

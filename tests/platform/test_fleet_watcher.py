@@ -66,7 +66,9 @@ async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
 
 @pytest_asyncio.fixture
 async def watching(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
-    watcher = FleetWatcher({"local": HostEndpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1)
+    watcher = FleetWatcher(
+        lambda: {"local": HostEndpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1
+    )
     task = asyncio.create_task(watcher.run())
     yield
     task.cancel()
@@ -103,7 +105,7 @@ async def test_only_the_leader_follows(engine: FakeEngine, tmp_path: Path) -> No
     taken = FileLease(tmp_path / "l")
     assert taken.hold()
     endpoints = {"local": HostEndpoint("local", engine.address)}
-    task = asyncio.create_task(FleetWatcher(endpoints, FileLease(tmp_path / "l"), interval_s=0.1).run())
+    task = asyncio.create_task(FleetWatcher(lambda: endpoints, FileLease(tmp_path / "l"), interval_s=0.1).run())
     await asyncio.sleep(0.5)
     assert not await run_db(EngineHost.objects.filter(name="local").exists)
     taken.release()

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from control_plane.access.actor import SYSTEM
+from control_plane.accounts.actions import set_operator
 from control_plane.accounts.passwords import reset_token
 from control_plane.accounts.tasks import mail_reset_link
 from control_plane.audit.models import AuditEvent
@@ -60,6 +62,13 @@ def test_nothing_leaks(acme: Any, logged: list[str], queue: Any, committing: Any
     keyed.credentials(HTTP_AUTHORIZATION=f"Bearer {rotated['secret']}")
     keyed.get(acme.path("adapters"))
     keyed.get(acme.path("keys/nowhere"))
+
+    set_operator(actor=SYSTEM, user=acme.users[Role.OWNER], operator=True)
+    join = owner.post("/api/operator/join-tokens", {}, format="json").json()["token"]
+    joining = {"token": join, "name": "gpu1", "address": "gpu1:7000", "certificate_request": "x"}
+    assert APIClient().post("/api/hosts/join", joining, format="json").status_code == 400
+    logging.getLogger("control_plane").warning("a host was started with --token %s", join)
+    secrets.add(join.removeprefix("lkj_"))
 
     invited = owner.post(acme.path("invitations"), {"email": "a@b.example", "role": "viewer"}, format="json").json()
     mail_invitation(invited["id"])

@@ -1,6 +1,26 @@
 // Generated from openapi.json by `npm run gen`. Do not edit.
 
 export interface paths {
+    "/api/hosts/join": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * @description Exchange a join token for a certificate of the fleet. `python -m lora_engine --join` does it. The same key
+         *     may ask again, as the answer may have been lost.
+         */
+        post: operations["join_fleet"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/invitations/accept": {
         parameters: {
             query?: never;
@@ -121,6 +141,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/operator/hosts/{host_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Revoke a host that joined, and take it out of the lists. Its name is free again. */
+        delete: operations["forget_host"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/hosts/{host_name}/credential": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Take back the credential of a host that joined. It is in quarantine at once; its requests go on at others. */
+        delete: operations["revoke_host"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/operator/hosts/{host_name}/pages": {
         parameters: {
             query?: never;
@@ -173,6 +227,41 @@ export interface paths {
         put: operations["set_host_service"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/join-tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Tokens with which machines can join as engine hosts, and those of the last days that are over. */
+        get: operations["list_join_tokens"];
+        put?: never;
+        /** @description Let one machine join as an engine host, once. */
+        post: operations["create_join_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/join-tokens/{token_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Nobody joins with it any more. A host that did stays. */
+        delete: operations["withdraw_join_token"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2914,6 +3003,24 @@ export interface components {
             link: string;
             role: components["schemas"]["Role"];
         };
+        CreatedJoinToken: {
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            expires_at: string;
+            /** @description Empty: any new name. */
+            host: string;
+            /** Format: uuid */
+            id: string;
+            /** @description What to give to `--join`. */
+            join_url: string;
+            readonly state: string;
+            /** @description Shown this once. */
+            token: string;
+            /** @description The host that joined with it. */
+            used_by?: string | null;
+        };
         CreatedTenant: {
             /** Format: date-time */
             created_at: string;
@@ -3359,6 +3466,46 @@ export interface components {
         InvitationTokenRequest: {
             token: string;
         };
+        Joined: {
+            /** @description PEM: who certifies the control plane. */
+            authority: string;
+            /** @description PEM. */
+            certificate: string;
+            /** Format: date-time */
+            expires_at: string;
+            name: string;
+        };
+        /** @description Of a host that joined by itself, with a credential of its own. */
+        JoinedHost: {
+            /** Format: date-time */
+            at: string;
+            /** Format: date-time */
+            certificate_expires_at: string | null;
+            /** Format: date-time */
+            revoked_at: string | null;
+        };
+        JoinRequest: {
+            /** @description Where the control plane reaches the engine: host:port. */
+            address: string;
+            /** @description PKCS #10, PEM, of a key of P-256. */
+            certificate_request: string;
+            name: string;
+            token: string;
+        };
+        JoinToken: {
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            expires_at: string;
+            /** @description Empty: any new name. */
+            host: string;
+            /** Format: uuid */
+            id: string;
+            readonly state: string;
+            /** @description The host that joined with it. */
+            used_by?: string | null;
+        };
         KeyBudgets: {
             day: components["schemas"]["BudgetState"] | null;
             /** Format: uuid */
@@ -3678,6 +3825,12 @@ export interface components {
             email: string;
             role: components["schemas"]["Role"];
         };
+        NewJoinTokenRequest: {
+            /** @description Seconds for which it can be used. By default 3600. */
+            expires_s?: number;
+            /** @description The only name that it lets a machine join by, also if there is such a host: it takes that one's place. Left out, the machine says its name, and it must be a new one. */
+            host?: string;
+        };
         NewPricesRequest: {
             batch_cached_input_per_million?: number | null;
             /** @description Of batches; null = as of other requests. */
@@ -3727,6 +3880,8 @@ export interface components {
             base_digest: string;
             boot_id: string;
             device: string;
+            /** @description Null of a host of the settings. */
+            joined: components["schemas"]["JoinedHost"] | null;
             /** Format: date-time */
             last_seen: string | null;
             load_times?: components["schemas"]["LoadTime"][];
@@ -3960,9 +4115,10 @@ export interface components {
          * @description * `other_base_model` - other_base_model
          *     * `other_tokenizer` - other_tokenizer
          *     * `base_model_undecided` - base_model_undecided
+         *     * `revoked` - revoked
          * @enum {string}
          */
-        QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided";
+        QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided" | "revoked";
         /** @description Of an answer that is sent back: what was reasoned before the message or call that follows it. */
         ReasoningItem: {
             content?: components["schemas"]["ReasoningText"][] | null;
@@ -5312,6 +5468,59 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    join_fleet: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JoinRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Joined"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     accept_invitation: {
         parameters: {
             query?: never;
@@ -5671,6 +5880,90 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    forget_host: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    revoke_host: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     read_all_host_pages: {
         parameters: {
             query?: {
@@ -5821,6 +6114,102 @@ export interface operations {
             };
             413: components["responses"]["Error"];
             415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_join_tokens: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JoinToken"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    create_join_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewJoinTokenRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedJoinToken"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    withdraw_join_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];

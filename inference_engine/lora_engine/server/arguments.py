@@ -14,6 +14,9 @@ from lora_engine.config import HIGHEST_LORA_RANK, EngineConfig
 from lora_engine.text.output.formats import REASONING_SETTINGS, TOOL_FORMATS
 
 TOKEN_VARIABLE = "LORA_ENGINE_HOST_TOKEN"
+JOIN_TOKEN_VARIABLE = "LORA_ENGINE_JOIN_TOKEN"
+_SECRETS = {"host_token": TOKEN_VARIABLE, "join_token": JOIN_TOKEN_VARIABLE}
+_FLAGS = {"join_token": "--token"}
 _HELP = {
     "model": "folder of the base model in Hugging Face format",
     "listen": "unix:/path.sock, or host:port (for other machines with a host token and TLS)",
@@ -68,6 +71,10 @@ _HELP = {
     "tls_key": "PEM key of the certificate",
     "insecure_tcp": "listen for other machines without TLS: token, prompts and answers can be read on the way",
     "host_token": f"secret that callers must send; better set by {TOKEN_VARIABLE}",
+    "join": "address of the control plane whose host this is to be, like https://lorikeet.example.org",
+    "join_token": f"join token, for the first start; better set by {JOIN_TOKEN_VARIABLE}",
+    "host_name": "name to join by; the machine's own if empty",
+    "advertise": "host:port at which the control plane reaches this engine; by default as --listen says",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
 _CHOICES = {"tool_format": [str(name) for name in TOOL_FORMATS], "reasoning_format": list(REASONING_SETTINGS)}
@@ -90,6 +97,10 @@ def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
         parser.error(f"--max-lora-rank is {config.max_lora_rank}; the highest is {HIGHEST_LORA_RANK}")
     if (config.tls_certificate is None) != (config.tls_key is None):
         parser.error("--tls-certificate and --tls-key go together")
+    if config.join and config.tls_certificate:
+        parser.error("--join brings a certificate of its own; leave --tls-certificate and --tls-key out")
+    if (config.host_name and not config.join) or (config.advertise and not config.join):
+        parser.error("--host-name and --advertise are for --join")
     return config
 
 
@@ -107,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, field: Field[object], kind: object) -> None:
-    flag = f"--{field.name.replace('_', '-')}"
+    flag = _FLAGS.get(field.name) or f"--{field.name.replace('_', '-')}"
     text = _HELP.get(field.name, "see EngineConfig")
     if kind is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=field.default, help=text)
@@ -117,9 +128,9 @@ def _add(parser: argparse.ArgumentParser, field: Field[object], kind: object) ->
         parser.add_argument(flag, choices=_CHOICES[field.name], default=field.default, help=text)
     elif field.default is MISSING:
         parser.add_argument(flag, type=convert, required=True, default=argparse.SUPPRESS, help=text)
-    elif field.name == "host_token":
+    elif field.name in _SECRETS:
         # A secret from the environment does not belong into --help.
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        parser.add_argument(flag, default=token, help=text + " (default: none)")
+        secret = os.environ.get(_SECRETS[field.name], "")
+        parser.add_argument(flag, dest=field.name, default=secret, help=text + " (default: none)")
     else:
         parser.add_argument(flag, type=convert, default=field.default, help=text)

@@ -15,6 +15,8 @@ import grpc.aio
 
 from lora_engine.config import EngineConfig
 
+from .errors import StartupError
+from .identity import HostIdentity
 from .service import TokenInterceptor
 
 _MAX_MESSAGE_BYTES = 64 << 20
@@ -27,10 +29,6 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 ]
-
-
-class StartupError(Exception):
-    """The engine cannot start; the message says what to do."""
 
 
 class InstanceLock:
@@ -80,15 +78,18 @@ def make_server(config: EngineConfig) -> grpc.aio.Server:
     return grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
 
 
-def bind(server: grpc.aio.Server, config: EngineConfig) -> str:
-    """Open the configured address; returns it, with the port that was chosen. Raises ``StartupError``."""
+def bind(server: grpc.aio.Server, config: EngineConfig, identity: HostIdentity | None = None) -> str:
+    """Open the configured address; returns it, with the port that was chosen. Raises ``StartupError``.
+
+    With ``identity`` of a fleet it is open to the control plane of that only.
+    """
     path = socket_path(config.listen)
     if path is not None:
         return _bind_socket(server, path)
     host, port = _split(config.listen)
-    if not _is_loopback(host):
+    if identity is None and not _is_loopback(host):
         _require_protection(host, config)
-    chosen = _open_port(server, config)
+    chosen = _open_port(server, config, identity)
     return f"{host}:{chosen}" if port == 0 else config.listen
 
 
@@ -96,8 +97,8 @@ def _require_protection(host: str, config: EngineConfig) -> None:
     """Other machines need the token, and TLS so that it cannot be read on the way. Raises ``StartupError``."""
     if not config.host_token:
         raise StartupError(
-            f"Listening on {host} lets every machine that reaches it use this engine; set LORA_ENGINE_HOST_TOKEN and "
-            "--tls-certificate, or listen on 127.0.0.1 or a Unix socket."
+            f"Listening on {host} lets every machine that reaches it use this engine; set --join and --token, "
+            "or LORA_ENGINE_HOST_TOKEN and --tls-certificate, or listen on 127.0.0.1 or a Unix socket."
         )
     if not config.tls_certificate and not config.insecure_tcp:
         raise StartupError(
@@ -121,8 +122,10 @@ def _bind_socket(server: grpc.aio.Server, path: Path) -> str:
     return f"unix:{path}"
 
 
-def _open_port(server: grpc.aio.Server, config: EngineConfig) -> int:
+def _open_port(server: grpc.aio.Server, config: EngineConfig, identity: HostIdentity | None) -> int:
     try:
+        if identity is not None:
+            return int(server.add_secure_port(config.listen, identity.server_credentials()))
         if config.tls_certificate and config.tls_key:
             pair = (config.tls_key.read_bytes(), config.tls_certificate.read_bytes())
             return int(server.add_secure_port(config.listen, grpc.ssl_server_credentials([pair])))

@@ -38,9 +38,12 @@ from lora_engine.wire import engine_pb2_grpc
 
 from . import arguments, logs
 from .chat import ChatFormat
+from .errors import StartupError
 from .host import EngineHost
+from .identity import HostIdentity
+from .joining import joined
 from .journal import JournalError, UsageJournal
-from .listening import InstanceLock, StartupError, bind, make_server, socket_path
+from .listening import InstanceLock, bind, make_server, socket_path
 from .metrics import MetricsServer, Pages
 from .service import EngineService
 from .watchdog import StepWatchdog
@@ -62,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         logs.set_up(config.log_level)
         with ExitStack() as stack:
             _take_locks(config, stack)
-            asyncio.run(_serve(*_start(config, stack)))
+            identity = joined(config)  # before anything expensive: it may be refused
+            asyncio.run(_serve(*_start(config, stack), identity))
     except torch.OutOfMemoryError as error:
         print(f"lora_engine: {_no_memory(config, error)}", file=sys.stderr)
         return 2
@@ -123,15 +127,17 @@ def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
     locks.callback(InstanceLock(config.data_dir / "engine.lock", taken).release)
 
 
-async def _serve(config: EngineConfig, loaded: LoadedModel, pages: Pages, leader: Leader | None) -> None:
+async def _serve(
+    config: EngineConfig, loaded: LoadedModel, pages: Pages, leader: Leader | None, identity: HostIdentity | None
+) -> None:
     signals = StopSignals()
     signals.install()
     async with AsyncExitStack() as stack:
         host = build_host(config, loaded, leader)
         stack.callback(host.stop)
         server = make_server(config)
-        engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)  # type: ignore[no-untyped-call]
-        address = bind(server, config)
+        engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host, identity), server)  # type: ignore[no-untyped-call]
+        address = bind(server, config, identity)
         host.start()
         # A CPU is slow, but it does not hang, unless it waits for another rank.
         if config.step_timeout_s and (config.device != "cpu" or leader is not None):

@@ -17,6 +17,7 @@ from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
 from .host import EngineHost
+from .identity import BadCertificateError, HostIdentity
 from .session import ClientSession
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ _WAITING_SHOWN, _MOST_WAITING = 100, 1000
 class EngineService(engine_pb2_grpc.EngineServicer):
     """``lorikeet.engine.v1.Engine``."""
 
-    def __init__(self, host: EngineHost) -> None:
-        self._host = host
+    def __init__(self, host: EngineHost, identity: HostIdentity | None = None) -> None:
+        self._host, self._identity = host, identity
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
         return self._host.description
@@ -68,6 +69,24 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         restarts = self._host.restart(request.boot_id, request.wait_ms / 1000)
         status = await self._host.status()
         return pb.RestartReply(restarts=restarts, running=status.running, waiting=status.waiting)
+
+    async def RequestCertificate(self, request: pb.RequestCertificateRequest, context: Any) -> pb.CertificateRequest:
+        return pb.CertificateRequest(request=(await self._joined(context)).request())
+
+    async def InstallCertificate(
+        self, request: pb.InstallCertificateRequest, context: Any
+    ) -> pb.InstallCertificateReply:
+        try:
+            (await self._joined(context)).install(request.certificate)
+        except BadCertificateError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return pb.InstallCertificateReply()
+
+    async def _joined(self, context: Any) -> HostIdentity:
+        if self._identity is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this host has not joined a fleet (--join)")
+        assert self._identity is not None
+        return self._identity
 
     async def PullUsage(self, request: pb.PullUsageRequest, context: Any) -> pb.PullUsageReply:
         records = await asyncio.wrap_future(self._host.journal.pull(request.after_seq, request.limit))

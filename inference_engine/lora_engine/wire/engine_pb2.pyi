@@ -752,6 +752,26 @@ class RestartReply(_message.Message):
     waiting: int
     def __init__(self, restarts: bool = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
+class RequestCertificateRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CertificateRequest(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: bytes
+    def __init__(self, request: _Optional[bytes] = ...) -> None: ...
+
+class InstallCertificateRequest(_message.Message):
+    __slots__ = ("certificate",)
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
+
+class InstallCertificateReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class PullUsageRequest(_message.Message):
     __slots__ = ("after_seq", "limit")
     AFTER_SEQ_FIELD_NUMBER: _ClassVar[int]

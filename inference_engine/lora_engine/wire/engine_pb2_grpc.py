@@ -99,6 +99,16 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.MapPagesRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.PageMap.FromString,
                 _registered_method=True)
+        self.RequestCertificate = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/RequestCertificate',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.RequestCertificateRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.CertificateRequest.FromString,
+                _registered_method=True)
+        self.InstallCertificate = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/InstallCertificate',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.InstallCertificateRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.InstallCertificateReply.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/lorikeet.engine.v1.Engine/Watch',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.WatchRequest.SerializeToString,
@@ -202,6 +212,20 @@ class EngineServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequestCertificate(self, request, context):
+        """Renew the certificate of a host that joined: it makes a key and asks, then it is given the certificate, with which
+        it meets every connection from then on. Other hosts refuse with FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InstallCertificate(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """A HostStatus at once, then every interval_ms (default 2000).
         """
@@ -276,6 +300,16 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.MapPages,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.MapPagesRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.PageMap.SerializeToString,
+            ),
+            'RequestCertificate': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestCertificate,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.RequestCertificateRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.CertificateRequest.SerializeToString,
+            ),
+            'InstallCertificate': grpc.unary_unary_rpc_method_handler(
+                    servicer.InstallCertificate,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.InstallCertificateRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.InstallCertificateReply.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -634,6 +668,60 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/MapPages',
             lora__engine_dot_wire_dot_engine__pb2.MapPagesRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.PageMap.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestCertificate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/RequestCertificate',
+            lora__engine_dot_wire_dot_engine__pb2.RequestCertificateRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.CertificateRequest.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InstallCertificate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/InstallCertificate',
+            lora__engine_dot_wire_dot_engine__pb2.InstallCertificateRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.InstallCertificateReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,15 +27,18 @@ def sync_hosts(endpoints: Mapping[str, HostEndpoint]) -> None:
     """Make the host rows follow the settings: new hosts appear, hosts no longer named become inactive."""
     with transaction.atomic():
         for name, endpoint in endpoints.items():
-            defaults = {"address": endpoint.address, "active": True}
+            defaults = {"address": endpoint.address, "active": True, "credential": "", "revoked_at": None}
             EngineHost.objects.update_or_create(name=name, defaults=defaults)
-        EngineHost.objects.filter(active=True).exclude(name__in=endpoints).update(active=False, state=HostState.OFFLINE)
+        named = EngineHost.objects.filter(active=True, credential="", revoked_at=None)  # the others have joined
+        named.exclude(name__in=endpoints).update(active=False, state=HostState.OFFLINE)
 
 
 def record_boot(name: str, description: pb.EngineDescription) -> bool:
     """Store what a host says of itself. True if this engine process was not known before."""
     with transaction.atomic():
         host = EngineHost.objects.select_for_update().get(name=name)
+        if host.revoked_at is not None:  # since the watcher asked it
+            return False
         is_new, before = host.boot_id != description.boot_id, quarantine(served_base(), host.description)
         host.boot_id = description.boot_id
         host.description = host_status.description_json(description)
@@ -129,7 +132,7 @@ def note_drained(host: EngineHost, *, drained: bool) -> None:
 def record_status(name: str, status: pb.HostStatus) -> None:
     """Store a heartbeat."""
     state = HostState.DRAINING if status.draining else HostState.ONLINE
-    EngineHost.objects.filter(name=name).update(
+    EngineHost.objects.filter(name=name, revoked_at=None).update(
         last_status=host_status.status_json(status), last_seen=timezone.now(), state=state
     )
     if status.HasField("service_gap"):

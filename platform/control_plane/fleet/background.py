@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from control_plane import config
-from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.endpoint import known_endpoints
 from control_plane.fleet.leader_election import make_lease
 from control_plane.fleet.watcher import FleetWatcher
 
@@ -13,7 +13,7 @@ _task: asyncio.Task[None] | None = None
 
 
 def make_watcher() -> FleetWatcher:
-    return FleetWatcher(configured_endpoints(), make_lease("watch-fleet"))
+    return FleetWatcher(known_endpoints, make_lease("watch-fleet"))
 
 
 async def start() -> None:

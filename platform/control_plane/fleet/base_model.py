@@ -70,8 +70,9 @@ _LIMITS = ("max_lora_rank", "max_context")
 
 
 def described_hosts() -> list[EngineHost]:
-    """Active hosts that have been seen, without their last status."""
-    return list(EngineHost.objects.filter(active=True).exclude(boot_id="").defer("last_status"))
+    """Active hosts that have been seen and are not revoked, without their last status."""
+    seen = EngineHost.objects.filter(active=True, revoked_at=None).exclude(boot_id="")
+    return list(seen.defer("last_status"))
 
 
 def serving_hosts(base: ServedBase | None) -> list[EngineHost]:
@@ -81,6 +82,17 @@ def serving_hosts(base: ServedBase | None) -> list[EngineHost]:
         for host in described_hosts()
         if base is not None and host.service == HostService.SERVING and base.is_served_by(host.description)
     ]
+
+
+def host_quarantine(base: ServedBase | None, host: EngineHost) -> Quarantine | None:
+    """Why this host is not used; None if it is, or if it has never been seen."""
+    if host.revoked_at is not None:
+        return Quarantine(
+            "revoked",
+            f"The credential of this host was revoked on {host.revoked_at:%Y-%m-%d at %H:%M} UTC.",
+            f'To use the machine again, make a join token for "{host.name}" and start its engine with it.',
+        )
+    return quarantine(base, host.description)
 
 
 _DECIDE = "an operator decides on the page All tenants, or with manage.py set_base_model --host NAME."
@@ -95,7 +107,8 @@ def quarantine(base: ServedBase | None, description: Description) -> Quarantine 
         return Quarantine(
             "base_model_undecided",
             "It is not decided yet which base model this installation serves.",
-            f"It is that of the first host in LORIKEET_ENGINE_HOSTS, as soon as that is seen. Or {_DECIDE}",
+            "It is that of the first host in LORIKEET_ENGINE_HOSTS, or else of the first that joined, as soon as it is "
+            f"seen. Or {_DECIDE}",
         )
     if digest != base.digest:
         return Quarantine(

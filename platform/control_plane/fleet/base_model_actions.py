@@ -13,7 +13,7 @@ from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.fleet import host_status
 from control_plane.fleet.base_model import short
 from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.endpoint import known_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import BaseModel
 from control_plane.writes import enqueue
@@ -39,7 +39,7 @@ class HostNotConfiguredError(NotFoundError):
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(
             f'There is no engine host "{name}".',
-            f"LORIKEET_ENGINE_HOSTS names: {', '.join(known) or 'none'}.",
+            f"Those of LORIKEET_ENGINE_HOSTS and those that joined: {', '.join(known) or 'none'}.",
             code="host_not_found",
             param="host",
         )
@@ -52,7 +52,7 @@ class HostAwayError(LorikeetError):
 
 def describe_host(name: str) -> pb.EngineDescription:
     """What a host serves at this moment, by its own word. Raises NotFoundError (404) or HostAwayError (503)."""
-    endpoints = configured_endpoints()
+    endpoints = known_endpoints()
     if name not in endpoints:
         raise HostNotConfiguredError(name, list(endpoints))
     try:
@@ -93,11 +93,12 @@ def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adap
 
 
 def adopt_first(host: str, description: pb.EngineDescription) -> None:
-    """At the very first start, the base model is that of the host which LORIKEET_ENGINE_HOSTS names first.
+    """At the very first start, the base model is that of the host which LORIKEET_ENGINE_HOSTS names first, or
+    else of the one that joined first.
 
     After that a host changes it no more; it only completes what an earlier version did not write down.
     """
-    if host != next(iter(configured_endpoints()), None):
+    if host != next(iter(known_endpoints()), None):
         return
     row = BaseModel.objects.select_for_update().filter(pk=ONLY).first()
     if row is None or (not row.text_digest and description.text_digest and row.digest == description.base_digest):

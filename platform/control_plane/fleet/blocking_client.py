@@ -44,6 +44,15 @@ class EngineCalls:
         )
         return reply.restarts
 
+    def request_certificate(self) -> bytes:
+        """Have a host that joined make a new key; its request for a certificate (PKCS #10, PEM)."""
+        reply: pb.CertificateRequest = self._unary("RequestCertificate", pb.RequestCertificateRequest())
+        return reply.request
+
+    def install_certificate(self, certificate: bytes) -> None:
+        """Of the key that it was last asked to make (PEM); for connections from now on."""
+        self._unary("InstallCertificate", pb.InstallCertificateRequest(certificate=certificate))
+
     def probe(self, digest: str, patience_s: float) -> pb.AdapterEffect:
         """What an adapter does to a few prompts. Raises ``HostError``: ``overloaded`` if there was no time for it."""
         request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000))

@@ -22,7 +22,7 @@ from control_plane.fleet.engine_client import (
     ignore_lost,
     ignore_usage,
 )
-from control_plane.fleet.errors import HostError
+from control_plane.fleet.errors import HostError, unavailable
 from control_plane.fleet.first_token import FirstTokenPrediction
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
 from lora_engine.peft_format import digests_of
@@ -151,24 +151,38 @@ class Fleet:
         lost_sink: LostSink = ignore_lost,
     ) -> None:
         self._policy = policy or LeastPending()
-        self._hosts = {
-            name: HostConnection(EngineClient(endpoint, usage_sink=usage_sink, lost_sink=lost_sink))
-            for name, endpoint in endpoints.items()
-        }
+        self._usage_sink, self._lost_sink = usage_sink, lost_sink
+        self._hosts = {name: self._connection(endpoint) for name, endpoint in endpoints.items()}
+
+    def _connection(self, endpoint: HostEndpoint) -> HostConnection:
+        return HostConnection(EngineClient(endpoint, usage_sink=self._usage_sink, lost_sink=self._lost_sink))
 
     def start(self) -> None:
         """Connect to every host in the background."""
         for host in self._hosts.values():
             host.start()
 
+    async def follow(self, endpoints: Mapping[str, HostEndpoint]) -> None:
+        """From now on these are the hosts. What runs on one that is gone, or joined anew, fails as if it had broken."""
+        known = {name: host.client.endpoint for name, host in self._hosts.items()}
+        gone = [self._hosts.pop(name) for name, endpoint in known.items() if endpoints.get(name) != endpoint]
+        for name, endpoint in endpoints.items():
+            if name not in self._hosts:
+                self._hosts[name] = self._connection(endpoint)
+                self._hosts[name].start()
+        await asyncio.gather(*(host.close() for host in gone))
+
     async def close(self) -> None:
         await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     def client(self, host: str) -> EngineClient:
+        """Raises ``HostError`` if it is a host no longer."""
+        if host not in self._hosts:
+            raise unavailable(host, "it is no host of this installation any more")
         return self._hosts[host].client
 
     def status(self, host: str) -> pb.HostStatus | None:
-        return self._hosts[host].status
+        return self._hosts[host].status if host in self._hosts else None
 
     def accepts(self, host: str, base_digest: str) -> bool:
         """Whether a request for this base model could go there now."""
@@ -176,7 +190,7 @@ class Fleet:
         return known is not None and known.accepts and known.serves(base_digest)
 
     def hangs(self, host: str) -> bool:
-        return self._hosts[host].hangs
+        return host in self._hosts and self._hosts[host].hangs
 
     def resumes(self, host: str) -> bool:
         """Whether it goes on with answers that another host began. Of one never connected to, that is not known."""
@@ -189,6 +203,8 @@ class Fleet:
         known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(base_digest)]
         failure = no_host(model)
         for name in sorted(known, key=lambda name: not self._hosts[name].accepts):
+            if name not in self._hosts:  # meanwhile
+                continue
             try:
                 return await question(self._hosts[name].client)
             except HostError as error:
@@ -209,7 +225,7 @@ class Fleet:
         pools = [[n for n in known if self._hosts[n].accepts], [n for n in known if not self._hosts[n].accepts]]
         failure = no_host(model)
         for pool in pools:
-            while pool:
+            while pool := [name for name in pool if name in self._hosts]:  # some may have gone meanwhile
                 host = self._policy.choose([self._hosts[name].load(submit) for name in pool]).name
                 pool.remove(host)
                 try:

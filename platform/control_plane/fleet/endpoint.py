@@ -8,7 +8,9 @@ import grpc
 import grpc.aio
 
 from control_plane import config
+from control_plane.fleet import authority
 from control_plane.fleet.errors import HostError
+from control_plane.fleet.models import EngineHost
 
 # A host's status lists every resident adapter, a usage page thousands of records: far over gRPC's 4 MiB default.
 MAX_MESSAGE_BYTES = 64 << 20
@@ -31,16 +33,21 @@ Metadata = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class HostEndpoint:
-    """One engine host: ``unix:/path.sock`` or ``host:port``, with its token and, for TCP, an optional CA for TLS."""
+    """One engine host: ``unix:/path.sock`` or ``host:port``.
+
+    A host of the settings has a token and, for TCP, an optional CA for TLS; one that joined has a credential, by which
+    both sides prove themselves with certificates of the fleet's own authority.
+    """
 
     name: str
     address: str
     token: str = ""
     tls_ca: Path | None = None
+    credential: str = ""
 
     @property
     def uses_tls(self) -> bool:
-        return self.tls_ca is not None and not self.address.startswith("unix:")
+        return bool(self.credential) or (self.tls_ca is not None and not self.address.startswith("unix:"))
 
     @property
     def metadata(self) -> Metadata:
@@ -49,16 +56,24 @@ class HostEndpoint:
     def open_channel(self) -> grpc.Channel:
         """A blocking channel, for Celery tasks and commands."""
         if self.uses_tls:
-            return grpc.secure_channel(self.address, self._credentials(), options=CHANNEL_OPTIONS)
+            return grpc.secure_channel(self.address, self._credentials(), options=self._options())
         return grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
 
     def open_async_channel(self) -> grpc.aio.Channel:
         """A channel bound to the running event loop."""
         if self.uses_tls:
-            return grpc.aio.secure_channel(self.address, self._credentials(), options=CHANNEL_OPTIONS)
+            return grpc.aio.secure_channel(self.address, self._credentials(), options=self._options())
         return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
 
+    def _options(self) -> list[tuple[str, int | str]]:
+        if not self.credential:
+            return [*CHANNEL_OPTIONS]
+        return [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", authority.server_name(self.credential))]
+
     def _credentials(self) -> grpc.ChannelCredentials:
+        if self.credential:
+            own = authority.client_identity()
+            return grpc.ssl_channel_credentials(authority.authority_certificate(), own.key, own.certificate)
         assert self.tls_ca is not None
         return grpc.ssl_channel_credentials(root_certificates=self.tls_ca.read_bytes())
 
@@ -72,13 +87,23 @@ def configured_endpoints() -> dict[str, HostEndpoint]:
     }
 
 
+def known_endpoints() -> dict[str, HostEndpoint]:
+    """The hosts of the settings, then those that joined, by name. Reads the database."""
+    configured = configured_endpoints()
+    joined = EngineHost.objects.filter(active=True).exclude(credential="").order_by("joined_at", "name")
+    rows = joined.values_list("name", "address", "credential")
+    others = {name: HostEndpoint(name, address, credential=credential) for name, address, credential in rows}
+    return configured | {name: endpoint for name, endpoint in others.items() if name not in configured}
+
+
 def endpoint_of(host: str) -> HostEndpoint:
     """Raises HostError."""
-    endpoint = configured_endpoints().get(host)
+    endpoint = known_endpoints().get(host)
     if endpoint is None:
         raise HostError(
             "host_not_configured",
-            f"Engine host {host} is not in this process's settings.",
-            "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat.",
+            f"Engine host {host} is neither in this process's settings nor has it joined, or its credential was "
+            "revoked.",
+            "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat, or let the host join again.",
         )
     return endpoint

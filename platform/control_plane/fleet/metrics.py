@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from control_plane.fleet.base_model import quarantine, served_base
+from control_plane.fleet.base_model import host_quarantine, served_base
 from control_plane.fleet.models import EngineHost, HostState
 
 QUARANTINE = "quarantine"
@@ -41,9 +41,7 @@ def host_states() -> Counter[str]:
     base = served_base()
     hosts = EngineHost.objects.filter(active=True).defer("last_status")
     used = (HostState.ONLINE, HostState.DRAINING)
-    return Counter(
-        QUARANTINE if host.state in used and quarantine(base, host.description) else host.state for host in hosts
-    )
+    return Counter(QUARANTINE if host.state in used and host_quarantine(base, host) else host.state for host in hosts)
 
 
 REGISTRY.register(HostStates())

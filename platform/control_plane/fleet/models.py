@@ -1,5 +1,7 @@
 """The base model of the installation, and engine hosts as last seen."""
 
+import uuid
+
 from django.db import models
 from django.db.models import Q
 
@@ -56,6 +58,12 @@ class EngineHost(models.Model):
     )
     restart_asked_at = models.DateTimeField(null=True, blank=True)
     restart_wait_s = models.PositiveIntegerField(default=0, db_default=0, help_text="For requests to end before it.")
+    credential = models.CharField(
+        max_length=32, blank=True, default="", db_default="", help_text="Of a host that joined; empty if revoked."
+    )
+    joined_at = models.DateTimeField(null=True, blank=True)
+    certificate_expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, help_text="Its credential was taken back.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -72,6 +80,27 @@ class EngineHost(models.Model):
     def restarts(self) -> bool:
         """Whether operators wait for it to be started anew."""
         return bool(self.restart_boot_id) and self.restart_boot_id == self.boot_id
+
+
+class JoinToken(models.Model):
+    """Lets one machine join as an engine host, once. Only its hash is kept."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    secret_hash = models.CharField(max_length=64, unique=True)
+    host_name = models.CharField(max_length=64, blank=True, help_text="The only name to join by; empty = the host's.")
+    created_by = models.CharField(max_length=300)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_by = models.ForeignKey(EngineHost, on_delete=models.SET_NULL, null=True, related_name="+")
+    used_key = models.CharField(max_length=64, blank=True, help_text="Fingerprint of the key that joined with it.")
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"join token for {self.host_name or 'any name'}"
 
 
 class ServiceGap(models.Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from functools import partial
 
 import grpc.aio
@@ -93,11 +93,14 @@ class HostWatcher:
 
 
 class FleetWatcher:
-    """All configured hosts, while this process holds the lease."""
+    """All hosts of the settings and all that joined, while this process holds the lease."""
 
-    def __init__(self, endpoints: Mapping[str, HostEndpoint], lease: Lease, *, interval_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self, endpoints: Callable[[], Mapping[str, HostEndpoint]], lease: Lease, *, interval_s: float = HEARTBEAT_S
+    ) -> None:
+        """``endpoints`` is asked again all the time: hosts join and are revoked. It may read the database."""
         self._endpoints, self._lease, self._interval_s = endpoints, lease, interval_s
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._followed: dict[HostEndpoint, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Until cancelled, whatever is away meanwhile. Leads whenever it can; steps back when another does."""
@@ -127,18 +130,29 @@ class FleetWatcher:
             await self._step_back()
 
     async def _lead(self) -> None:
-        if not self._tasks:
-            await run_db(actions.sync_hosts, self._endpoints)
-        for name, endpoint in self._endpoints.items():
-            task = self._tasks.get(name)
+        try:
+            known = await run_db(self._endpoints)
+            if not self._followed:
+                named = {name: endpoint for name, endpoint in known.items() if not endpoint.credential}
+                await run_db(actions.sync_hosts, named)
+        except Exception as unread:
+            if not self._followed or as_unavailable(unread) is None:
+                raise
+            return  # the database is away: the same are followed
+        await self._leave(self._followed.keys() - set(known.values()))
+        for endpoint in known.values():
+            task = self._followed.get(endpoint)
             if task is None or task.done():
                 if task is not None and not task.cancelled() and (error := task.exception()) is not None:
-                    logger.error("Following host %s ended with an error; starting anew.", name, exc_info=error)
+                    logger.error("Following host %s ended with an error; starting anew.", endpoint.name, exc_info=error)
                 watcher = HostWatcher(endpoint, interval_s=self._interval_s)
-                self._tasks[name] = asyncio.create_task(watcher.run(), name=f"watch-{name}")
+                self._followed[endpoint] = asyncio.create_task(watcher.run(), name=f"watch-{endpoint.name}")
 
     async def _step_back(self) -> None:
-        tasks, self._tasks = self._tasks, {}
-        for task in tasks.values():
+        await self._leave(set(self._followed))
+
+    async def _leave(self, endpoints: Set[HostEndpoint]) -> None:
+        tasks = [self._followed.pop(endpoint) for endpoint in endpoints]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from control_plane import config
+from control_plane.db import run_db
 from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.endpoint import configured_endpoints, known_endpoints
 from control_plane.fleet.router import make_policy
 from control_plane.gateway.admission_cache import AdmissionCache
 from control_plane.gateway.constraint_checks import ConstraintChecks
@@ -24,9 +25,11 @@ from control_plane.gateway.sockets.session import Sessions
 from control_plane.quotas.budgets import money_spent
 from control_plane.quotas.limiter_factory import make_limiter
 from control_plane.quotas.reservations import Held, Reservations
+from control_plane.unavailable import as_unavailable
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
+FOLLOW_EVERY_S = 1.0
 
 
 class EngineAttempt(Protocol):
@@ -69,6 +72,7 @@ class Runtime:
         self.budgets.start()
         self.fleet.start()
         self.resume_relay.start()
+        self._following = asyncio.create_task(self._follow_fleet(), name="follow-fleet")
 
     def expect(self, engine_id: str, attempt: EngineAttempt, held: Held) -> None:
         """An engine request is about to be sent."""
@@ -107,11 +111,25 @@ class Runtime:
     async def _acknowledge(self, host: str, request_ids: list[str]) -> None:
         await self.fleet.client(host).acknowledge(request_ids)
 
+    async def _follow_fleet(self) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            await self.follow_fleet()
+
+    async def follow_fleet(self) -> None:
+        """Connect to hosts that joined, leave those that were revoked; while the database is away, the same ones."""
+        try:
+            await self.fleet.follow(await run_db(known_endpoints))
+        except Exception as error:
+            if as_unavailable(error) is None:
+                logger.exception("The hosts that joined could not be read.")
+
     async def close(self) -> None:
         """Running requests end with an error; their usage is stored, and what has arrived acknowledged, first.
 
         What cannot be stored, because the database is away, stays in the engines' journals.
         """
+        self._following.cancel()
         await _within(1.0, self.resume_relay.close())
         self.sessions.close()
         self.constraint_checks.close()
@@ -145,7 +163,7 @@ def runtime() -> Runtime:
 
 async def start() -> None:
     """A start-up hook of the web process: the first request should not wait for connections."""
-    runtime()
+    await runtime().follow_fleet()
 
 
 async def stop() -> None:

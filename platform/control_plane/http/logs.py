@@ -20,6 +20,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 # their public part, bearer tokens, passwords in URLs.
 _SECRETS = [
     (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), r"\1…"),
+    (re.compile(r"(lkj_)[A-Za-z0-9_-]+"), r"\1…"),
     (re.compile(r"(?i)(bearer\s+)(?!lk_)[A-Za-z0-9._~+/=-]{8,}"), r"\1…"),
     (re.compile(r"(://[^/\s:@\"]*:)[^/\s@\"]+@"), r"\1…@"),
 ]

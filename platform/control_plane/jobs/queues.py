@@ -41,6 +41,7 @@ QUEUES = (
             "fleet.drop_unwanted",
             "fleet.apply_service",
             "fleet.apply_restart",
+            "fleet.renew_certificate",
             "fleet.pull_usage",
         ),
     ),

@@ -12,7 +12,7 @@ PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
 TIERS = ["device", "host", "disk"]
 PLACES = [*TIERS, "store"]
 RESTART_PHASES = ["asked", "ending", "starting"]
-QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided"]
+QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided", "revoked"]
 
 
 class PoolSerializer(serializers.Serializer[Any]):
@@ -225,10 +225,19 @@ class HostSerializer(_HostSerializer):
     adapters = ResidentAdapterSerializer(many=True)
 
 
+class JoinedHostSerializer(serializers.Serializer[Any]):
+    """Of a host that joined by itself, with a credential of its own."""
+
+    at = serializers.DateTimeField()
+    certificate_expires_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
 class OperatorHostSerializer(_HostSerializer):
     """An engine host by its last heartbeat, with every tenant's adapters."""
 
     address = serializers.CharField()
+    joined = JoinedHostSerializer(allow_null=True, help_text="Null of a host of the settings.")
     only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
     base_digest = serializers.CharField(allow_blank=True)
     shares = TenantShareSerializer(many=True, required=False, help_text="The 100 tenants with the longest queues.")

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import Count
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
-from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
+from control_plane.fleet.base_model import ServedBase, host_quarantine, served_base, serving_hosts
 from control_plane.fleet.host_status import POOL_FIELDS
 from control_plane.fleet.models import EngineHost, HostState
 from control_plane.placements.actions import callable_here
@@ -103,6 +103,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
         {
             **_figures(host, base),
             "address": host.address,
+            "joined": _joined(host),
             "only_here": alone[host.pk],
             "base_digest": host.description.get("base_digest", ""),
             "adapters": [
@@ -126,7 +127,7 @@ def only_on(hosts: list[EngineHost], base: ServedBase | None) -> Counter[int]:
 
 def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
     status, description = host.last_status, host.description
-    reason = quarantine(base, description)
+    reason = host_quarantine(base, host)
     return {
         "name": host.name,
         "state": host.state,
@@ -143,6 +144,18 @@ def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
         "page_bytes": description.get("page_bytes", 0),
         "load_times": load_rates(status),
         "last_seen": host.last_seen.isoformat() if host.last_seen else None,
+    }
+
+
+def _joined(host: EngineHost) -> dict[str, Any] | None:
+    """Since when it is a host by a credential of its own; None of one of the settings."""
+    if host.joined_at is None or not (host.credential or host.revoked_at):
+        return None
+    expires, revoked = host.certificate_expires_at, host.revoked_at
+    return {
+        "at": host.joined_at.isoformat(),
+        "certificate_expires_at": expires and expires.isoformat(),
+        "revoked_at": revoked and revoked.isoformat(),
     }
 
 

@@ -18,6 +18,7 @@ from control_plane.fleet.base_model import ServedBase, quarantine, served_base, 
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import configured_endpoints, endpoint_of
 from control_plane.fleet.errors import HostError
+from control_plane.fleet.joining import renew, renew_due
 from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.jobs import claims
 from control_plane.placements import actions
@@ -174,6 +175,15 @@ def drop_unwanted(host_name: str, digest: str) -> None:
         engine.drop(digest)
 
 
+@shared_task(name="fleet.renew_certificate")
+def renew_certificate(host_name: str) -> None:
+    """Give a host that joined a certificate for a new key. The reconciler does it again if it is away."""
+    try:
+        renew(endpoint_of(host_name))
+    except HostError as failure:
+        logger.warning("the certificate of host %s could not be renewed: %s", host_name, failure)
+
+
 @shared_task(name="fleet.apply_service")
 def apply_service(host_name: str) -> None:
     """Tell the engine to drain, or to go on, as operators want it. The reconciler does it again if it is away."""
@@ -219,6 +229,7 @@ def reconcile(host_name: str = "") -> None:
     """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
     sync_hosts(configured_endpoints())
     apply_services()
+    renew_due()
     base = served_base()
     actions.settle_base_model(base)
     place_missing(base)

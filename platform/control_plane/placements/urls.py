@@ -1,8 +1,8 @@
-"""Addresses below /api/tenants/{tenant}/ and below /api/operator/."""
+"""Addresses below /api/tenants/{tenant}/, below /api/operator/ and below /api/."""
 
 from django.urls import path
 
-from control_plane.placements import host_views
+from control_plane.placements import host_views, join_views
 from control_plane.placements.staging_views import RetryView, StagingView
 from control_plane.placements.views import RestageView, TiersView
 
@@ -14,6 +14,10 @@ urlpatterns = [
 ]
 operator_urlpatterns = [
     path("hosts", host_views.OperatorHostsView.as_view(), name="operator-hosts"),
+    path("hosts/<str:host_name>", join_views.OperatorHostView.as_view(), name="operator-host"),
+    path("hosts/<str:host_name>/credential", join_views.HostCredentialView.as_view(), name="host-credential"),
+    path("join-tokens", join_views.JoinTokensView.as_view(), name="join-tokens"),
+    path("join-tokens/<uuid:token_id>", join_views.JoinTokenView.as_view(), name="join-token"),
     path("hosts/<str:host_name>/pages", host_views.OperatorHostPagesView.as_view(), name="operator-host-pages"),
     path("hosts/<str:host_name>/service", host_views.OperatorHostServiceView.as_view(), name="host-service"),
     path("hosts/<str:host_name>/restart", host_views.OperatorHostRestartView.as_view(), name="host-restart"),
@@ -21,3 +25,5 @@ operator_urlpatterns = [
     path("staging/<uuid:placement_id>/retry", RetryView.as_view(), name="staging-retry"),
     path("base-model", host_views.OperatorBaseModelView.as_view(), name="base-model"),
 ]
+# Below /api/: for machines that are no host yet.
+join_urlpatterns = [path("hosts/join", join_views.JoinView.as_view(), name="join-fleet")]

@@ -22,6 +22,7 @@ import grpc
 
 from lora_engine.peft_format import digests_of
 from lora_engine.server.chat import read_into
+from lora_engine.server.identity import HostIdentity
 from lora_engine.text.output import ChatOutput, ChoiceParser, ToolFormat
 from lora_engine.text.output.formats import REASONING_FORMATS
 from lora_engine.wire import engine_pb2 as pb
@@ -134,6 +135,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.address = address
         self.behaviour = behaviour or Behaviour()
         self.base_model = base_model
+        self.identity: HostIdentity | None = None  # of a fleet that it joined; set before it starts
         self.journal: dict[str, pb.UsageRecord] = {}
         self.acknowledged: set[str] = set()
         self.submits: list[pb.Submit] = []
@@ -165,7 +167,9 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self._reset()
         self._server = grpc.aio.server()
         engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        if self._server.add_insecure_port(self.address) == 0:
+        if self.identity is not None:
+            self._server.add_secure_port(self.address, self.identity.server_credentials())
+        elif self._server.add_insecure_port(self.address) == 0:
             raise RuntimeError(f"cannot listen on {self.address}")
         await self._server.start()
         self._stepper = asyncio.create_task(self._run())
@@ -185,6 +189,17 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         token = self.behaviour.host_token
         if token and ("authorization", f"Bearer {token}") not in tuple(context.invocation_metadata()):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong host token")
+
+    async def RequestCertificate(self, request: pb.RequestCertificateRequest, context: Any) -> pb.CertificateRequest:
+        assert self.identity is not None
+        return pb.CertificateRequest(request=self.identity.request())
+
+    async def InstallCertificate(
+        self, request: pb.InstallCertificateRequest, context: Any
+    ) -> pb.InstallCertificateReply:
+        assert self.identity is not None
+        self.identity.install(request.certificate)
+        return pb.InstallCertificateReply()
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
         await self._check_token(context)
@@ -578,11 +593,18 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
 class FakeEngineThread:
     """A ``FakeEngine`` on its own event loop, for tests that are not asynchronous."""
 
-    def __init__(self, address: str, behaviour: Behaviour | None = None, base_model: str = "fake-base") -> None:
+    def __init__(
+        self,
+        address: str,
+        behaviour: Behaviour | None = None,
+        base_model: str = "fake-base",
+        identity: HostIdentity | None = None,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fake-engine", daemon=True)
         self._thread.start()
         self.engine: FakeEngine = self._call(self._make, address, behaviour, base_model)
+        self.engine.identity = identity
         self.start()
 
     @staticmethod

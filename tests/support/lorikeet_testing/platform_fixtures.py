@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,6 +41,7 @@ from control_plane.batches.actions import upload_batch
 from control_plane.batches.files import upload_file
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.join_tokens import create_token
 from control_plane.fleet.models import EngineHost
 from control_plane.jobs import claims
 from control_plane.keys.actions import create_key
@@ -376,6 +377,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "user_id": guest.pk,
         "invitation_id": invite(acting=acme.principal(), email="new@acme.example", role=Role.VIEWER).pk,
         "host_name": "local",
+        "token_id": create_token(actor=SYSTEM, host_name="", lifetime=timedelta(hours=1))[0].pk,
         "placement_id": version.placements.get().pk,
         "schedule_id": add_schedule(acting=acme.principal(), cadence=Cadence.MONTH, grain=Grain.DAY).pk,
     }

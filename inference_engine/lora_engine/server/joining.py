@@ -1,0 +1,148 @@
+"""Joining a fleet: a token is exchanged, once, for a certificate of a key that is made here."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import ipaddress
+import json
+import logging
+import socket
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
+
+from lora_engine.config import EngineConfig
+
+from .errors import StartupError
+from .identity import (
+    BadCertificateError,
+    HostIdentity,
+    Identity,
+    IdentityFiles,
+    certificate_request,
+    checked,
+    has_expired,
+    read_key,
+    require_cryptography,
+)
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 30.0
+_MOST_BYTES = 1 << 20
+_WILDCARDS = ("0.0.0.0", "[::]", "::")
+_NEW_TOKEN = "Have an operator make a join token for this host's name, and start the engine with --token."
+
+
+def joined(config: EngineConfig) -> HostIdentity | None:
+    """This host's identity: as it was kept, else by the token. None without ``--join``. Raises ``StartupError``."""
+    if not config.join:
+        return None
+    require_cryptography()
+    files = IdentityFiles(config.data_dir / "identity")
+    known, token_hash = files.read(), _hash(config.join_token)
+    if known is not None and known.url == config.join and (not config.join_token or known.token_hash == token_hash):
+        if has_expired(known):
+            raise StartupError(f"The certificate of this host expired while it was away from {known.url}. {_NEW_TOKEN}")
+        return HostIdentity(known, files)
+    if not config.join_token:
+        raise StartupError(f"This host has not joined {config.join} yet. {_NEW_TOKEN}")
+    identity = _exchange(config, files, token_hash)
+    files.write(identity)
+    log.info("joined %s as %s", config.join, identity.name)
+    return HostIdentity(identity, files)
+
+
+def _exchange(config: EngineConfig, files: IdentityFiles, token_hash: str) -> Identity:
+    key = files.joining_key()
+    private = read_key(key)
+    answer = _post(
+        config.join,
+        {
+            "token": config.join_token,
+            "name": config.host_name or socket.gethostname(),
+            "address": advertised(config),
+            "certificate_request": certificate_request(private).decode(),
+        },
+    )
+    try:
+        certificate, authority = str(answer["certificate"]), str(answer["authority"])
+        checked(certificate, authority, private)
+        return Identity(str(answer["name"]), config.join, token_hash, key, certificate, authority)
+    except (KeyError, BadCertificateError) as error:
+        raise StartupError(f"{config.join} answered with what is no certificate of this host: {error}.") from None
+
+
+def advertised(config: EngineConfig) -> str:
+    """Where the control plane reaches this host: host:port. Raises ``StartupError``."""
+    if config.advertise:
+        return config.advertise
+    host, _, port = config.listen.rpartition(":")
+    if config.listen.startswith("unix:") or not port.isdigit() or port == "0":
+        raise StartupError("--join needs --listen host:port with a port that stays the same, e.g. 0.0.0.0:7000.")
+    return f"{_own_address(config.join)}:{port}" if host in _WILDCARDS else config.listen
+
+
+def _own_address(url: str) -> str:
+    """Of this machine, on the way to the control plane."""
+    there = urlsplit(url)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(there.hostname, there.port or 443, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # sends nothing
+            own = str(probe.getsockname()[0])
+    except OSError as error:
+        raise StartupError(f"This machine's address towards {url} is not known ({error}); set --advertise.") from None
+    return f"[{own}]" if ":" in own else own
+
+
+def _post(url: str, body: dict[str, str]) -> dict[str, Any]:
+    """Raises ``StartupError`` with the control plane's own words."""
+    local = _require_https(url)
+    request = urllib.request.Request(
+        f"{url.rstrip('/')}/api/hosts/join", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    opener = urllib.request.build_opener(_NoRedirect, *([urllib.request.ProxyHandler({})] if local else []))
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            found = json.loads(answer.read(_MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        raise StartupError(f"{url} did not let this host join: {_said(error)}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise StartupError(f"{url} cannot be reached to join: {error}. Check --join and the network.") from None
+    if not isinstance(found, dict):
+        raise StartupError(f"{url} answered with something else than a control plane does. Check --join.")
+    return found
+
+
+def _require_https(url: str) -> bool:
+    """Whether it is this machine, the only one that a token is sent to in the clear. Raises ``StartupError``."""
+    there = urlsplit(url)
+    local = there.hostname == "localhost"
+    with contextlib.suppress(ValueError):
+        local = local or ipaddress.ip_address(there.hostname or "").is_loopback
+    if there.scheme != "https" and not (there.scheme == "http" and local):
+        raise StartupError(f"--join {url}: use https://, as the token is sent there.")
+    return local
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The token goes where it was meant to go, and nowhere else."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    try:
+        told = json.loads(error.read(_MOST_BYTES))["error"]
+        return f"{told['message']} {told.get('fix', '')}".strip()
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"HTTP status {error.code}. Check --join."
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

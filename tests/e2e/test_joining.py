@@ -1,0 +1,117 @@
+"""Two machines join over TLS with a command each: real engines, a real web process, and what becomes of all three."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lorikeet_testing.engine_process import EngineProcess
+from lorikeet_testing.web import ROOT, WebProcess, eventually, free_port
+
+pytestmark = pytest.mark.e2e
+TOKENS = """
+import django; django.setup()
+from datetime import timedelta
+from control_plane.access.actor import SYSTEM
+from control_plane.fleet.join_tokens import create_token
+for _ in range(2): print(create_token(actor=SYSTEM, host_name="", lifetime=timedelta(hours=1))[1])
+"""
+REVOKE = """
+import django; django.setup()
+from control_plane.access.actor import SYSTEM
+from control_plane.fleet.joining import revoke_host
+revoke_host(actor=SYSTEM, name="gpu2")
+"""
+
+
+class Fleet:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.engines: dict[str, EngineProcess] = {}
+        self.ports = {name: free_port() for name in ("gpu1", "gpu2", "late")}
+        self.web = WebProcess(folder / "var", "")
+        self.web.seed(adapters=False)
+        self.web.start()
+
+    def program(self, text: str) -> list[str]:
+        done = subprocess.run([sys.executable, "-c", text], env=self.web.env, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    def engine(self, name: str, *options: str) -> EngineProcess:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        at = ("--listen", f"127.0.0.1:{self.ports[name]}", "--host-name", name, "--model-name", "demo")
+        started = EngineProcess(ROOT / "demo" / "model", folder, *at, "--join", self.web.url, *options)
+        self.engines[name] = started
+        return started
+
+    def hosts(self) -> dict[str, Any]:
+        return {row["name"]: row for row in self.web.query("select * from fleet_enginehost where active")}
+
+    def online(self, *names: str) -> bool:
+        hosts = self.hosts()
+        return all(name in hosts and hosts[name]["state"] == "online" for name in names)
+
+    def ask(self, words: str = "Hello") -> httpx.Response:
+        body = {"model": "demo", "prompt": words, "max_tokens": 3}
+        headers = self.web.tenants["acme"].bearer
+        return httpx.post(f"{self.web.url}/v1/completions", json=body, headers=headers, trust_env=False, timeout=30)
+
+    def answers(self) -> bool:
+        return self.ask().status_code == 200
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    made = Fleet(tmp_path_factory.mktemp("joining"))
+    try:
+        first, second = made.program(TOKENS)
+        made.engine("gpu1", "--token", first)
+        made.engine("gpu2", "--token", second)
+        eventually(lambda: made.online("gpu1", "gpu2"), 60, what="two hosts")
+        made.engine("late", "--token", second)  # used
+        yield made
+    finally:
+        made.web.stop()
+        for engine in made.engines.values():
+            engine.end()
+
+
+def test_they_serve(fleet: Fleet) -> None:
+    eventually(fleet.answers, 30, what="an answer")
+    assert {answer.status_code for answer in (fleet.ask(f"words {n}") for n in range(6))} == {200}
+
+
+def test_a_used_token_lets_nobody_join(fleet: Fleet) -> None:
+    late = fleet.engines["late"]
+    assert late.wait(30) == 2
+    assert "has been used already. Ask an operator for a new one" in late.log.read_text()
+
+
+def test_a_host_comes_back_without_a_token_and_finds_a_web_process_that_started_anew(fleet: Fleet) -> None:
+    boot = fleet.hosts()["gpu1"]["boot_id"]
+    fleet.engines["gpu1"].signal(signal.SIGTERM)
+    assert fleet.engines["gpu1"].wait(30) == 0
+    fleet.web.stop()
+    fleet.engine("gpu1")
+    fleet.web.start()
+    eventually(lambda: fleet.online("gpu1", "gpu2") and fleet.hosts()["gpu1"]["boot_id"] != boot, 60, what="gpu1")
+    assert fleet.answers()
+
+
+def test_a_revoked_host_is_left_at_once_and_the_other_goes_on(fleet: Fleet) -> None:
+    ended = (fleet.folder / "gpu2" / "engine.log").read_text().count("session of")
+    fleet.program(REVOKE)
+    log = fleet.folder / "gpu2" / "engine.log"
+    eventually(lambda: log.read_text().count("session of") > ended, 15, what="the end of its session")
+    assert {fleet.ask(f"words {n}").status_code for n in range(4)} == {200}
+    host = fleet.hosts()["gpu2"]
+    assert host["revoked_at"] and not host["credential"]
+    fleet.engines["gpu2"].signal(0)  # it runs, and nobody calls it
