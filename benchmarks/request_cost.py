@@ -1,4 +1,4 @@
-"""What small requests cost the web process, and how long its event loop waits for Python's lock.
+"""What small requests and password hashes cost the web process, and how long its event loop waits for Python's lock.
 
     python benchmarks/request_cost.py [--dry] [--requests 200] [--only requests]
 
@@ -6,8 +6,10 @@
                can ask for; SQLite, workers inside, no limit on strangers. What it takes idle is deducted
     turns      five round trips on an event loop beside none, one or two threads that compute, by the interval after
                which a thread gives the interpreter to another; and how much work the threads do
+    hashes     processor time of a password's hash, by Django's parameters in a thread of the web process, as it was
+               once, and as it has them made now; and how much of it is the web process's own
 
-The first is processor time, which other work on the machine changes little; the second wants a quiet machine.
+The first and last are processor time, which other work on the machine changes little; the second wants a quiet machine.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import socket
 import sys
 import tempfile
@@ -30,6 +33,7 @@ from cpu_rows import append, machine, row
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "request_cost.jsonl"
 sys.path[:0] = [str(ROOT / part) for part in ("tests/support", ".", "platform", "inference_engine")]
+import django  # noqa: E402
 import httpx  # noqa: E402
 from lorikeet_testing.fake_engine import FakeEngineThread  # noqa: E402
 from lorikeet_testing.web import WebProcess  # noqa: E402
@@ -37,6 +41,7 @@ from lorikeet_testing.web import WebProcess  # noqa: E402
 UNLIMITED = {"LORIKEET_STRANGER_REQUESTS_PER_S": "0", "LORIKEET_CALLER_CPU_SHARE": "0"}
 INTERVALS_MS = (5.0, 0.5, 0.2, 0.1)
 TURNS_S = 4.0
+HASHES = 40
 
 
 # -- requests -----------------------------------------------------------------------
@@ -86,7 +91,11 @@ def head(line: str, headers: str = "", length: int | None = None) -> bytes:
 
 def cpu_s(web: WebProcess) -> float:
     assert web.process is not None
-    fields = Path(f"/proc/{web.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return cpu_of(web.process.pid)
+
+
+def cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
@@ -179,7 +188,46 @@ def measure_turns(asked: argparse.Namespace) -> None:
             append(RESULTS, [one], dry=asked.dry)
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], None]] = {"requests": measure_requests, "turns": measure_turns}
+# -- hashes -------------------------------------------------------------------------
+
+
+def measure_hashes(asked: argparse.Namespace) -> None:
+    os.environ["LORIKEET_VAR_DIR"] = tempfile.mkdtemp()
+    os.environ["DJANGO_SETTINGS_MODULE"] = "control_plane.settings"
+    django.setup()
+    from django.contrib.auth.hashers import Argon2PasswordHasher, BasePasswordHasher
+
+    from control_plane.accounts.hashing import BoundedArgon2Hasher, hashing
+
+    kinds: dict[str, BasePasswordHasher] = {
+        "Django's parameters, in this process": Argon2PasswordHasher(),
+        "OWASP's parameters, in a child": BoundedArgon2Hasher(),
+    }
+    for name, hasher in kinds.items():
+        hasher.encode("correct horse battery", "s" * 22)  # starts the child
+        child = next((child.process.pid for child in hashing()._idle), None)
+        before, own = _of_child(child), os.times()
+        began = time.monotonic()
+        for _ in range(HASHES):
+            hasher.encode("correct horse battery", "s" * 22)
+        took_s, now = time.monotonic() - began, os.times()
+        own_s = now.user + now.system - own.user - own.system
+        settings = {**machine(), "hashes": HASHES, "wall_ms": round(took_s / HASHES * 1000, 1)}
+        settings["of_it_in_this_process_ms"] = round(own_s / HASHES * 1000, 2)
+        each_ms = (own_s + _of_child(child) - before) / HASHES * 1000
+        append(RESULTS, [row("hashes", name, "cpu_ms", each_ms, "ms", settings, digits=1)], dry=asked.dry)
+    hashing().close()
+
+
+def _of_child(pid: int | None) -> float:
+    return 0.0 if pid is None else cpu_of(pid)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "requests": measure_requests,
+    "turns": measure_turns,
+    "hashes": measure_hashes,
+}
 
 
 def main() -> None:
