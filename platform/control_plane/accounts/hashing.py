@@ -81,7 +81,7 @@ class Places:
             self._present.release()
 
 
-class Child:
+class HashingChild:
     """A process that answers one request after the other."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Hashing:
     def __init__(self, places: Places, answer_s: float = ANSWER_S) -> None:
         self.places = places
         self._answer_s = answer_s
-        self._idle: list[Child] = []
+        self._idle: list[HashingChild] = []
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Raises HashesBusyError and HashNotMadeError."""
@@ -150,11 +150,11 @@ class Hashing:
         self._idle.append(child)
         return answer
 
-    def _take(self) -> Child:
+    def _take(self) -> HashingChild:
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         try:
-            return Child()
+            return HashingChild()
         except OSError as error:
             raise HashNotMadeError from error
 
