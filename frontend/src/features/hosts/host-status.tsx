@@ -13,6 +13,7 @@ export const isUsed = (host: Shown) => host.state === "online" && host.service =
 export function HostStatus({ host }: { host: Shown }) {
   const up = host.state === "online" || host.state === "draining";
   if (host.restart) return <Status tone="amber" label="restarting" live={up} />;
+  if (host.quarantine?.code === "revoked") return <Status tone="danger" label="revoked" />;
   if (host.quarantine && up) return <Status tone="amber" label="quarantine" />;
   if (host.service !== "serving" && up) return <Status tone="amber" label={host.service} live={host.running > 0} />;
   return <Status tone={TONES[host.state]} label={host.state} live={host.running > 0} />;

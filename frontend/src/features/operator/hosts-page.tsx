@@ -20,6 +20,7 @@ import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/forma
 import { lazyPart } from "@/lib/lazy-part";
 import { FairShares } from "./fairness";
 import { HostLoad } from "./host-load";
+import { AddHost, Joined, OpenTokens, RevokeDialog } from "./join-hosts";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
 import { RestartDialog, RestartProgress, useSayBack } from "./restart-host";
 import { PHASES, type StagingSearch } from "./search";
@@ -65,22 +66,36 @@ function Hosts() {
   const { data, error, refetch } = useQuery(allHostsQuery);
   const [change, setChange] = useState<Change | null>(null);
   const [restarted, setRestarted] = useState<string | null>(null);
+  const [adding, setAdding] = useState(false);
+  const [revoking, setRevoking] = useState<string | null>(null);
+  const revoked = data?.find(({ name }) => name === revoking);
   const restarting = data?.find(({ name }) => name === restarted);
   const beside = (name: string) => (data ?? []).filter((one) => one.name !== name);
   useSayBack(data);
   return (
     <Card aria-label="Hosts">
-      <CardHeader title="Hosts" note="A cordoned host gets nothing new. A drained one can be stopped when nothing runs or waits there." />
+      <CardHeader
+        title="Hosts"
+        note="A cordoned host gets nothing new. A drained one can be stopped when nothing runs or waits there."
+        actions={
+          <Button size="sm" onClick={() => setAdding(true)}>
+            Add a host
+          </Button>
+        }
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>}
+      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">There is no engine host. Add one, or name it in LORIKEET_ENGINE_HOSTS.</p>}
       {data && data.length > 0 && (
         <ul className="divide-y">
           {data.map((host) => (
-            <HostRow key={host.name} host={host} onChange={(service) => setChange({ host, service })} onRestart={() => setRestarted(host.name)} />
+            <HostRow key={host.name} host={host} onChange={(service) => setChange({ host, service })} onRestart={() => setRestarted(host.name)} onRevoke={() => setRevoking(host.name)} />
           ))}
         </ul>
       )}
+      <OpenTokens />
+      {adding && <AddHost onClose={() => setAdding(false)} />}
+      {revoked && <RevokeDialog host={revoked} others={beside(revoked.name)} onClose={() => setRevoking(null)} />}
       {change && <ConfirmService {...change} others={beside(change.host.name)} onClose={() => setChange(null)} />}
       {restarting && <RestartDialog host={restarting} others={beside(restarting.name)} onClose={() => setRestarted(null)} />}
     </Card>
@@ -91,10 +106,12 @@ interface HostRowProps {
   host: OperatorHost;
   onChange: (service: HostService) => void;
   onRestart: () => void;
+  onRevoke: () => void;
 }
 
-function HostRow({ host, onChange, onRestart }: HostRowProps) {
+function HostRow({ host, onChange, onRestart, onRevoke }: HostRowProps) {
   const idle = host.running + host.waiting === 0;
+  const revoked = Boolean(host.joined?.revoked_at);
   return (
     <li className="flex flex-wrap items-center gap-x-4 gap-y-2 px-4 py-2.5 text-sm" aria-label={`Host ${host.name}`}>
       <span className="flex min-w-0 flex-1 flex-wrap items-center gap-2">
@@ -107,12 +124,12 @@ function HostRow({ host, onChange, onRestart }: HostRowProps) {
         {host.service === "drained" && idle && <Badge tone="green">can be stopped</Badge>}
       </span>
       <span className="flex flex-wrap gap-2">
-        {host.service !== "serving" && (
+        {!revoked && host.service !== "serving" && (
           <Button size="sm" onClick={() => onChange("serving")}>
             Back in service
           </Button>
         )}
-        {host.service === "serving" && (
+        {!revoked && host.service === "serving" && (
           <Button size="sm" onClick={() => onChange("cordoned")}>
             Cordon
           </Button>
@@ -122,12 +139,19 @@ function HostRow({ host, onChange, onRestart }: HostRowProps) {
             Restart
           </Button>
         )}
-        {host.service !== "drained" && (
+        {!revoked && host.service !== "drained" && (
           <Button size="sm" variant="danger" onClick={() => onChange("drained")}>
             Drain
           </Button>
         )}
+        {host.joined && (
+          <Button size="sm" variant="danger" onClick={onRevoke}>
+            {revoked ? "Forget" : "Revoke"}
+          </Button>
+        )}
       </span>
+      <Joined host={host} />
+      {revoked && <p className="basis-full text-xs text-ink-2">{host.quarantine?.fix}</p>}
       <RestartProgress host={host} />
     </li>
   );

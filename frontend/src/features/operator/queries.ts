@@ -1,7 +1,7 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
-import type { HostService, LatencyObjectives, NewBaseModel, NewPrices, NewTenant, Role } from "@/api/types";
+import type { HostService, LatencyObjectives, NewBaseModel, NewJoinToken, NewPrices, NewTenant, Role } from "@/api/types";
 import { type AskedRange, refreshEvery } from "@/lib/time-range";
 import type { StagingSearch, TenantsSearch } from "./search";
 
@@ -138,6 +138,26 @@ export function useSetHostService() {
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
   });
 }
+
+export const joinTokensQuery = queryOptions({
+  queryKey: ["operator", "join-tokens"],
+  queryFn: () => unwrap(api.GET("/api/operator/join-tokens")),
+  refetchInterval: 10_000,
+});
+
+/** A change of who is a host, or may be one. */
+function useHostsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answer>) {
+  const client = useQueryClient();
+  return useMutation({ mutationFn, onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }) });
+}
+
+export const useCreateJoinToken = () => useHostsMutation((body: NewJoinToken) => unwrap(api.POST("/api/operator/join-tokens", { body })));
+export const useWithdrawJoinToken = () =>
+  useHostsMutation((id: string) => unwrap(api.DELETE("/api/operator/join-tokens/{token_id}", { params: { path: { token_id: id } } })));
+export const useRevokeHost = () =>
+  useHostsMutation((host: string) => unwrap(api.DELETE("/api/operator/hosts/{host_name}/credential", { params: { path: { host_name: host } } })));
+export const useForgetHost = () =>
+  useHostsMutation((host: string) => unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })));
 
 export function useRestartHost() {
   const client = useQueryClient();

@@ -59,6 +59,7 @@ beforeEach(() => {
     http.get("/api/operator/tenants/globex/adapters", () => HttpResponse.json({ results: [], total: 0 })),
     http.get("/api/operator/tenants/globex/statement", () => HttpResponse.json({ total_micros: 0, currency: null, lines: [] })),
     http.get("/api/operator/hosts", () => HttpResponse.json([host])),
+    http.get("/api/operator/join-tokens", () => HttpResponse.json([])),
     http.get("/api/operator/staging", () => HttpResponse.json({ results: [staging], total: 1, phases })),
   );
 });
@@ -164,6 +165,50 @@ describe("hosts and staging for operators", () => {
     expect(await screen.findByText(/its engine has ended and is waited for/, {}, { timeout: 3000 })).toBeInTheDocument();
     restart = null;
     await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"), { timeout: 3000 });
+  });
+
+  it("lets a machine join, shows the command once, and withdraws what nobody used", async () => {
+    const token = { id: "t1", host: "", state: "open", created_by: "ada@acme.example", created_at: "2026-05-04T10:00:00Z", expires_at: "2026-05-04T11:00:00Z", used_by: null };
+    server.use(
+      http.get("/api/operator/join-tokens", () => HttpResponse.json([token, { ...token, id: "t0", state: "used", used_by: "gpu0" }])),
+      http.post("/api/operator/join-tokens", note({ ...token, token: "lkj_secret", join_url: "https://lorikeet.example.org" }, 201)),
+      http.delete("/api/operator/join-tokens/t1", note({}, 200)),
+    );
+    const { user } = openConsole("/t/acme/operator/hosts");
+    await user.click(await screen.findByRole("button", { name: "Add a host" }));
+    await user.selectOptions(await screen.findByLabelText("Can be used for"), "900");
+    await user.click(screen.getByRole("button", { name: "Make a token" }));
+    expect(await screen.findByTestId("join-command")).toHaveTextContent(/--join https:\/\/lorikeet.example.org --token lkj_secret$/);
+    await user.click(screen.getByRole("button", { name: "Done" }));
+    const open = within(await screen.findByRole("list", { name: "Open join tokens" }));
+    expect(open.getAllByRole("listitem")).toHaveLength(1);
+    await user.click(open.getByRole("button", { name: "Withdraw the token of ada@acme.example" }));
+    await waitFor(() => expect(sent).toEqual([["POST /api/operator/join-tokens", { host: "", expires_s: 900 }], ["DELETE /api/operator/join-tokens/t1", null]]));
+  });
+
+  it("revokes a host that joined, then forgets it", async () => {
+    let joined = { at: "2026-05-04T10:00:00Z", certificate_expires_at: "2026-06-04T10:00:00Z" as string | null, revoked_at: null as string | null };
+    const quarantine = { code: "revoked" as const, message: "Its credential was revoked.", fix: "Make a join token for it." };
+    const gone: OperatorHost = { ...host, name: "gpu2" };
+    server.use(
+      http.get("/api/operator/hosts", () => HttpResponse.json([gone, { ...host, joined, quarantine: joined.revoked_at ? quarantine : null }])),
+      http.delete("/api/operator/hosts/gpu1/credential", async (call) => {
+        joined = { ...joined, certificate_expires_at: null, revoked_at: "2026-05-05T10:00:00Z" };
+        return note({}, 200)(call);
+      }),
+      http.delete("/api/operator/hosts/gpu1", note({}, 200)),
+    );
+    const { user } = openConsole("/t/acme/operator/hosts");
+    const shown = within(await screen.findByRole("listitem", { name: "Host gpu1" }));
+    expect(within(screen.getByRole("listitem", { name: "Host gpu2" })).queryByRole("button", { name: "Revoke" })).toBeNull();
+    expect(shown.getByText(/certificate until/)).toBeInTheDocument();
+    await user.click(shown.getByRole("button", { name: "Revoke" }));
+    await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Revoke" }));
+    await user.click(await shown.findByRole("button", { name: "Forget" }));
+    expect(shown.getByText("Make a join token for it.")).toBeInTheDocument();
+    expect(shown.queryByRole("button", { name: "Cordon" })).toBeNull();
+    await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Forget" }));
+    await waitFor(() => expect(sent.map(([call]) => call)).toEqual(["DELETE /api/operator/hosts/gpu1/credential", "DELETE /api/operator/hosts/gpu1"]));
   });
 
   it("tells how far apart tenants were served, beside the bound", async () => {
