@@ -10,6 +10,7 @@ import hmac
 import ipaddress
 import os
 import secrets
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
@@ -84,6 +85,7 @@ class Settings(BaseSettings):
     database_grace_s: int = Field(default=120, ge=0)
     redis_url: str = ""
     embedded: bool | None = None
+    second_process: bool | None = None
 
     engine_hosts: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     engine_token: str = ""
@@ -167,6 +169,11 @@ class Settings(BaseSettings):
         if self.artifact_url and not self.artifact_url.startswith("s3://"):
             raise SettingsError("LORIKEET_ARTIFACT_URL must look like s3://bucket/prefix; a folder is _ARTIFACT_DIR.")
         self._require_tls_to_engines()
+        if self.second_process and not self._can_share:
+            raise SettingsError(
+                "LORIKEET_SECOND_PROCESS is on, but two web processes find one another's events in Redis only, and "
+                "need Linux. Set LORIKEET_REDIS_URL, run workers of their own, or leave the setting out."
+            )
         if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
             raise SettingsError(
                 "LORIKEET_PASSWORD_LOGIN is off and there is no provider, so nobody could sign in. "
@@ -215,6 +222,17 @@ class Settings(BaseSettings):
     def is_embedded(self) -> bool:
         """Whether the web process runs the Celery worker itself (the default when there is no Redis)."""
         return self.embedded if self.embedded is not None else not self.redis_url
+
+    @property
+    def has_second_process(self) -> bool:
+        """Whether another web process takes all but inference: only where they find one another's events in Redis."""
+        if self.second_process is not None:
+            return self.second_process
+        return self._can_share
+
+    @property
+    def _can_share(self) -> bool:
+        return bool(self.redis_url) and not self.is_embedded and sys.platform == "linux"
 
     @property
     def sqlite_path(self) -> Path:

@@ -1,6 +1,7 @@
 """`python -m control_plane.serve`: the web process. The only way in which it is started.
 
-It is uvicorn with the connections of `http/protocol.py`, so that no start can forget their bounds.
+It is uvicorn with the connections of `http/protocol.py`, so that no start can forget their bounds. Where several
+processes may share an installation it starts a second one for all but inference (`http/handover.py`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ import asyncio
 import contextlib
 import os
 import resource
+import signal
+import socket
 import sys
 from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from control_plane.processor import ask_for_short_slices
+
+if TYPE_CHECKING:
+    from control_plane.http.handover import SecondProcess
 
 GRACEFUL_S = 20
 SPARE_FILES = 256
@@ -49,11 +57,24 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=GRACEFUL_S,
         help="seconds that answers may still take once the process is to stop (default %(default)s)",
     )
+    parser.add_argument("--second", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which looks at its connections every second."""
+    """uvicorn's server, which looks at its connections every second. second: the process that has some of them."""
+
+    def __init__(self, config: uvicorn.Config, second: SecondProcess | None = None) -> None:
+        super().__init__(config)
+        self._second = second
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        from control_plane import drain
+
+        await super().startup(sockets)
+        if self._second is not None:
+            self._second.start()
+            drain.join(self._second)
 
     async def on_tick(self, counter: int) -> bool:
         from control_plane.http.protocol import sweep
@@ -62,22 +83,58 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if frame is not None and self._second is not None:  # at once, and not because this process has drained
+            self._second.signal()
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ends = [super().shutdown(sockets)]
+        if self._second is not None:
+            ends.append(self._second.stop())
+        await asyncio.gather(*ends)
+
+
+class SecondServer(Server):
+    """The second process's, with the connections that come over its standard input."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        from control_plane.http.handover import Receiver
+
+        await super().startup([])  # it listens nowhere
+        control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+        self._receiver = Receiver(control, self._make, lambda: signal.raise_signal(signal.SIGTERM))
+
+    def _make(self, start: bytes) -> asyncio.Protocol:
+        from control_plane.http.protocol import BoundedHttp
+
+        connection = BoundedHttp(self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        connection.given = start
+        return connection
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._receiver.close()
+        await super().shutdown(sockets)
+
 
 def make_server(options: argparse.Namespace) -> Server:
     from control_plane.asgi import application  # sets Django up, logging too
     from control_plane.config import current
     from control_plane.http.connections import ConnectionTable
+    from control_plane.http.metrics import PROCESS
     from control_plane.http.protocol import KEEP_ALIVE_S, BoundedConfig, Bounds
 
     settings = current()
+    PROCESS.labels("second" if options.second else "first").set(1)
     # Behind a proxy every connection comes from its address.
     per_address = 0 if settings.trust_proxy else settings.connections_per_address
     table = ConnectionTable(
         min(settings.connections_max, open_files() - SPARE_FILES), per_address, settings.stranger_requests_per_s
     )
+    second = make_second(options) if settings.has_second_process and not options.second else None
     config = BoundedConfig(
         application,
-        Bounds(table),
+        Bounds(table, second),
         host=options.host,
         port=options.port,
         loop="uvloop",
@@ -92,7 +149,16 @@ def make_server(options: argparse.Namespace) -> Server:
         access_log=False,
         log_config=None,  # Django's: JSON lines with secrets masked
     )
-    return Server(config)
+    return SecondServer(config) if options.second else Server(config, second)
+
+
+def make_second(options: argparse.Namespace) -> SecondProcess:
+    from control_plane.config import current
+    from control_plane.gateway.first_bytes import stays
+    from control_plane.http.handover import SecondProcess
+
+    command = [sys.executable, "-m", "control_plane.serve", "--second", "--graceful-s", str(options.graceful_s)]
+    return SecondProcess(command, stays, stop_s=current().drain_s + options.graceful_s)
 
 
 def open_files() -> int:

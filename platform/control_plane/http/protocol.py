@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from control_plane.errors import LorikeetError
 from control_plane.http.connections import RETRY_S, SLOT, ConnectionTable, Slot
 from control_plane.http.errors import error_body
+from control_plane.http.handover import SecondProcess
 from control_plane.http.request_id import new_request_id, set_request_id
 from control_plane.http.websocket_protocol import BoundedWebSocket
 from control_plane.http.write_watch import WriteWatch
@@ -42,6 +43,8 @@ DRAIN_BYTES = 64 << 20
 """Of a body that nobody reads; then the connection is closed."""
 DRAIN_UNIT = 128 << 10
 """So much of it counts as another request of a stranger."""
+HAND_OVER_S = 3.0
+"""For which a connection waits for the second process to take it."""
 LINGER_S = 2.0
 """For which a refused peer can read why: to close at once, while it still sends, would take the answer from it."""
 
@@ -51,6 +54,7 @@ class Bounds:
     """What the connections of one process share."""
 
     connections: ConnectionTable
+    second: SecondProcess | None = None
 
 
 class BoundedConfig(Config):
@@ -116,6 +120,10 @@ class BoundedHttp(HttpToolsProtocol):
         self._switched = False
         self._delayed = bytearray()
         self._delay: asyncio.TimerHandle | None = None
+        self._second: SecondProcess | None = config.bounds.second
+        self._offered_at: float | None = None
+        self.given = b""
+        """What the process that handed it over had read of it."""
 
     # -- the connection ----------------------------------------------------------
 
@@ -130,6 +138,8 @@ class BoundedHttp(HttpToolsProtocol):
             # uvicorn copies this into the scope of every request, and of a websocket.
             self.app_state = {**self.app_state, SLOT: self._slot}
             self._slot.ask()
+            if self.given:
+                self.loop.call_soon(self.data_received, b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -155,16 +165,47 @@ class BoundedHttp(HttpToolsProtocol):
     # -- what comes ----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._is_over():
+        data, self.given = self.given + data, b""
+        if self._is_over() or not data:
             return
         if self._phase is Phase.BETWEEN:
             self._begin(Phase.HEAD)
             self._ask()
-        if self._must_wait():
-            self._delayed += data
-            self.flow.pause_reading()  # again, if the application has asked for more of a body
+        if self._second is not None and self._goes(self._second, data):
+            self._second.offer(self)
+        elif self._must_wait():
+            self._delay_reading(data)
         else:
             self._take_up(data)
+
+    def _delay_reading(self, data: bytes) -> None:
+        self._delayed += data
+        self.flow.pause_reading()  # again, if the application has asked for more of a body
+
+    # -- to the second process -----------------------------------------------------
+
+    def _goes(self, second: SecondProcess, data: bytes) -> bool:
+        """Whether it is to be offered, which its first bytes tell."""
+        if not second.wants(data):
+            self._second = None
+            return False
+        self._offered_at = self.loop.time()
+        self._delay_reading(data)
+        return True
+
+    @property
+    def first_bytes(self) -> bytes:
+        return bytes(self._delayed)
+
+    def let_go(self) -> None:
+        self._delayed.clear()
+        self._ask(-1.0)
+        self.transport.abort()  # closes it here alone
+
+    def keep(self) -> None:
+        self._second, self._offered_at = None, None
+        if not self._is_over():
+            self._read_on()
 
     def _ask(self, requests: float = 1.0) -> None:
         if self._slot is not None:
@@ -182,9 +223,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._delay = None
         if self._is_over() or self._must_wait():
             return  # still paused
+        self._read_on()
+
+    def _read_on(self) -> None:
         data, self._delayed = bytes(self._delayed), bytearray()
         self.flow.resume_reading()
-        self._take_up(data)
+        self.data_received(data)
 
     def _take_up(self, data: bytes) -> None:
         # In pieces, so that a head is judged when it is too large and not when all of it has been parsed.
@@ -287,6 +331,10 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._phase is Phase.REFUSED:
             if now - self._since > LINGER_S:
                 self.transport.close()
+        elif self._second is not None and self._offered_at is not None:
+            if now - self._offered_at > HAND_OVER_S:
+                self._second.withdraw(self)
+                self.keep()
         elif self.flow.read_paused:
             self._since += since_last  # it is we who do not read
         elif self._phase is Phase.HEAD and now - self._since > HEAD_S:
