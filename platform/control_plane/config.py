@@ -94,6 +94,7 @@ class Settings(BaseSettings):
     host_certificate_s: int = Field(default=30 * 86_400, ge=60)
     routing_policy: str = "first_token"
     engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
+    host_requests: int = Field(default=512, ge=0)
     host_return_s: float = Field(default=30.0, ge=0)
 
     connections_max: int = Field(default=4096, gt=0)

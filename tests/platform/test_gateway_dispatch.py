@@ -67,7 +67,7 @@ class Around:
         )
         self.reservations = SimpleNamespace(ended=self._ended)
         self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True,
-                                     resumes=lambda host: True)  # fmt: skip
+                                     resumes=lambda host: True, charge=lambda submit, tokens: None)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
@@ -89,7 +89,10 @@ class Around:
             self.reserved.discard(name)
             self.settled.append(tokens)
 
-    async def _submit(self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any) -> tuple[str, Stream]:
+    async def _submit(
+        self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any, *, waits: bool
+    ) -> tuple[str, Stream]:
+        assert waits == (not self.submits), "a request had its turn when it was sent first"
         self.submits[submit.request_id] = submit
         self.streams[submit.request_id] = stream = Stream()
         return hosts[0], stream

@@ -25,6 +25,7 @@ from control_plane.fleet.engine_client import (
 from control_plane.fleet.errors import HostError, unavailable
 from control_plane.fleet.first_token import FirstTokenPrediction
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
+from control_plane.fleet.turns import Turns
 from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
 
@@ -39,8 +40,10 @@ RETRY_S = 1.0
 class HostConnection:
     """A session, and the heartbeats that tell its load and that it lives."""
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, client: EngineClient, observed: Callable[[], None] = lambda: None) -> None:
+        """``observed`` is called after each heartbeat."""
         self.client = client
+        self._observed = observed
         self.status: pb.HostStatus | None = None
         self._resident: frozenset[str] = frozenset()
         self._first_token = FirstTokenPrediction()
@@ -128,6 +131,7 @@ class HostConnection:
         if not status.load_only:
             self._resident = frozenset(adapter.digest for adapter in status.adapters)
         self._first_token.observed(status)
+        self._observed()
 
 
 def _with_load(status: pb.HostStatus | None, load: pb.HostStatus) -> pb.HostStatus | None:
@@ -152,10 +156,13 @@ class Fleet:
     ) -> None:
         self._policy = policy or LeastPending()
         self._usage_sink, self._lost_sink = usage_sink, lost_sink
+        self._turns = Turns(self._may_take)
         self._hosts = {name: self._connection(endpoint) for name, endpoint in endpoints.items()}
 
     def _connection(self, endpoint: HostEndpoint) -> HostConnection:
-        return HostConnection(EngineClient(endpoint, usage_sink=self._usage_sink, lost_sink=self._lost_sink))
+        client = EngineClient(endpoint, usage_sink=self._usage_sink, lost_sink=self._lost_sink)
+        client.has_room = self._turns.give
+        return HostConnection(client, self._turns.give)
 
     def start(self) -> None:
         """Connect to every host in the background."""
@@ -170,9 +177,11 @@ class Fleet:
             if name not in self._hosts:
                 self._hosts[name] = self._connection(endpoint)
                 self._hosts[name].start()
+        self._turns.give()
         await asyncio.gather(*(host.close() for host in gone))
 
     async def close(self) -> None:
+        self._turns.close()
         await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     def client(self, host: str) -> EngineClient:
@@ -211,18 +220,49 @@ class Fleet:
                 failure = error
         raise failure
 
+    def charge(self, submit: pb.Submit, output_tokens: int) -> None:
+        """So many tokens came of it, which count in whose turn it is."""
+        self._turns.charge(submit, output_tokens)
+
+    def _may_take(self, hosts: frozenset[str]) -> int | None:
+        """For how many more requests there is room at these hosts; None if nothing says that one should wait."""
+        most = config.current().host_requests
+        open_now = [self._hosts[name] for name in hosts if name in self._hosts and self._hosts[name].accepts]
+        if not most or not open_now:
+            return None
+        return sum(max(0, most - host.client.foreground_requests) for host in open_now)
+
     async def submit(
-        self, submit: pb.Submit, candidates: Iterable[str], model: str, coalescing: Coalescing | None = None
+        self,
+        submit: pb.Submit,
+        candidates: Iterable[str],
+        model: str,
+        coalescing: Coalescing | None = None,
+        *,
+        waits: bool = True,
     ) -> tuple[str, RequestStream]:
-        """Send a request to the best of ``candidates``; to the next best if that one does not answer.
+        """Send a request to the best of ``candidates``; to the next best if that one does not answer. With ``waits``,
+        while all have as many as they may, it waits for its tenant's turn.
 
         Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
         """
         known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
         if not known:
             raise no_host(model)
-        # Hosts that are not connected are tried too, after the others: the session may just be coming up.
-        pools = [[n for n in known if self._hosts[n].accepts], [n for n in known if not self._hosts[n].accepts]]
+        if not waits:
+            return await self._send(submit, known, model, coalescing)
+        async with self._turns.turn(submit, frozenset(known)):
+            return await self._send(submit, known, model, coalescing)
+
+    async def _send(
+        self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None
+    ) -> tuple[str, RequestStream]:
+        # Hosts that are full come after those with room: only where the others fail. Those that are not connected
+        # are tried too, after the others: the session may just be coming up.
+        now = [name for name in known if name in self._hosts]
+        full = [name for name in now if self._may_take(frozenset([name])) == 0]
+        ready = [name for name in now if self._hosts[name].accepts and name not in full]
+        pools = [ready, full, [name for name in now if name not in ready and name not in full]]
         failure = no_host(model)
         for pool in pools:
             while pool := [name for name in pool if name in self._hosts]:  # some may have gone meanwhile

@@ -105,6 +105,8 @@ class EngineClient:
         self._connect_timeout_s = connect_timeout_s
         self._client_id = f"web-{uuid.uuid4().hex[:12]}"
         self._streams: dict[str, RequestStream] = {}
+        self._background: set[str] = set()  # of these, what makes way for others
+        self.has_room: Callable[[], None] = lambda: None  # called when a request is over
         # Also those whose reader has gone: the engine still reports their end.
         self._unfinished: set[str] = set()
         self._lingering: list[RequestStream] = []
@@ -126,6 +128,11 @@ class EngineClient:
         return len(self._streams)
 
     @property
+    def foreground_requests(self) -> int:
+        """Of the open ones, those that make way for nobody."""
+        return len(self._streams) - len(self._background)
+
+    @property
     def connected(self) -> bool:
         return self._connected.is_set()
 
@@ -134,6 +141,8 @@ class EngineClient:
         await self._ensure_connected()
         stream = RequestStream(self, submit.request_id, coalescing or self._coalescing)
         self._streams[submit.request_id] = stream
+        if submit.slo.background:
+            self._background.add(submit.request_id)
         self._unfinished.add(submit.request_id)
         self._send(pb.ClientMessage(submit=submit))
         return stream
@@ -266,6 +275,8 @@ class EngineClient:
         for stream in [*self._streams.values()]:
             stream._buffer.finish(errors.disconnected(self.host))
         self._streams.clear()
+        self._background.clear()
+        self.has_room()
         lost, self._unfinished = self._unfinished, set()
         self._lost_sink(lost)
 
@@ -306,16 +317,23 @@ class EngineClient:
             self._usage_sink(self.host, finished)
         else:
             self._lost_sink([finished.request_id])
-        stream = self._streams.pop(finished.request_id, None)
+        stream = self._take_out(finished.request_id)
         if stream is not None:
             stream.usage = finished.usage
             error = HostError.from_wire(finished.error) if finished.HasField("error") else None
             stream._buffer.finish(error)
 
     def _forget(self, request_id: str, *, abort: bool) -> None:
-        known = self._streams.pop(request_id, None)
+        known = self._take_out(request_id)
         if abort and known is not None:
             self._send(pb.ClientMessage(abort=pb.Abort(request_id=request_id)))
+
+    def _take_out(self, request_id: str) -> RequestStream | None:
+        stream = self._streams.pop(request_id, None)
+        self._background.discard(request_id)
+        if stream is not None:
+            self.has_room()
+        return stream
 
     def _send(self, message: pb.ClientMessage) -> None:
         self._outbox.append(message)

@@ -102,6 +102,15 @@ def stopped(host: str) -> HostError:
     )
 
 
+def stopping() -> HostError:
+    return HostError(
+        "stopping",
+        "This server stops, and the request had not begun.",
+        "Send it again: another server, or this one when it is back, takes it.",
+        retry_after_s=1.0,
+    )
+
+
 def hung(host: str, seconds: float) -> HostError:
     """Only a reason to ask another host: a caller is never told."""
     return HostError(HUNG, f"Engine host {host} made no step for {seconds:g} s.", "Restart it if it stays so.")

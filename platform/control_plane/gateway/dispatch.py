@@ -109,9 +109,9 @@ class Dispatch:
         self._stopping = False  # the caller stopped or disconnected
         self._settled = False  # the ledger has it, or must not get it
 
-    async def begin(self) -> None:
-        """Send it to a first host. Raises ``HostError`` if none takes it."""
-        await self._send(self._admission.hosts)
+    async def begin(self, *, waits: bool = True) -> None:
+        """Send it to a first host, with ``waits`` in its tenant's turn. Raises ``HostError`` if none takes it."""
+        await self._send(self._admission.hosts, waits=waits)
 
     def __aiter__(self) -> Self:
         return self
@@ -198,6 +198,7 @@ class Dispatch:
             if chunks:
                 self._first_output_at = self._first_output_at or time.monotonic()
                 self._so_far.add(chunks)
+                self._runtime.fleet.charge(self._submit, sum(chunk.tokens for chunk in chunks))
                 self._fruitless, self._returns_until = 0, 0.0
             return chunks
 
@@ -209,7 +210,7 @@ class Dispatch:
 
     # -- sending -------------------------------------------------------------------
 
-    async def _send(self, hosts: tuple[str, ...], *, goes_on: bool = False) -> None:
+    async def _send(self, hosts: tuple[str, ...], *, goes_on: bool = False, waits: bool = False) -> None:
         engine_id = request_ids.of_attempt(self._submit.request_id, len(self._attempts) + 1)
         attempt = HostAttempt(self, engine_id)
         submit = pb.Submit()  # a copy: the previous attempt may still be in an outbox
@@ -221,8 +222,9 @@ class Dispatch:
         self._runtime.expect(engine_id, attempt, self._held)
         coalescing = None if self._context.streamed else WHOLE
         name = self._admission.model.display_name
+        fleet = self._runtime.fleet
         try:
-            attempt.host, attempt.stream = await self._runtime.fleet.submit(submit, hosts, name, coalescing)
+            attempt.host, attempt.stream = await fleet.submit(submit, hosts, name, coalescing, waits=waits)
         except BaseException:
             self._runtime.unsent(engine_id)
             raise

@@ -170,7 +170,8 @@ async def begin(
             dispatch = Dispatch(
                 runtime, admission, context, _addressed(submit, admission, background=batch), generation.held
             )
-            await dispatch.begin()
+            # The others of a request follow its first, whose answer nobody reads before all are sent.
+            await dispatch.begin(waits=index == 0)
             stream: OutputStream = dispatch
             if keeps_text:
                 stream = runtime.transcripts.record(dispatch, principal, submit, context.created_at)
