@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import struct
+import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -34,7 +35,7 @@ from control_plane.http import websocket_protocol
 from control_plane.http.allowance import Allowance
 from control_plane.http.connections import REFUSAL, ConnectionTable, prove
 from control_plane.http.json_body import JsonError
-from control_plane.http.own_turn import LARGE, own_turn
+from control_plane.http.own_turn import LARGE, LARGER, own_turn, parsed
 from control_plane.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
 from control_plane.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
 from control_plane.http.write_watch import WRITE_GRACE_S
@@ -280,6 +281,29 @@ async def test_large_messages_have_turns_of_their_own() -> None:
         turn += 1
     assert parsed_in[:5] == [0] * 5 and all(task.done() for task in small)
     assert len(set(parsed_in[5:])) == 5
+
+
+async def test_the_largest_messages_are_parsed_one_after_the_other_on_a_thread() -> None:
+    """In one turn of the event loop each took all of it for milliseconds."""
+    here, on, at_work = threading.get_ident(), list[int](), threading.Lock()
+
+    def parse() -> None:
+        assert at_work.acquire(blocking=False)
+        on.append(threading.get_ident())
+        time.sleep(0.002)
+        at_work.release()
+
+    await parsed(LARGER, parse)
+    await asyncio.gather(*(parsed(LARGER + 1, parse) for _ in range(5)))
+    assert on[0] == here
+    assert len(set(on[1:])) == 1 and on[1] != here
+
+    consumer = InferenceConsumer()
+    consumer.scope = {}
+    large = json.dumps({"type": "ping", "of": "x" * LARGER})
+    assert await consumer.parse(large) == json.loads(large)
+    with pytest.raises(JsonError):
+        await consumer.parse(large[1:])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from control_plane.config import Settings
 from control_plane.gateway.first_bytes import stays
+from control_plane.http import handover
 from control_plane.http.connections import ConnectionTable
 from control_plane.http.handover import MOST_BYTES, Receiver, SecondProcess, control_pair
 from control_plane.http.protocol import HAND_OVER_S, BoundedConfig, BoundedHttp, Bounds, sweep
@@ -208,6 +209,15 @@ async def test_one_that_hangs_is_not_waited_for(pair: Pair) -> None:
     sweep(pair.first.state.connections, asyncio.get_running_loop().time() + HAND_OVER_S + 1)
     assert not waiting
     assert "first /api/x 0" in await asyncio.wait_for(clients[-1].answer(), 10)
+
+
+async def test_one_that_is_silent_gets_no_more(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.receiver._timer.cancel()
+    monkeypatch.setattr(handover, "SILENCE_S", 0.0)
+    assert await (await pair.open()).ask("/api/x") == "first /api/x 0"
+    monkeypatch.undo()
+    pair.receiver._beat()
+    assert await (await pair.open()).ask("/api/x") == "second /api/x 0"
 
 
 async def test_who_hangs_up_while_waiting_is_forgotten(pair: Pair) -> None:

@@ -26,6 +26,9 @@ SEND_BUFFER = 1 << 20
 AT_ONCE = 16
 """Connections that are taken up in one turn of the event loop."""
 READY = b"\x01"
+"""Said once a second."""
+BEAT_S, SILENCE_S = 1.0, 4.0
+"""After so long a silence it hangs: connections are served here, those that it was given wait for it."""
 RESTART_S, BROKEN_RESTART_S = 1.0, 15.0
 """Before it is started again; the second if it had not come to be ready."""
 STOP_SPARE_S = 10.0
@@ -59,13 +62,17 @@ class SecondProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._ready = self._came_up = self._full = self._stopping = False
+        self._heard_at = 0.0
         self._waiting: deque[Connection] = deque()
 
     # -- connections -----------------------------------------------------------------
 
     def wants(self, start: bytes) -> bool:
         """Whether a connection that begins so is to be offered."""
-        return self._ready and len(start) <= MOST_BYTES and not self._stays(start)
+        return self._listens() and len(start) <= MOST_BYTES and not self._stays(start)
+
+    def _listens(self) -> bool:
+        return self._ready and asyncio.get_running_loop().time() - self._heard_at < SILENCE_S
 
     def offer(self, connection: Connection) -> None:
         """It reads nothing until it is let go, or kept."""
@@ -179,7 +186,8 @@ class SecondProcess:
         self._send()
 
     def _hear(self, control: socket.socket) -> None:
-        """It is ready, or takes no more."""
+        """It is ready, as it says again and again, or takes no more."""
+        self._heard_at = asyncio.get_running_loop().time()
         try:
             self._ready = control.recv(1) == READY
         except BlockingIOError:
@@ -206,7 +214,12 @@ class Receiver:
         self._over = False
         control.setblocking(False)
         asyncio.get_running_loop().add_reader(control, self._take)
-        control.send(READY)
+        self._beat()
+
+    def _beat(self) -> None:
+        with contextlib.suppress(OSError):  # it does not listen just now, or has gone
+            self._control.send(READY)
+        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     def _take(self) -> None:
         for _ in range(AT_ONCE):
@@ -240,6 +253,7 @@ class Receiver:
 
     async def close(self) -> None:
         """Take what is on its way, and no more."""
+        self._timer.cancel()
         asyncio.get_running_loop().remove_reader(self._control)
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RD)

@@ -23,7 +23,7 @@ from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.json_body import read_object
 from control_plane.http.metrics import SOCKETS
-from control_plane.http.own_turn import own_turn
+from control_plane.http.own_turn import parsed
 from control_plane.http.websocket_protocol import admit, charge
 from control_plane.single_flight import FRESH_S, forget
 from control_plane.sockets.handshake import origin_is_ours
@@ -199,12 +199,20 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def parse(self, text: str, *, nul: bool = False) -> dict[str, Any]:
         """A message's JSON object, as `read_object`; what it takes is charged to the tenant. Raises JsonError."""
-        await own_turn(len(text))
-        began = time.thread_time()
+        took = 0.0
+
+        def read() -> dict[str, Any]:
+            nonlocal took
+            began = time.thread_time()
+            try:
+                return read_object(text, nul=nul)
+            finally:
+                took = time.thread_time() - began
+
         try:
-            return read_object(text, nul=nul)
+            return await parsed(len(text), read)
         finally:
-            charge(self.scope, time.thread_time() - began)
+            charge(self.scope, took)
 
     async def admits(self, kind: object) -> bool:
         """Whether a message of this kind may come now. Strangers are cut off. Raises ForbiddenError."""
