@@ -396,7 +396,7 @@ class Engine:
 
     def _overflowed(self, sequence: Sequence) -> None:
         """Its logits are not finite. Its request ends, and nothing that it computed is kept for others."""
-        self.core.prefixes.drop_path(sequence.prefix_key, sequence.token_ids)
+        self.core.prefixes.drop_path(sequence.prefix_key, sequence.token_ids, sequence.activation)
         if sequence.state is State.FINISHED:
             return
         digest = sequence.request.adapter_digest

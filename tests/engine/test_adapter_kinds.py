@@ -138,7 +138,7 @@ KINDS = [
     ),
     AdapterKind("`modules_to_save` of others", plain(modules_to_save=["norm"]), "fully trained copies of norm"),
     AdapterKind("`trainable_token_indices`", plain(trainable_token_indices=[1, 2])),
-    AdapterKind("aLoRA (`alora_invocation_tokens`)", plain(alora_invocation_tokens=[5, 6]), "aLoRA"),
+    AdapterKind("aLoRA (`alora_invocation_tokens`)", plain(alora_invocation_tokens=[5, 6])),
     AdapterKind("LoHa", other_method(peft.LoHaConfig(target_modules=TARGETS, **CAUSAL)), "LOHA"),
     AdapterKind("IA³", other_method(peft.IA3Config(**CAUSAL)), "is IA3"),
     AdapterKind(

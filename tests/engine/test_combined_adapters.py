@@ -59,7 +59,10 @@ class Made:
         self.folder = root / "model"
         self.model = save_model(FAMILY, self.folder)
         self.adapters: dict[str, Adapter] = {}
-        kinds = ADAPTERS | {"DoRA": ADAPTERS["narrow"] | {"use_dora": True}}
+        kinds = ADAPTERS | {
+            "DoRA": ADAPTERS["narrow"] | {"use_dora": True},
+            "activated": ADAPTERS["narrow"] | {"alora_invocation_tokens": [1, 2]},
+        }
         for number, (name, settings) in enumerate(kinds.items()):
             torch.manual_seed(number)
             config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings)
@@ -189,10 +192,11 @@ def test_gpu_one_batch_agrees_with_peft(made: Made, references: dict[str, Any]) 
 
 def test_only_plain_lora_is_combined(made: Made) -> None:
     engine = made.engine()
-    dora = pack_for(engine, made.adapters["DoRA"])
-    with pytest.raises(StageError) as refused:
-        combine("x", [(dora, 1.0)], engine.pool.geometry, engine.targets, PageableMemory(), 256)
-    assert refused.value.code == "adapters_cannot_be_combined" and refused.value.fix
+    for kind in ("DoRA", "activated"):
+        part = pack_for(engine, made.adapters[kind])
+        with pytest.raises(StageError) as refused:
+            combine("x", [(part, 1.0)], engine.pool.geometry, engine.targets, PageableMemory(), 256)
+        assert refused.value.code == "adapters_cannot_be_combined" and refused.value.fix
     with pytest.raises(StageError, match="Together the adapters have rank 18; the limit is 16") as refused:
         made.combined(engine, "all", max_rank=16)
     assert refused.value.code == "rank_too_high"

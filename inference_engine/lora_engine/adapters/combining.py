@@ -70,11 +70,12 @@ def _of_ranks(packed: PackedAdapter) -> torch.Tensor:
 
 
 def _require_plain(packed: PackedAdapter) -> None:
-    if packed.layout.epilogues or packed.layout.embedding_layers is not None:
+    layout = packed.layout
+    if layout.epilogues or layout.invocation_tokens or layout.embedding_layers is not None:
         raise StageError(
             "adapters_cannot_be_combined",
-            f"{packed.digest[:19]} is more than LoRA on linear projections (DoRA, biases, or changes of embed_tokens "
-            "or lm_head), of which there is no sum.",
+            f"{packed.digest[:19]} is more than LoRA on linear projections (DoRA, biases, invocation tokens, or "
+            "changes of embed_tokens or lm_head), of which there is no sum.",
             "Combine plain LoRA adapters, or call this one by itself.",
         )
 

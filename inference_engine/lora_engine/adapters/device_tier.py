@@ -66,8 +66,9 @@ class AdapterSlot(Evictable):
         self.generation = next(self._generations)
         self.table_index = table_index  # its row in the kernels' tables; 0 without them
         self.delta_correction_index = 0  # the row with its scales negated, while it is merged into the base's weights
-        # Whether others would not notice; None before it was asked. No sum of weights holds an epilogue.
-        self.mergeable: bool | None = False if packed.layout.epilogues else None
+        self.invocation_tokens = packed.layout.invocation_tokens
+        # Whether others would not notice; None before it was asked. No sum of weights holds an epilogue, or acts later.
+        self.mergeable: bool | None = False if packed.layout.epilogues or self.invocation_tokens else None
         self.refs = 0
         self.last_used = 0.0
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way

@@ -44,7 +44,8 @@ class AdapterLayout:
     """Per layer, the module slots in packing order; the same pages serve every layer.
 
     ``epilogues``: per layer, the vectors behind them; empty for an adapter without any. ``embedding_layers``, if there
-    are any, begin on a page of their own: the last ``embedding_layer_pages`` are only theirs.
+    are any, begin on a page of their own: the last ``embedding_layer_pages`` are only theirs. With
+    ``invocation_tokens`` it acts only from the last place on where a prompt has them.
     """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
@@ -52,6 +53,7 @@ class AdapterLayout:
     embedding_layers: EmbeddingLayersLayout | None = None
     embedding_layer_pages: int = 0
     epilogues: tuple[tuple[EpilogueSlot, ...], ...] = ()
+    invocation_tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,14 @@ def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: Targ
     embedding_layers = planner.plan(manifest.embedding_layers)
     num_pages = -(-planner.row // geometry.rows_per_page)
     behind_modules = tuple(epilogues) if any(epilogues) else ()
-    return AdapterLayout(tuple(layers), num_pages, embedding_layers, num_pages - module_pages, behind_modules)
+    return AdapterLayout(
+        tuple(layers),
+        num_pages,
+        embedding_layers,
+        num_pages - module_pages,
+        behind_modules,
+        manifest.invocation_tokens,
+    )
 
 
 def pack_adapter(

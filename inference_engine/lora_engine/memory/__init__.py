@@ -4,9 +4,10 @@ from .allocator import OutOfPages, PageAllocator, PageKind, PoolStats
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 from .page_map import PageMap, PageOwner, page_map
 from .page_pool import PagePool, PoolGeometry
-from .prefix_cache import PrefixCache, PrefixKey, PrefixNode
+from .prefix_cache import Activation, PrefixCache, PrefixKey, PrefixNode
 
 __all__ = [
+    "Activation",
     "Evictable",
     "EvictionQueue",
     "OutOfPages",

@@ -2,13 +2,15 @@
 
 A tree of full pages per (tenant, adapter digest, salt): a node's path from the root spells out every token before and
 in its page, compared exactly, so that neither a hash collision nor another tenant's traffic can ever
-give a request another's keys and values. Pages that running sequences share count as KV; those that
+give a request another's keys and values. Of an adapter that acts from some token on, the pages before that one are the
+base model's own. Pages that running sequences share count as KV; those that
 only the tree holds count as cached prefix and may be evicted, leaves first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from .allocator import PageAllocator
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts
@@ -16,20 +18,28 @@ from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 PrefixKey = tuple[str, str, str]  # tenant, adapter digest ("" is the base model), the request's salt
 
 
+class Activation(NamedTuple):
+    """Tokens from ``at`` on are computed with the adapter, those before it with the base model."""
+
+    at: int
+    digest: str
+
+
+Block = tuple[int | Activation, ...]  # a page's tokens, behind the activation if any of them comes after it
+
+
 class PrefixNode(Evictable):
     """One full page of tokens after its parent's."""
 
     __slots__ = ("children", "page", "parent", "root_key", "tokens")
 
-    def __init__(
-        self, parent: PrefixNode | None, tokens: tuple[int, ...], page: int, root_key: PrefixKey | None = None
-    ) -> None:
+    def __init__(self, parent: PrefixNode | None, tokens: Block, page: int, root_key: PrefixKey | None = None) -> None:
         super().__init__()
         self.parent = parent
         self.root_key = root_key  # of a root, which holds no page
         self.tokens = tokens
         self.page = page
-        self.children: dict[tuple[int, ...], PrefixNode] = {}
+        self.children: dict[Block, PrefixNode] = {}
 
 
 class PrefixCache:
@@ -59,9 +69,9 @@ class PrefixCache:
         for key, root in self._roots.items():
             yield key, [node.page for node in _subtree(root)[1:]]
 
-    def acquire(self, key: PrefixKey, tokens: Sequence[int]) -> list[int]:
+    def acquire(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> list[int]:
         """Pages of the longest known prefix, now shared with the caller. At least one token is left to compute."""
-        nodes = list(self._match(key, tokens, max_pages=(len(tokens) - 1) // self._page_tokens))
+        nodes = list(self._match(key, tokens, activation, max_pages=(len(tokens) - 1) // self._page_tokens))
         for node in nodes:
             node.uses += 1
             self._queue.withdraw(node)
@@ -69,12 +79,14 @@ class PrefixCache:
         self._allocator.share(pages)
         return pages
 
-    def insert(self, key: PrefixKey, tokens: Sequence[int], pages: Sequence[int]) -> None:
+    def insert(
+        self, key: PrefixKey, tokens: Sequence[int], pages: Sequence[int], activation: Activation | None = None
+    ) -> None:
         """Remember the full pages of ``tokens``; the caller holds ``pages``, where their keys and values lie."""
         if not self.enabled or len(tokens) < self._page_tokens:
             return
         node = self._roots.setdefault(key, PrefixNode(None, (), -1, key))
-        for page, block in zip(pages, self._blocks(tokens), strict=False):
+        for page, block in zip(pages, self._blocks(tokens, activation), strict=False):
             child = node.children.get(block)
             if child is None:
                 if page in self._by_page:
@@ -104,9 +116,9 @@ class PrefixCache:
         elif not parent.children:
             del self._roots[parent.root_key]
 
-    def drop_path(self, key: PrefixKey, tokens: Sequence[int]) -> None:
+    def drop_path(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> None:
         """Drop the first page of ``tokens`` and its whole subtree; sequences that use such pages keep them."""
-        for first in list(self._match(key, tokens, max_pages=1)):
+        for first in list(self._match(key, tokens, activation, max_pages=1)):
             for node in reversed(_subtree(first)):
                 self._queue.withdraw(node)
                 self.evict(node)
@@ -118,18 +130,22 @@ class PrefixCache:
                 self._queue.withdraw(node)
                 self.evict(node)
 
-    def _match(self, key: PrefixKey, tokens: Sequence[int], max_pages: int) -> Iterator[PrefixNode]:
+    def _match(
+        self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None, max_pages: int
+    ) -> Iterator[PrefixNode]:
         node = self._roots.get(key)
-        for _, block in zip(range(max_pages), self._blocks(tokens), strict=False):
+        for _, block in zip(range(max_pages), self._blocks(tokens, activation), strict=False):
             node = node.children.get(block) if node else None
             if node is None:
                 return
             yield node
 
-    def _blocks(self, tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    def _blocks(self, tokens: Sequence[int], activation: Activation | None) -> Iterator[Block]:
         size = self._page_tokens
+        base = len(tokens) if activation is None else activation.at
         for start in range(0, len(tokens) - size + 1, size):
-            yield tuple(tokens[start : start + size])
+            block = tuple(tokens[start : start + size])
+            yield block if activation is None or start + size <= base else (activation, *block)
 
     def _offer_if_idle(self, node: PrefixNode) -> None:
         if not node.children and self._allocator.only_cached(node.page):

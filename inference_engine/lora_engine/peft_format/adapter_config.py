@@ -24,7 +24,6 @@ _LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
 # Switches that change what the weights mean: name -> (what it is, what to do).
 _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "target_parameters": ("LoRA on bare parameters", "Train with target_parameters=None and target_modules instead."),
-    "alora_invocation_tokens": ("Activated LoRA (aLoRA)", "Train with alora_invocation_tokens=None."),
     "layer_replication": ("replicated layers", "Train with layer_replication=None on the base model as it is."),
     "use_qalora": ("QALoRA", "Train with use_qalora=False."),
     "use_bdlora": ("block-diagonal LoRA", "Train with use_bdlora=None."),
@@ -39,6 +38,7 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
 _BIASES = ("none", "all", "lora_only")
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _KNOWN = frozenset(_UNSUPPORTED) | {
+    "alora_invocation_tokens",
     "modules_to_save",
     "trainable_token_indices",
     "peft_type",

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .activated import invocation_tokens
+from .activated import note as activation_note
 from .adapter_config import (
     AdapterConfig,
     check_features,
@@ -68,6 +70,7 @@ class AdapterManifest:
     config: dict[str, Any]
     embedding_layers: tuple[EmbeddingLayer, ...] = ()
     vectors: tuple[ModuleVector, ...] = ()
+    invocation_tokens: tuple[int, ...] = ()  # of one that acts from there on
 
     def to_json(self) -> dict[str, Any]:
         """A summary for reports: ranks and scales by target, not module by module."""
@@ -163,6 +166,7 @@ class _Inspection:
         self._vectors = VectorChecks(geometry, self._findings)
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
         self._misfits: list[str] = []  # what does not fit the base, in words
+        self._invocation: tuple[int, ...] = ()
         self._embedding_layers = EmbeddingLayersInspection(geometry, limits, root, self._findings, self._misfit)
 
     def run(self, check_finite: bool) -> ValidationReport:
@@ -176,7 +180,7 @@ class _Inspection:
             self._check("finite", self._finite)
         manifest = self._manifest() if self._findings.count == 0 else None
         problems = tuple(self._findings.problems)
-        notes = tuple(self._vectors.notes(self._config)) if manifest and self._config else ()
+        notes = tuple(self._notes(self._config)) if manifest and self._config else ()
         return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count, notes)
 
     def _check(self, name: str, step: Callable[[], str]) -> None:
@@ -202,10 +206,17 @@ class _Inspection:
             self._resolver = ModuleResolver(self._config, self._root)
         return "adapter_config.json is well-formed"
 
+    def _notes(self, config: AdapterConfig) -> Iterator[str]:
+        yield from self._vectors.notes(config)
+        if self._invocation:
+            yield activation_note(self._invocation)
+
     def _features(self) -> str:
         if self._raw is None:
             raise _SkippedError("not checked: the config cannot be read")
         check_features(self._raw, self._findings)
+        if is_lora(self._raw):
+            self._invocation = invocation_tokens(self._raw, self._geometry.vocab_size, self._findings)
         return "every feature in use is served"
 
     def _open_weights(self) -> str:
@@ -471,6 +482,7 @@ class _Inspection:
             config=config.raw,
             embedding_layers=embedding_layers,
             vectors=self._vectors.vectors(),
+            invocation_tokens=self._invocation,
         )
 
     def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:

@@ -131,7 +131,8 @@ class Scheduler:
 
     def cache_prefix(self, sequence: Sequence) -> None:
         """Let others share what the sequence has computed of tokens that are known."""
-        self._prefixes.insert(sequence.prefix_key, sequence.token_ids[: sequence.cacheable], sequence.pages)
+        known = sequence.token_ids[: sequence.cacheable]
+        self._prefixes.insert(sequence.prefix_key, known, sequence.pages, sequence.activation)
 
     def can_ever_fit(self, tokens: int, adapter_pages: int) -> bool:
         """Whether a sequence of ``tokens`` tokens beside its adapter fits into the empty pool."""
@@ -174,6 +175,8 @@ class Scheduler:
 
     def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
         """Plan a running sequence's next tokens; how many they are."""
+        if sequence.dormant is not None and sequence.activate():
+            self.cache_prefix(sequence)  # what comes before is the base model's, which others may share at once
         tokens = min(sequence.chunkable, budget)
         if not tokens or sequence not in self.running or sequence.awaits_mask:
             return 0  # nothing left this step, or it was pre-empted meanwhile, or it is held
@@ -345,7 +348,8 @@ class Scheduler:
         slot = self._device_tier.get(digest) if digest else None
         if slot is not None:
             self._device_tier.acquire(slot)  # its own adapter must not be what makes room for it
-        pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable)
+            sequence.find_activation(slot)
+        pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable, sequence.activation)
         # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
         if self._allocator.free < wanted and not self._evictor.free_up(wanted):
@@ -380,9 +384,9 @@ class Scheduler:
         self.cache_prefix(sequence)
         self._prefixes.release(sequence.pages)
         sequence.pages, sequence.num_computed = [], 0
-        if sequence.slot is not None:
-            self._device_tier.release(sequence.slot)
-            sequence.slot = None
+        if (slot := sequence.slot or sequence.dormant) is not None:
+            self._device_tier.release(slot)
+            sequence.slot = sequence.dormant = None
 
     def _pages_needed(self, sequence: Sequence, tokens: int) -> int:
         return self._geometry.pages_for_tokens(sequence.num_computed + tokens) - len(sequence.pages)

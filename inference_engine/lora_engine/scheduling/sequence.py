@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,11 +11,13 @@ from enum import Enum
 
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
-from lora_engine.memory import PrefixKey
+from lora_engine.memory import Activation, PrefixKey
 from lora_engine.request import GenerationRequest, PoolingKind, RequestUsage
 from lora_engine.sampling import SamplingRow
 from lora_engine.structured import TokenMasks
 from lora_engine.text import IncrementalDetokenizer
+
+_NEVER = sys.maxsize
 
 
 class State(Enum):
@@ -134,7 +137,9 @@ class Sequence:
     num_computed: int = 0
     pending: int = 0
     pages: list[int] = field(default_factory=list)
-    slot: AdapterSlot | None = None
+    slot: AdapterSlot | None = None  # that its next tokens are computed with
+    dormant: AdapterSlot | None = None  # that it holds, and that acts from ``activation`` on
+    activation: Activation | None = None
     charged: int = 0  # leading tokens whose processing its tenant has been charged for
     passed_since: float | None = None  # since when others have gone before it although it was first
     held_by: Outcome | None = None  # why it did not run when it was last tried
@@ -181,7 +186,10 @@ class Sequence:
     def chunkable(self) -> int:
         """The most tokens that its next chunk may have."""
         prompt = self.num_prompt - self.num_computed
-        return prompt if self.prompt_apart and prompt > 0 else self.remaining
+        tokens = prompt if self.prompt_apart and prompt > 0 else self.remaining
+        if self.dormant is None or self.activation is None:
+            return tokens
+        return min(tokens, self.activation.at - self.num_computed)
 
     @property
     def reads_prompt(self) -> bool:
@@ -217,8 +225,12 @@ class Sequence:
 
     @property
     def prefix_key(self) -> PrefixKey:
-        """Whose cached keys and values it may use: its tenant's, computed with its adapter, under the same salt."""
-        return self.request.tenant, self.request.adapter_digest, self.request.cache_salt
+        """Whose cached keys and values it may use: its tenant's, computed with its adapter, under the same salt.
+
+        Of one that acts from a token on: the base model's, with what ``activation`` says of the rest.
+        """
+        digest = self.request.adapter_digest if self.activation is None else ""
+        return self.request.tenant, digest, self.request.cache_salt
 
     def __lt__(self, other: Sequence) -> bool:
         return self.arrival < other.arrival
@@ -227,6 +239,21 @@ class Sequence:
     def due(self) -> float:
         """When its first token is wanted, in seconds of the engine's clock; infinite without a target."""
         return self.parent.due
+
+    def find_activation(self, slot: AdapterSlot) -> None:
+        """Where its adapter begins to act: at the last invocation in the prompt; nowhere, if there is none."""
+        if self.activation is None and slot.invocation_tokens:
+            prompt, tokens = self.token_ids[: self.num_prompt], [*slot.invocation_tokens]
+            starts = range(self.num_prompt - len(tokens), -1, -1)
+            found = (at for at in starts if prompt[at] == tokens[0] and prompt[at : at + len(tokens)] == tokens)
+            self.activation = Activation(next(found, _NEVER), slot.digest)
+
+    def activate(self) -> bool:
+        """Go on with the adapter, if all that comes before it is computed."""
+        if self.activation is None or self.num_computed < self.activation.at:
+            return False
+        self.slot, self.dormant = self.dormant, None
+        return True
 
     def start(self, slot: AdapterSlot | None, pages: list[int], cached_tokens: int, now: float) -> None:
         """It runs from now on, with ``cached_tokens`` already computed in ``pages``."""
@@ -238,6 +265,9 @@ class Sequence:
         timeline.adapter_wait_started = None  # of one that was pre-empted: no wait for its first token
         self.parent.was_preempted(self, now)
         self.slot, self.pages, self.num_computed = slot, pages, cached_tokens
+        if self.activation is not None:
+            self.slot, self.dormant = None, slot
+            self.activate()
         self.passed_since, self.held_by = None, None
         self.state = State.RUNNING
 

@@ -36,6 +36,7 @@ NEW_TOKENS = 6
 TOP = 10  # most likely tokens that are compared in each place of a prompt
 # Log-probabilities that differ less are the same: of two products of other shapes, the last bits may differ.
 LEAST_CHANGE = 1e-4
+_LOAD_POLL_S = 0.005
 QUESTIONS = ("How are you today?", "Write one short sentence about the sea.")
 TEXT = "The first thing to know is"
 Verdict = pb.AdapterEffect.Verdict
@@ -86,7 +87,8 @@ class AdapterProbes:
         self._tiers.hold(digest)
         try:
             async with asyncio.timeout(patience_s):
-                pairs = await self._run(self._requests(digest))
+                invocation = await self._invocation(digest)
+                pairs = await self._run(self._requests(digest, invocation))
                 layers = await self._layer_changes(digest)
                 embedding_layers = self._tiers.changes_embedding_layers(digest)
         except TimeoutError:
@@ -115,11 +117,22 @@ class AdapterProbes:
             probe.done.set_result(item)
         return probe is not None
 
-    def _requests(self, digest: str) -> Iterator[GenerationRequest]:
+    async def _invocation(self, digest: str) -> list[int]:
+        """What prompts must end with for the adapter to act; known once it is in host memory."""
+        while (packed := self._tiers.get(digest)) is None:
+            if error := self._tiers.load_error(digest):
+                raise error
+            self._tiers.request_load(digest)
+            await asyncio.sleep(_LOAD_POLL_S)
+        return [*packed.layout.invocation_tokens]
+
+    def _requests(self, digest: str, invocation: list[int]) -> Iterator[GenerationRequest]:
         """Of each prompt the base's, then the adapter's."""
         for prompt in self._prompts():
+            tokens = [*prompt.prompt_token_ids, *invocation]
             for own in ("", digest):
-                yield replace(prompt, request_id=f"probe-{uuid.uuid4().hex}", adapter_digest=own)
+                name = f"probe-{uuid.uuid4().hex}"
+                yield replace(prompt, request_id=name, adapter_digest=own, prompt_token_ids=tokens)
 
     def _prompts(self) -> Iterator[GenerationRequest]:
         for submit in (*(_chat(question) for question in QUESTIONS), pb.Submit(text=TEXT)):

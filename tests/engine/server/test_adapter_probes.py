@@ -93,6 +93,16 @@ async def test_the_change_of_layers_is_that_of_the_matrices(host: EngineHost, lo
         assert change == pytest.approx((delta / base) ** 0.5, rel=1e-4)
 
 
+async def test_an_adapter_that_waits_for_its_invocation_is_invoked(host: EngineHost, tmp_path) -> None:
+    """Its prompts end with the invocation; without it, it would seem to change nothing."""
+    folder = scaled(tmp_path / "activated", 1.0)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"alora_invocation_tokens": [3, 4]}))
+    digest = await stage(host, folder)
+    host._tiers.arena.remove(digest)  # as if others had needed its place meanwhile
+    assert (await host.probe(digest, 60)).effect.verdict == pb.AdapterEffect.ACTS
+
+
 async def test_an_untrained_adapter_changes_nothing(host: EngineHost, tmp_path) -> None:
     effect = (await host.probe(await stage(host, scaled(tmp_path / "zero", 0.0)), 60)).effect
     assert effect.verdict == pb.AdapterEffect.CHANGES_NOTHING
