@@ -119,6 +119,22 @@ def hub_token(asked: Namespace) -> None:
     say("The token is forgotten." if asked.remove else "The token is kept, encrypted, and never shown.")
 
 
+def hub_models(asked: Namespace) -> None:
+    own = client()
+    if asked.organization and not asked.on:
+        raise CliError("Organisations are set with --on.", "Add --on.")
+    if asked.on or asked.off:
+        own.tenant("PUT", "hub-models", {"enabled": asked.on, "organizations": asked.organization})
+    found = own.tenant("GET", "hub-models")
+    of = ", ".join(found["organizations"]) or "all organisations"
+    say(f"Requests may name repositories of {of}." if found["enabled"] else "Requests may not name repositories.")
+    rows = [
+        [each["name"], each["state"], f"{each['adapter']}@v{each['version']}" if each["version"] else ""]
+        for each in found["models"]
+    ]
+    print(table(["model", "import", "version"], rows))
+
+
 def buckets(asked: Namespace) -> None:
     rows = [
         [each["bucket"], each["region"], each["endpoint"] or "Amazon S3"]

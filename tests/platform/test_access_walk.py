@@ -153,6 +153,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}imports": lambda world: {"name": "imported", "source": "hub:org/name"},
     f"PUT {_T}hub-token": lambda world: {"token": "hf_secret"},
     f"DELETE {_T}hub-token": with_hub_token,
+    f"PUT {_T}hub-models": lambda world: {"enabled": True},
     f"POST {_T}bucket-credentials": lambda world: {
         "bucket": "trainings",
         "access_key_id": "A",

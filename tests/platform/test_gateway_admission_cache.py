@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -11,15 +12,20 @@ from django.db import transaction
 
 from control_plane import single_flight as fresh_module
 from control_plane.access.actor import ActorKind
+from control_plane.access.principal import Principal
+from control_plane.adapters.imports.hub_models import HubModelLoadingError
 from control_plane.audit.models import AuditEvent
 from control_plane.db import run_db
 from control_plane.fleet.models import EngineHost, StagingPhase
+from control_plane.gateway import admission_cache
+from control_plane.gateway.admission import Admission
 from control_plane.gateway.admission_cache import AdmissionCache
 from control_plane.keys.actions import revoke_key
 from control_plane.keys.auth import InvalidKeyError
 from control_plane.keys.models import ApiKey
 from control_plane.placements.models import Placement
 from control_plane.single_flight import SingleFlightCache
+from control_plane.tenants.models import Tenant
 
 
 class Looks:
@@ -46,6 +52,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(fresh_module, "time", clock)
     return clock
+
+
+@dataclass(frozen=True)
+class Ready(Admission):
+    principal: Any = None
+    model: Any = None
+    hosts: Any = ("local",)
+    base_digest: str = ""
+    limits: Any = None
+    budgets: Any = None
+    targets: Any = None
+
+
+async def test_what_is_being_imported_is_waited_for_a_while(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loading = HubModelLoadingError("hub:org/name", "it is fetched")
+    answers: list[object] = [loading, loading, Ready()]
+
+    async def get(key: object, look: object) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(admission_cache, "LOADING_LOOK_S", 0.01)
+    cache, caller = AdmissionCache(), Principal(Tenant(), frozenset(), api_key=ApiKey())
+    monkeypatch.setattr(cache._admissions, "get", get)
+    assert isinstance(await cache.admission(caller, "hub:org/name"), Ready)
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_model_wait_s": 0.0})
+    answers[:] = [loading]
+    with pytest.raises(HubModelLoadingError):
+        await cache.admission(caller, "hub:org/name")
 
 
 async def test_one_look_a_second(clock: Clock) -> None:

@@ -1263,6 +1263,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/hub-models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whether requests may name repositories of the Hub as their model, and which they have. */
+        get: operations["read_hub_models"];
+        /** @description Let requests name repositories of the Hub, of all organisations or of some, or no longer. */
+        put: operations["set_hub_models"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/hub-token": {
         parameters: {
             query?: never;
@@ -3416,6 +3434,42 @@ export interface components {
          * @enum {string}
          */
         HostState: "unknown" | "online" | "draining" | "offline";
+        /** @description A repository that a request named, and what came of it. */
+        HubModel: {
+            adapter: string;
+            name: string;
+            /** Format: date-time */
+            requested_at: string;
+            state: string;
+            /** Format: uuid */
+            upload: string;
+            version?: number | null;
+        };
+        /** @description A repository that a request named, and what came of it. */
+        HubModelRequest: {
+            adapter: string;
+            name: string;
+            /** Format: date-time */
+            requested_at: string;
+            state: string;
+            /** Format: uuid */
+            upload: string;
+            version?: number | null;
+        };
+        /** @description Whether requests may name repositories of the Hub as their model. */
+        HubModels: {
+            enabled: boolean;
+            /** @description The latest. */
+            readonly models: components["schemas"]["HubModel"][];
+            /** @description Only of these; empty = of all. */
+            organizations?: string[];
+        };
+        /** @description Whether requests may name repositories of the Hub as their model. */
+        HubModelsRequest: {
+            enabled: boolean;
+            /** @description Only of these; empty = of all. */
+            organizations?: string[];
+        };
         HubToken: {
             readonly set: boolean;
         };
@@ -9452,6 +9506,74 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+        };
+    };
+    read_hub_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubModels"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    set_hub_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HubModelsRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubModels"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_hub_token: {

@@ -278,6 +278,38 @@ class BucketCredentials(models.Model):
         return f"credentials of {self.bucket}"
 
 
+class HubModelPolicy(models.Model):
+    """Whether requests of a tenant may name repositories of the Hub as their model. Without a row they may not."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="hub_model_policy")
+    enabled = models.BooleanField(default=False)
+    organizations = models.JSONField(default=list, help_text="In lower case; empty = all.")
+
+    objects = TenantQuerySet["HubModelPolicy"].as_manager()
+
+    def __str__(self) -> str:
+        return f"hub models of {self.tenant_id}"
+
+
+class HubModel(models.Model):
+    """What a repository at a revision means in requests of a tenant, from its first use on."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_models")
+    name = models.CharField(max_length=300, help_text="hub:org/name/folder@revision")
+    upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="hub_models")
+    requested_at = models.DateTimeField()
+
+    objects = TenantQuerySet["HubModel"].as_manager()
+
+    class Meta:
+        ordering = ["-requested_at"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="hub_model_once_per_tenant")]
+        indexes = [models.Index(fields=["tenant", "requested_at"], name="hub_models_by_time")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Content(models.Model):
     """A digest that the artifact store holds, or is about to. Its row is the lock of `artifact_gc.py`."""
 

@@ -17,6 +17,7 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from control_plane.adapters.combinations import CombinationError, is_combination, read_combination
+from control_plane.adapters.imports.hub_policy import hub_names
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import exact_first, known_versions, staging_progress
 from control_plane.errors import LorikeetError
@@ -123,11 +124,11 @@ def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | No
     if version is None:
         return _base_or_error(tenant, name), None
     if version.state != VersionState.READY:
-        raise _not_ready(version)
-    return _resolved(version, name), _canary(alias, name)
+        raise not_ready(version)
+    return resolved(version, name), _canary(alias, name)
 
 
-def _resolved(version: AdapterVersion, name: str) -> ResolvedModel:
+def resolved(version: AdapterVersion, name: str) -> ResolvedModel:
     return ResolvedModel(ModelKind.ADAPTER, version.adapter, version, version.digest, name)
 
 
@@ -158,7 +159,7 @@ def _canary(alias: Alias | None, name: str) -> Canary | None:
     """One that cannot be called takes no requests."""
     if alias is None or alias.canary is None or alias.canary.state != VersionState.READY:
         return None
-    return Canary(_resolved(alias.canary, name), alias.canary_percent or 0)
+    return Canary(resolved(alias.canary, name), alias.canary_percent or 0)
 
 
 def _find(tenant: Tenant, adapter_name: str, pointer: str) -> tuple[AdapterVersion | None, Alias | None]:
@@ -186,7 +187,7 @@ def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:
             _near(tenant, name, base),
             message=f'The adapter "{adapter_name}" has no version or alias "{pointer}".' if at else "",
         )
-    raise _not_ready(next((version for version in versions if version.state != VersionState.ARCHIVED), versions[0]))
+    raise not_ready(next((version for version in versions if version.state != VersionState.ARCHIVED), versions[0]))
 
 
 def _active(tenant: Tenant) -> QuerySet[Adapter]:
@@ -216,7 +217,7 @@ def _names_like(tenant: Tenant, name: str) -> dict[str, UUID]:
     return few if len(few) <= MOST_COMPARED else dict(rows.filter(name__startswith=name[:2])[:MOST_COMPARED])
 
 
-def _not_ready(version: AdapterVersion) -> ModelNotReadyError:
+def not_ready(version: AdapterVersion) -> ModelNotReadyError:
     name = f"{version.adapter.name}@v{version.number}"
     if version.state == VersionState.ARCHIVED:
         return ModelNotReadyError(
@@ -289,7 +290,16 @@ def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter]) -> list[Listed
     ready = AdapterVersion.objects.for_tenant(tenant).filter(adapter__in=mine, state=VersionState.READY)
     for adapter_id, number in ready.order_by("-number").values_list("adapter_id", "number"):
         others[adapter_id].append(f"v{number}")
+    of_hub = hub_names(tenant, mine)
     return [
-        ListedModel(name, ModelKind.ADAPTER, text, name, live, [f"{name}@{other}" for other in others[pk]], created_at)
+        ListedModel(
+            name,
+            ModelKind.ADAPTER,
+            text,
+            name,
+            live,
+            [*(f"{name}@{other}" for other in others[pk]), *of_hub.get(pk, [])],
+            created_at,
+        )
         for pk, name, text, created_at, live in rows
     ]

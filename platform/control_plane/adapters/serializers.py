@@ -310,6 +310,31 @@ class BucketCredentialsSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(read_only=True)
 
 
+class HubModelSerializer(serializers.Serializer[Any]):
+    """A repository that a request named, and what came of it."""
+
+    name = serializers.CharField()
+    state = serializers.CharField(source="upload.state")
+    adapter = serializers.CharField(source="upload.adapter_name")
+    version = serializers.IntegerField(source="upload.version.number", default=None, allow_null=True)
+    upload = serializers.UUIDField(source="upload_id")
+    requested_at = serializers.DateTimeField()
+
+
+class HubModelsSerializer(serializers.Serializer[Any]):
+    """Whether requests may name repositories of the Hub as their model."""
+
+    enabled = serializers.BooleanField()
+    organizations = serializers.ListField(
+        child=serializers.RegexField(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", max_length=96),
+        max_length=100,
+        required=False,
+        default=list,
+        help_text="Only of these; empty = of all.",
+    )
+    models = HubModelSerializer(many=True, read_only=True, help_text="The latest.")
+
+
 class ModelSerializer(serializers.Serializer[Any]):
     """A name that can be put into `model`."""
 

@@ -25,6 +25,7 @@ urlpatterns = [
     path("uploads/<uuid:upload_id>", views.UploadView.as_view(), name="upload"),
     path("imports", imports.ImportsView.as_view(), name="imports"),
     path("hub-token", imports.HubTokenView.as_view(), name="hub-token"),
+    path("hub-models", imports.HubModelsView.as_view(), name="hub-models"),
     path("bucket-credentials", imports.BucketsView.as_view(), name="bucket-credentials"),
     path("bucket-credentials/<str:bucket>", imports.BucketView.as_view(), name="bucket-credentials-of"),
     path("models", views.ModelsView.as_view(), name="models"),

@@ -11,6 +11,7 @@ from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
 from control_plane.accounts.models import User
 from control_plane.adapters.archiving import archive_as
+from control_plane.adapters.imports.actions import forget_credentials
 from control_plane.adapters.models import Adapter
 from control_plane.audit import actions as audit
 from control_plane.audit.models import AuditEvent
@@ -139,6 +140,7 @@ def delete_tenant(*, actor: Actor, tenant: Tenant, confirm: str) -> Tenant:
         StoredFile.objects.for_tenant(tenant).delete()
         StoredResponse.objects.for_tenant(tenant).delete()
         AllowedOrigin.objects.for_tenant(tenant).delete()
+        forget_credentials(tenant)
         _audit(
             actor,
             "tenant.delete",

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.imports.hub_models import resolve_hub_model
+from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_model
 from control_plane.fleet.base_model import ServedBase, served_base, serving_hosts
 from control_plane.gateway.errors import ApiError
@@ -68,9 +70,12 @@ def authenticate(token: str | None) -> Principal:
 
 
 def admit(principal: Principal, model: str) -> Admission:
-    """``model`` "" is the base model. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready."""
+    """``model`` "" is the base model. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready.
+
+    The first use of a repository of the Hub begins its import.
+    """
     base = served_base()
-    resolved, canary = resolve_model(principal.tenant, model or (base.name if base else ""))
+    resolved, canary = _resolve(principal, model or (base.name if base else ""))
     hosts = _ready_hosts(resolved, base)
     canary_hosts = _ready_hosts(canary.model, base) if canary else ()
     limits = limits_of(principal.tenant, principal.api_key)
@@ -78,6 +83,12 @@ def admit(principal: Principal, model: str) -> Admission:
     budgets = caller_budgets(principal.tenant, principal.api_key)
     targets = targets_of(principal.tenant)
     return Admission(principal, resolved, hosts, digest, limits, budgets, targets, canary, canary_hosts)
+
+
+def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | None]:
+    if model.startswith(HUB_PREFIX):
+        return resolve_hub_model(acting=principal, name=model), None
+    return resolve_model(principal.tenant, model)
 
 
 def _ready_hosts(resolved: ResolvedModel, base: ServedBase | None) -> tuple[str, ...]:

@@ -5,19 +5,25 @@ reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from dataclasses import replace
 from typing import cast
 from uuid import UUID
 
+from control_plane import drain
 from control_plane.access.principal import Principal
+from control_plane.adapters.imports.hub_models import HubModelLoadingError
+from control_plane.config import current
 from control_plane.gateway.admission import Admission, admit, authenticate
 from control_plane.keys.last_used import last_used
 from control_plane.origins.queries import is_allowed_by_any, origins_of
 from control_plane.single_flight import SingleFlightCache
 from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text
+
+LOADING_LOOK_S = 0.5
 
 
 class AdmissionCache:
@@ -45,13 +51,20 @@ class AdmissionCache:
         return caller
 
     async def admission(self, principal: Principal, model: str) -> Admission:
-        """Raises as ``admit`` does."""
+        """Raises as ``admit`` does. What is being imported for its first use is waited for a while."""
         who = principal.api_key or principal.user
         assert who is not None
         key = (principal.tenant.pk, who.pk, model)
         began = time.monotonic()
-        admission = await self._admissions.get(key, lambda: admit(principal, model))
-        return replace(admission, took_s=time.monotonic() - began)
+        while True:
+            try:
+                admission = await self._admissions.get(key, lambda: admit(principal, model))
+                return replace(admission, took_s=time.monotonic() - began)
+            except HubModelLoadingError:
+                waited_s = time.monotonic() - began
+                if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
+                    raise
+            await asyncio.sleep(LOADING_LOOK_S)
 
     async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
         """Whether pages of that origin may read answers to this tenant's keys."""

@@ -25,6 +25,8 @@ class HubServer(http.server.ThreadingHTTPServer):
         self.blobs: dict[str, bytes] = {}  # by path, for any address
         self.cut_after: int | None = None  # bytes of a file, then the connection ends; once
         self.status: int | None = None  # for everything
+        self.open = threading.Event()  # nothing is answered before
+        self.open.set()
         self.seen: list[tuple[str, dict[str, str]]] = []
 
     @property
@@ -39,6 +41,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
+        self.server.open.wait(60)
         self.server.seen.append((path, {name.lower(): text for name, text in self.headers.items()}))
         parts = path.strip("/").split("/")
         if self.server.status is not None:
@@ -117,5 +120,6 @@ def running_hub() -> Iterator[HubServer]:
     try:
         yield server
     finally:
+        server.open.set()
         server.shutdown()
         server.server_close()

@@ -12,6 +12,7 @@ import { AccountCard } from "./account-card";
 import { OriginsCard } from "./origins-card";
 import { RecordingCard } from "./recording-card";
 
+const HubModelsCard = lazyPart(() => import("./hub-models-card"), "HubModelsCard");
 const DevicesCard = lazyPart(() => import("./devices-card"), "DevicesCard");
 
 interface Choice<T> {
@@ -51,6 +52,9 @@ export function SettingsPage() {
         </Suspense>
         <RecordingCard />
         <OriginsCard />
+        <Suspense fallback={<Skeleton className="h-40 w-full" />}>
+          <HubModelsCard />
+        </Suspense>
         <Endpoints />
         <Shortcuts />
       </div>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from uuid import uuid4
 
 from django.db import transaction
@@ -13,7 +14,7 @@ from control_plane.adapters.imports.bucket import endpoint_of
 from control_plane.adapters.imports.problems import no_credentials
 from control_plane.adapters.imports.sealed import seal
 from control_plane.adapters.imports.sources import HubSource, S3Source, SourceRefusedError, parse_source
-from control_plane.adapters.models import BucketCredentials, HubToken, Upload
+from control_plane.adapters.models import BucketCredentials, HubModelPolicy, HubToken, Upload
 from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.actions import require_free_name, require_short_backlog, tell_upload
@@ -161,3 +162,29 @@ def _check_endpoint(endpoint: str) -> None:
         raise EndpointRefusedError(error.message) from None
     if url.path.strip("/") or url.query:
         raise EndpointRefusedError("The endpoint has a path or a query.")
+
+
+def forget_credentials(tenant: Tenant) -> None:
+    """Inside the transaction that deletes the tenant, whose audit row tells of it."""
+    HubToken.objects.for_tenant(tenant).delete()
+    BucketCredentials.objects.for_tenant(tenant).delete()
+    HubModelPolicy.objects.for_tenant(tenant).delete()
+
+
+def set_hub_models(*, acting: Principal, enabled: bool, organizations: Sequence[str]) -> HubModelPolicy:
+    """Whether requests may name repositories of the Hub, and of which organisations; none = of all."""
+    wanted = sorted({organization.lower() for organization in organizations})
+    with transaction.atomic():
+        policy, _ = HubModelPolicy.objects.for_tenant(acting.tenant).update_or_create(
+            tenant=acting.tenant, defaults={"enabled": enabled, "organizations": wanted}
+        )
+        audit.record(
+            acting.actor,
+            "hub_models.update",
+            policy,
+            tenant=acting.tenant,
+            label=acting.tenant.slug,
+            enabled=enabled,
+            organizations=wanted,
+        )
+    return policy

@@ -11,8 +11,10 @@ from rest_framework.response import Response
 from control_plane.access.views import TenantView
 from control_plane.adapters import queries
 from control_plane.adapters.imports import actions as imports
+from control_plane.adapters.imports.hub_policy import latest_hub_models, policy_of
 from control_plane.adapters.serializers import (
     BucketCredentialsSerializer,
+    HubModelsSerializer,
     HubTokenSerializer,
     NewImportSerializer,
     UploadSerializer,
@@ -102,3 +104,33 @@ class BucketView(TenantView):
         """Forget them."""
         imports.remove_bucket_credentials(acting=self.principal, bucket=bucket)
         return Response(status=204)
+
+
+class HubModelsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
+
+    @extend_schema(operation_id="read_hub_models", responses=HubModelsSerializer, tags=["uploads"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Whether requests may name repositories of the Hub as their model, and which they have."""
+        return self.show()
+
+    @extend_schema(
+        operation_id="set_hub_models",
+        request=HubModelsSerializer,
+        responses={200: HubModelsSerializer, 400: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Let requests name repositories of the Hub, of all organisations or of some, or no longer."""
+        imports.set_hub_models(acting=self.principal, **validated(HubModelsSerializer, request.data))
+        return self.show()
+
+    def show(self) -> Response:
+        own = self.principal.tenant
+        policy = policy_of(own)
+        shown = {
+            "enabled": policy.enabled,
+            "organizations": policy.organizations,
+            "models": latest_hub_models(own),
+        }
+        return Response(HubModelsSerializer(shown).data)

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.imports.hub_policy import listed_under
 from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, find_models, list_models
 from control_plane.db import run_db
 from control_plane.fleet.base_model import ServedBase, served_base
@@ -73,7 +74,7 @@ def _list(principal: Principal) -> list[dict[str, Any]]:
 
 def _retrieve(principal: Principal, name: str) -> dict[str, Any]:
     """By any name that a request may use."""
-    for listed in find_models(principal.tenant, search=name.partition("@")[0])[0]:
+    for listed in find_models(principal.tenant, search=listed_under(name))[0]:
         if name == listed.id or name in listed.aliases:
             return {**_model_json(listed, served_base()), "id": name}
     raise ModelNotFoundError(name, [])

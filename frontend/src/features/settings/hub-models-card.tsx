@@ -1,0 +1,84 @@
+import { queryOptions, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { type SyntheticEvent, useState } from "react";
+import { api, unwrap } from "@/api/client";
+import { asApiError } from "@/api/errors";
+import type { components } from "@/api/schema";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { useCan, useTenant } from "@/features/session/queries";
+
+type HubModels = components["schemas"]["HubModels"];
+
+const hubModelsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "hub-models"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/hub-models", { params: { path: { tenant } } })),
+  });
+
+function useSetHubModels(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (body: { enabled: boolean; organizations: string[] }) => unwrap(api.PUT("/api/tenants/{tenant}/hub-models", { params: { path: { tenant } }, body })),
+    onSuccess: (data) => client.setQueryData(hubModelsQuery(tenant).queryKey, data),
+  });
+}
+
+/** Whether requests may name repositories of the Hugging Face Hub, which are imported at their first use. */
+export function HubModelsCard() {
+  const { data, error, refetch } = useQuery(hubModelsQuery(useTenant()));
+  const may = useCan("tenant.write");
+  return (
+    <Card>
+      <CardHeader title="Models from the Hub" note="Imported when a request first names them" />
+      <div className="grid gap-4 p-4 text-sm">
+        <p className="max-w-prose text-ink-2">
+          A request may name <code className="font-mono text-xs">hub:org/name@revision</code> as its model. It is imported like any other adapter, at the commit that the revision then means, and answers
+          as soon as it is on a host. Every key of this tenant can start such imports.
+        </p>
+        {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+        {!error && !data && <Skeleton className="h-9 w-64" />}
+        {data && (may ? <Choose key={data.organizations?.join()} hub={data} /> : <p className="text-ink-3">{data.enabled ? "It is allowed." : "It is not allowed."} Owners of the tenant can change this.</p>)}
+        {data && data.models.length > 0 && <Imported models={data.models} />}
+      </div>
+    </Card>
+  );
+}
+
+function Choose({ hub }: { hub: HubModels }) {
+  const set = useSetHubModels(useTenant());
+  const [text, setText] = useState((hub.organizations ?? []).join(", "));
+  const save = (enabled: boolean) => set.mutate({ enabled, organizations: text.split(/[\s,]+/).filter(Boolean) });
+  const submit = (event: SyntheticEvent) => {
+    event.preventDefault();
+    save(hub.enabled);
+  };
+  return (
+    <form onSubmit={submit} className="grid gap-3">
+      <Field label="Organisations" hint="Only of these, with commas between; empty for all.">
+        {(control) => <Input {...control} value={text} onChange={(event) => setText(event.target.value)} autoComplete="off" spellCheck={false} placeholder="my-org" className="font-mono" />}
+      </Field>
+      {set.error && <ErrorNotice error={asApiError(set.error)} />}
+      <div className="flex gap-3">
+        {hub.enabled && <Button type="submit">Save organisations</Button>}
+        <Button variant={hub.enabled ? "secondary" : "primary"} busy={set.isPending} onClick={() => save(!hub.enabled)}>
+          {hub.enabled ? "Allow it no longer" : "Allow requests to name repositories"}
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+function Imported({ models }: { models: HubModels["models"] }) {
+  return (
+    <ul aria-label="Models that requests named" className="divide-y rounded-lg border">
+      {models.map(({ name, state, adapter, version }) => (
+        <li key={name} className="flex min-h-row flex-wrap items-center justify-between gap-2 px-3">
+          <code className="min-w-0 font-mono text-xs break-all">{name}</code>
+          <span className="text-ink-3">{version ? `${adapter}@v${version}` : state}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
