@@ -62,6 +62,7 @@ JOBS: dict[str, tuple[Command, ...]] = {
         ("benchmarks/elementwise_table.py", "--out", "OUT/elementwise.jsonl"),
     ),
     "ablations": (("benchmarks/ablations.py", "--out", "OUT/ablations.jsonl"),),
+    "activated": (("benchmarks/activated_lora.py", "--out", "OUT/activated_lora.jsonl"),),
     "structured": (("benchmarks/structured_outputs.py", "--out", "OUT/structured_outputs.jsonl"),),
     "peft": (("benchmarks/peft_baseline.py", "--out", "OUT/w1.jsonl"),),
     "w3": (
