@@ -150,7 +150,7 @@ def read_by_the_console() -> list[str]:
         "series?range=15m", "series?range=1h", "series?range=1d", "series?range=7d", "series?range=30d",
         "series?range=90d", "series?adapter=support-00000&range=30d", "series?host=host-a&range=30d",
         "slo?days=30", f"statement?month={month}", "webhooks",
-        f"webhooks/{webhook}/deliveries", "hub-token", "hub-models", "bucket-credentials",
+        f"webhooks/{webhook}/deliveries", "hub-token", "hub-models", "follows", "bucket-credentials",
     ]  # fmt: skip
     operator = [
         "audit", "audit?tenant=t0", "audit?action=nothing", "base-model", "hosts", "prices", "report?days=30",

@@ -16,6 +16,7 @@ export const server = setupServer(
   http.get(`${tenant}/storage`, () => HttpResponse.json({ bytes: 1000, limit_bytes: null, archived_bytes: 0, adapters: [{ name: "support", versions: 1, bytes: 1000 }], adapter_count: 1 })),
   http.get(`${tenant}/archived-adapters`, () => HttpResponse.json([])),
   http.get(`${tenant}/hub-models`, () => HttpResponse.json({ enabled: false, organizations: [], models: [] })),
+  http.get(`${tenant}/follows`, () => HttpResponse.json([])),
   http.get(`${tenant}/bucket-credentials`, () => HttpResponse.json([])),
   http.get(`${tenant}/hub-token`, () => HttpResponse.json({ set: false })),
   http.get(`${tenant}/uploads`, () => HttpResponse.json([])),

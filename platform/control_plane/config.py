@@ -125,6 +125,7 @@ class Settings(BaseSettings):
     upload_max_files: int = Field(default=16, gt=0)
     upload_expire_s: int = Field(default=86_400, gt=0)
     hub_url: str = "https://huggingface.co"
+    follow_poll_s: int = Field(default=900, ge=60)
     hub_model_wait_s: float = Field(default=10.0, ge=0)
     hub_model_retry_s: int = Field(default=300, ge=0)
     hub_models_per_hour: int = Field(default=60, gt=0)

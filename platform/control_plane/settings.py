@@ -228,6 +228,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "tend-uploads": {"task": "adapters.tend_uploads", "schedule": 30.0, "options": {"expires": 30}},
     # Slots are asked for by what makes work; this is for work whose slot was lost, or which had to wait.
+    "poll-follows": {"task": "adapters.poll_follows", "schedule": 30.0, "options": {"expires": 30}},
     "validate": {"task": "adapters.validate_next", "schedule": 3.0, "options": {"expires": 3}},
     "stage": {"task": "fleet.stage_next", "schedule": 3.0, "options": {"expires": 3}},
     "deliver": {"task": "webhooks.deliver_next", "schedule": 3.0, "options": {"expires": 3}},

@@ -119,6 +119,29 @@ def hub_token(asked: Namespace) -> None:
     say("The token is forgotten." if asked.remove else "The token is kept, encrypted, and never shown.")
 
 
+def follow(asked: Namespace) -> None:
+    own = client()
+    if ((asked.source or asked.remove) and not asked.name) or (asked.source and asked.remove):
+        raise CliError("Say which adapter follows what.", "lorikeet follow hub:org/name@main --name support")
+    if asked.source:
+        made = own.tenant("POST", "follows", {"name": asked.name, "source": asked.source})
+        say(f"{asked.name} follows {made['source']}; each move of it becomes a version, which you promote.")
+        return
+    found = own.tenant("GET", "follows")
+    if asked.remove:
+        ids = [each["id"] for each in found if each["name"] == asked.name]
+        if not ids:
+            raise CliError(f"{asked.name} follows nothing.", "`lorikeet follow` lists those that do.")
+        own.tenant("DELETE", f"follows/{ids[0]}")
+        say(f"{asked.name} follows no longer; its versions stay.")
+        return
+    rows = [
+        [each["name"], each["source"], each["commit"][:12], (each["problem"] or {}).get("message", "")]
+        for each in found
+    ]
+    print(table(["adapter", "follows", "commit", "problem"], rows))
+
+
 def hub_models(asked: Namespace) -> None:
     own = client()
     if asked.organization and not asked.on:

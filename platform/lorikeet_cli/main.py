@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     bring.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
     token = add("hub-token", commands.hub_token, "Keep a token for private repositories of the Hub; asked for.")
     token.add_argument("--remove", action="store_true", help="forget it")
+    _follow(add("follow", commands.follow, "Have adapters follow branches of the Hub; lists them without a source."))
     hub = add("hub-models", commands.hub_models, "Show or set whether requests may name repositories of the Hub.")
     switch = hub.add_mutually_exclusive_group()
     switch.add_argument("--on", action="store_true", help="with the organisations that are given, or with all")
@@ -68,6 +69,12 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", default="", help="by default that of the folder or archive")
     verb.add_argument("--description", default="")
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and do not wait")
+
+
+def _follow(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("source", nargs="?", default="", help="like hub:org/name@main")
+    verb.add_argument("--name", default="", help="the adapter; made if there is none")
+    verb.add_argument("--remove", action="store_true", help="let the adapter of --name follow no longer")
 
 
 def _buckets(verb: argparse.ArgumentParser) -> None:

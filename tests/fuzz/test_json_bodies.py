@@ -88,6 +88,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
     ("POST", f"{TENANT}/imports", {"name": "imported", "source": "https://127.0.0.1:1/adapter.zip"}),
+    ("POST", f"{TENANT}/follows", {"name": "followed", "source": "hub:org/name@main"}),
     ("PUT", f"{TENANT}/hub-models", {"enabled": False, "organizations": ["org"]}),
     ("PUT", f"{TENANT}/hub-token", {"token": "hf_x"}),
     (

@@ -153,6 +153,8 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}imports": lambda world: {"name": "imported", "source": "hub:org/name"},
     f"PUT {_T}hub-token": lambda world: {"token": "hf_secret"},
     f"DELETE {_T}hub-token": with_hub_token,
+    f"POST {_T}follows": lambda world: {"name": "followed", "source": "hub:org/name@main"},
+    f"DELETE {_T}follows/<uuid:follow_id>": lambda world: {},
     f"PUT {_T}hub-models": lambda world: {"enabled": True},
     f"POST {_T}bucket-credentials": lambda world: {
         "bucket": "trainings",

@@ -1229,6 +1229,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/follows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Branches that adapters follow, and what was found at the last look. */
+        get: operations["list_follows"];
+        put?: never;
+        /** @description Have an adapter follow a branch: imported soon, and whenever it has moved, as a new version. */
+        post: operations["add_follow"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/follows/{follow_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Follow it no longer. The versions stay. */
+        delete: operations["remove_follow"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/hosts": {
         parameters: {
             query?: never;
@@ -3434,6 +3469,30 @@ export interface components {
          * @enum {string}
          */
         HostState: "unknown" | "online" | "draining" | "offline";
+        /** @description A branch whose every move becomes a version of an adapter. */
+        HubFollow: {
+            /** Format: date-time */
+            readonly checked_at: string | null;
+            /** @description That was imported last; empty before the first look. */
+            readonly commit: string;
+            /** Format: date-time */
+            readonly created_at: string;
+            /** Format: uuid */
+            readonly id: string;
+            /** @description The adapter. */
+            name: string;
+            /** @description Why the last look failed. */
+            readonly problem: components["schemas"]["Problem"] | null;
+            /** @description hub:org/name@branch or hub:org/name/folder@branch */
+            source: string;
+        };
+        /** @description A branch whose every move becomes a version of an adapter. */
+        HubFollowRequest: {
+            /** @description The adapter. */
+            name: string;
+            /** @description hub:org/name@branch or hub:org/name/folder@branch */
+            source: string;
+        };
         /** @description A repository that a request named, and what came of it. */
         HubModel: {
             adapter: string;
@@ -4147,6 +4206,12 @@ export interface components {
         };
         /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
         Problem: {
+            code: string;
+            fix: string;
+            message: string;
+        };
+        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        ProblemRequest: {
             code: string;
             fix: string;
             message: string;
@@ -9427,6 +9492,117 @@ export interface operations {
             };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    list_follows: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubFollow"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    add_follow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HubFollowRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HubFollow"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    remove_follow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                follow_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     list_hosts: {

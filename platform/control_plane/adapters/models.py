@@ -310,6 +310,32 @@ class HubModel(models.Model):
         return self.name
 
 
+class HubFollow(models.Model):
+    """A branch of a repository whose every move becomes a version of an adapter."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_follows")
+    adapter_name = models.CharField(max_length=64, validators=[NAME])
+    source = models.CharField(max_length=800, help_text="hub:org/name/folder@branch")
+    commit = models.CharField(max_length=40, blank=True, help_text="That was imported last.")
+    checked_at = models.DateTimeField(null=True)
+    next_check_at = models.DateTimeField()
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    problem = models.JSONField(null=True, help_text="{code, message, fix}: why it could not be looked at last.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["HubFollow"].as_manager()
+
+    class Meta:
+        ordering = ["adapter_name"]
+        indexes = [models.Index(fields=["next_check_at"], name="hub_follows_by_time")]
+        constraints = [models.UniqueConstraint(fields=["tenant", "adapter_name"], name="hub_follow_once_per_adapter")]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_name} follows {self.source}"
+
+
 class Content(models.Model):
     """A digest that the artifact store holds, or is about to. Its row is the lock of `artifact_gc.py`."""
 

@@ -310,6 +310,18 @@ class BucketCredentialsSerializer(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(read_only=True)
 
 
+class HubFollowSerializer(serializers.Serializer[Any]):
+    """A branch whose every move becomes a version of an adapter."""
+
+    id = serializers.UUIDField(read_only=True)
+    name = serializers.CharField(source="adapter_name", max_length=64, validators=[NAME], help_text="The adapter.")
+    source = serializers.CharField(max_length=700, help_text="hub:org/name@branch or hub:org/name/folder@branch")  # type: ignore[assignment]
+    commit = serializers.CharField(read_only=True, help_text="That was imported last; empty before the first look.")
+    checked_at = serializers.DateTimeField(read_only=True, allow_null=True)
+    problem = ProblemSerializer(read_only=True, allow_null=True, help_text="Why the last look failed.")
+    created_at = serializers.DateTimeField(read_only=True)
+
+
 class HubModelSerializer(serializers.Serializer[Any]):
     """A repository that a request named, and what came of it."""
 

@@ -4,6 +4,7 @@ from celery import shared_task
 
 from control_plane.adapters import archiving
 from control_plane.adapters.artifacts import artifact_gc
+from control_plane.adapters.imports import follows
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import resumable, validation_child, validation_job
 from control_plane.writes import enqueue
@@ -16,6 +17,12 @@ def validate_next() -> None:
     validation_child.prepare()
     if validation_job.validate_next():
         enqueue("adapters.validate_next")
+
+
+@shared_task(name="adapters.poll_follows")
+def poll_follows() -> None:
+    """Look whether branches that tenants follow have moved."""
+    follows.poll_due()
 
 
 @shared_task(name="adapters.tend_uploads")

@@ -30,7 +30,8 @@ QUEUES = (
             "fleet.reconcile",
         ),
     ),
-    WorkQueue("validation", 3, ("adapters.validate_next",)),
+    # Both talk to the Hub.
+    WorkQueue("validation", 3, ("adapters.validate_next", "adapters.poll_follows")),
     # Talks to engine hosts, which may hang.
     WorkQueue(
         "staging",

@@ -68,6 +68,8 @@ UNAUDITED_PLACES = {
     "webhooks/delivery.py _rest": "whether an endpoint answers",
     "reports/exports.py _claim_next": "the progress of an export that was asked for",
     "reports/exports.py _write": "the progress of an export that was asked for",
+    "adapters/imports/follows.py _claim": "when a branch is looked at next",
+    "adapters/imports/follows.py _note": "whether the Hub answers",
     "jobs/claims.py take": "which worker has it",
     "reports/exports.py forget": "what is too old",
     "adapters/artifacts/artifact_gc.py hold_content": "which content a validation is about to store",

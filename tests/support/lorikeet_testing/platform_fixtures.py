@@ -33,6 +33,7 @@ from control_plane.adapters import versions
 from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.archiving import archive_adapter
 from control_plane.adapters.imports.actions import set_bucket_credentials
+from control_plane.adapters.imports.follows import add_follow
 from control_plane.adapters.models import AdapterVersion, Upload
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
@@ -360,6 +361,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "request_id": "req_1",
         "number": 1,
         "alias": "beta",
+        "follow_id": add_follow(acting=acme.principal(), name="support", source="hub:org/name@main").pk,
         "bucket": set_bucket_credentials(
             acting=acme.principal(),
             bucket="trainings",

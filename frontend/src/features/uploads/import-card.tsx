@@ -9,16 +9,18 @@ import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { BucketKeysSection } from "./bucket-keys";
-import { hubTokenQuery, useHubToken, useImport } from "./queries";
+import { followsQuery, hubTokenQuery, useFollow, useHubToken, useImport } from "./queries";
 
 /** From the Hugging Face Hub or an address: the server fetches it, and it is checked like an upload. */
 export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   const [source, setSource] = useState("");
   const [name, setName] = useState("");
   const bring = useImport(useTenant());
+  const follow = useFollow(useTenant());
+  const asked = { source: source.trim(), name: name.trim() };
   const submit = (event: SyntheticEvent) => {
     event.preventDefault();
-    bring.mutate({ source: source.trim(), name: name.trim() }, { onSuccess: ({ id }) => onSent(id) });
+    bring.mutate(asked, { onSuccess: ({ id }) => onSent(id) });
   };
   return (
     <Card>
@@ -35,13 +37,44 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
           )}
         </Field>
         {bring.error && <ErrorNotice error={asApiError(bring.error)} className="sm:col-span-2" />}
-        <Button type="submit" className="justify-self-start" busy={bring.isPending} disabled={!source.trim() || !name.trim()}>
-          <CloudDownload /> Import
-        </Button>
+        {follow.error && <ErrorNotice error={asApiError(follow.error)} className="sm:col-span-2" />}
+        <div className="flex flex-wrap gap-3 sm:col-span-2">
+          <Button type="submit" busy={bring.isPending} disabled={!source.trim() || !name.trim()}>
+            <CloudDownload /> Import
+          </Button>
+          <Button busy={follow.isPending} disabled={!source.trim().startsWith("hub:") || !name.trim()} onClick={() => follow.mutate(asked, { onSuccess: () => toast.good("The branch is followed") })}>
+            Follow this branch
+          </Button>
+        </div>
       </form>
+      <Follows />
       <HubToken />
       <BucketKeysSection />
     </Card>
+  );
+}
+
+/** Branches whose every move becomes a version. */
+function Follows() {
+  const tenant = useTenant();
+  const { data: follows } = useQuery(followsQuery(tenant));
+  const end = useFollow(tenant);
+  if (!follows?.length) return null;
+  return (
+    <ul aria-label="Followed branches" className="grid gap-3 border-t px-4 py-3 text-sm">
+      {follows.map(({ id, name, source, commit, problem }) => (
+        <li key={id} className="flex flex-wrap items-center justify-between gap-3 text-ink-2">
+          <span className="min-w-0">
+            {name} follows <span className="font-mono break-all">{source}</span>
+            {commit && `, at ${commit.slice(0, 12)}`}
+            {problem && <span className="block text-danger-text">{problem.message}</span>}
+          </span>
+          <Button size="sm" busy={end.isPending} aria-label={`Stop following for ${name}`} onClick={() => end.mutate(id, { onSuccess: () => toast.good("It is followed no longer"), onError: toast.bad })}>
+            Stop following
+          </Button>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -51,6 +51,27 @@ export function useImport(tenant: string) {
   });
 }
 
+export const followsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "follows"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/follows", { params: { path: { tenant } } })),
+  });
+
+/** Have an adapter follow a branch, or end the one whose id is given. */
+export function useFollow(tenant: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async (change: { name: string; source: string } | string) => {
+      if (typeof change === "string") {
+        await unwrap(api.DELETE("/api/tenants/{tenant}/follows/{follow_id}", { params: { path: { tenant, follow_id: change } } }));
+      } else {
+        await unwrap(api.POST("/api/tenants/{tenant}/follows", { params: { path: { tenant } }, body: change }));
+      }
+    },
+    onSuccess: () => client.invalidateQueries({ queryKey: followsQuery(tenant).queryKey }),
+  });
+}
+
 export const bucketsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "bucket-credentials"],

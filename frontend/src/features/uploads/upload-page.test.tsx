@@ -110,6 +110,29 @@ describe("upload page", () => {
     expect(asked).toEqual({ source: "hub:org/name@v2", name: "fresh" });
   });
 
+  it("follows a branch, and ends it", async () => {
+    let followed: { name: string; source: string } | undefined;
+    server.use(
+      http.get(`${T}/follows`, () => HttpResponse.json(followed ? [{ ...followed, id: "f-1", commit: "a".repeat(40), checked_at: null, problem: { message: "The Hub is away." }, created_at: "2026-05-04T10:00:00Z" }] : [])),
+      http.post(`${T}/follows`, async ({ request }) => {
+        followed = (await request.json()) as typeof followed;
+        return HttpResponse.json({}, { status: 201 });
+      }),
+      http.delete(`${T}/follows/f-1`, () => {
+        followed = undefined;
+        return new HttpResponse(null, { status: 204 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/upload");
+    await user.type(await screen.findByLabelText("Source"), "hub:org/name@main");
+    await user.type(screen.getByLabelText("Name of the adapter"), "fresh");
+    await user.click(screen.getByRole("button", { name: "Follow this branch" }));
+    expect(await screen.findByText("The Hub is away.")).toBeVisible();
+    expect(followed).toEqual({ source: "hub:org/name@main", name: "fresh" });
+    await user.click(screen.getByRole("button", { name: "Stop following for fresh" }));
+    await waitFor(() => expect(screen.queryByLabelText("Followed branches")).not.toBeInTheDocument());
+  });
+
   it("keeps keys of a bucket, and forgets them", async () => {
     let kept: unknown;
     server.use(

@@ -9,12 +9,14 @@ from uuid import uuid4
 from django.db import transaction
 from django.db.models import QuerySet
 
+from control_plane.access.actor import Actor
 from control_plane.access.principal import Principal
+from control_plane.accounts.models import User
 from control_plane.adapters.imports.bucket import endpoint_of
 from control_plane.adapters.imports.problems import no_credentials
 from control_plane.adapters.imports.sealed import seal
 from control_plane.adapters.imports.sources import HubSource, S3Source, SourceRefusedError, parse_source
-from control_plane.adapters.models import BucketCredentials, HubModelPolicy, HubToken, Upload
+from control_plane.adapters.models import BucketCredentials, HubFollow, HubModelPolicy, HubToken, Upload
 from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.actions import require_free_name, require_short_backlog, tell_upload
@@ -22,6 +24,7 @@ from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.http.egress import UrlRefusedError, check_url
+from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.writes import enqueue
 
@@ -49,21 +52,43 @@ class TooManyBucketsError(LorikeetError):
 
 
 def begin_import(*, acting: Principal, name: str, description: str, source: str) -> Upload:
-    """An upload whose files a worker fetches. Its address is kept sealed: a bucket's holds a signature.
+    """An upload whose files a worker fetches. Raises as `import_for` does."""
+    return import_for(
+        acting.tenant,
+        acting.actor,
+        name=name,
+        description=description,
+        source=source,
+        created_by=acting.user,
+        created_by_key=acting.api_key,
+    )
+
+
+def import_for(
+    tenant: Tenant,
+    actor: Actor,
+    *,
+    name: str,
+    description: str,
+    source: str,
+    created_by: User | None,
+    created_by_key: ApiKey | None = None,
+) -> Upload:
+    """Also where no member acts. The address is kept sealed: a bucket's holds a signature.
 
     Raises SourceRefusedError, NameTakenByBaseError, StoredLimitError or TooManyWaitingError.
     """
     parsed = parse_source(source)
     if isinstance(parsed, S3Source):
-        require_credentials(acting.tenant, parsed.bucket)
+        require_credentials(tenant, parsed.bucket)
     require_free_name(name)
-    require_room(acting.tenant, name, 0)
+    require_room(tenant, name, 0)
     upload_id = uuid4()
     with transaction.atomic():
-        require_short_backlog(acting.tenant)
+        require_short_backlog(tenant)
         upload = Upload.objects.create(
             id=upload_id,
-            tenant=acting.tenant,
+            tenant=tenant,
             adapter_name=name,
             description=description,
             bytes=0,
@@ -74,10 +99,10 @@ def begin_import(*, acting: Principal, name: str, description: str, source: str)
                 "sealed": seal(source),
             },
             folder=str(spool.upload_folder(upload_id)),
-            created_by=acting.user,
-            created_by_key=acting.api_key,
+            created_by=created_by,
+            created_by_key=created_by_key,
         )
-        audit.record(acting.actor, "upload.import", upload, tenant=acting.tenant, label=name, source=parsed.shown)
+        audit.record(actor, "upload.import", upload, tenant=tenant, label=name, source=parsed.shown)
         tell_upload(upload)
         enqueue("adapters.validate_next")
     return upload
@@ -169,6 +194,7 @@ def forget_credentials(tenant: Tenant) -> None:
     HubToken.objects.for_tenant(tenant).delete()
     BucketCredentials.objects.for_tenant(tenant).delete()
     HubModelPolicy.objects.for_tenant(tenant).delete()
+    HubFollow.objects.for_tenant(tenant).delete()
 
 
 def set_hub_models(*, acting: Principal, enabled: bool, organizations: Sequence[str]) -> HubModelPolicy:

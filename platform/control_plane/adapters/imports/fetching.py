@@ -28,6 +28,7 @@ from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.db import release_connections
 from control_plane.http import egress
+from control_plane.tenants.models import Tenant
 
 
 class FetchStoppedError(Exception):
@@ -84,7 +85,7 @@ def _in_bucket(upload: Upload, source: S3Source) -> list[RemoteFile]:
 
 def _on_hub(upload: Upload, source: HubSource) -> tuple[list[RemoteFile], Mapping[str, str]]:
     assert upload.source is not None
-    headers = _authorization(upload)
+    headers = authorization(upload.tenant)
     # Once its commit is known, a branch that moves meanwhile changes nothing.
     revision = upload.source.get("commit") or source.revision
     listing = hub.list_adapter(source.repository, revision, headers, source.folder)
@@ -102,8 +103,9 @@ def _require_room(upload: Upload, files: list[RemoteFile]) -> None:
     spool.require_room(total)
 
 
-def _authorization(upload: Upload) -> dict[str, str]:
-    token = HubToken.objects.for_tenant(upload.tenant).first()
+def authorization(tenant: Tenant) -> dict[str, str]:
+    """With what the tenant reads its private repositories; empty if it has no token."""
+    token = HubToken.objects.for_tenant(tenant).first()
     secret = unseal(token.sealed) if token else None
     return {"Authorization": f"Bearer {secret}"} if secret else {}
 

@@ -27,14 +27,29 @@ class HubListing:
     files: list[RemoteFile]
 
 
+def commit_at(repository: str, revision: str, headers: Mapping[str, str]) -> str:
+    """The commit that a revision means now. Raises as `list_adapter` does."""
+    commit = _json(_address(repository, revision), headers).get("sha")
+    if not isinstance(commit, str) or not is_commit(commit):
+        raise SourceProblemError("hub_answer", "The Hub's answer names no commit.", "Try again later.")
+    return commit
+
+
+def is_commit(revision: str) -> bool:
+    return _COMMIT.fullmatch(revision) is not None
+
+
+def _address(repository: str, revision: str) -> str:
+    return f"{current().hub_url.rstrip('/')}/api/models/{repository}/revision/{quote(revision, safe='')}"
+
+
 def list_adapter(repository: str, revision: str, headers: Mapping[str, str], folder: str = "") -> HubListing:
     """The adapter at the top of the repository, or in a folder of it.
 
     Raises SourceProblemError, EgressError, UrlRefusedError.
     """
     base = current().hub_url.rstrip("/")
-    address = f"{base}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
-    said = _json(address, headers)
+    said = _json(f"{_address(repository, revision)}?blobs=true", headers)
     commit, siblings = said.get("sha"), said.get("siblings")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list):
         raise SourceProblemError("hub_answer", "The Hub's answer names no commit and no files.", "Try again later.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -11,9 +12,11 @@ from rest_framework.response import Response
 from control_plane.access.views import TenantView
 from control_plane.adapters import queries
 from control_plane.adapters.imports import actions as imports
+from control_plane.adapters.imports import follows
 from control_plane.adapters.imports.hub_policy import latest_hub_models, policy_of
 from control_plane.adapters.serializers import (
     BucketCredentialsSerializer,
+    HubFollowSerializer,
     HubModelsSerializer,
     HubTokenSerializer,
     NewImportSerializer,
@@ -134,3 +137,34 @@ class HubModelsView(TenantView):
             "models": latest_hub_models(own),
         }
         return Response(HubModelsSerializer(shown).data)
+
+
+class FollowsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="list_follows", responses=HubFollowSerializer(many=True), tags=["uploads"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Branches that adapters follow, and what was found at the last look."""
+        return Response(HubFollowSerializer(follows.follows_of(self.principal.tenant), many=True).data)
+
+    @extend_schema(
+        operation_id="add_follow",
+        request=HubFollowSerializer,
+        responses={201: HubFollowSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Have an adapter follow a branch: imported soon, and whenever it has moved, as a new version."""
+        form = validated(HubFollowSerializer, request.data)
+        made = follows.add_follow(acting=self.principal, name=form["adapter_name"], source=form["source"])
+        return Response(HubFollowSerializer(made).data, status=201)
+
+
+class FollowView(TenantView):
+    needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="remove_follow", responses={204: None, 404: ErrorResponseSerializer}, tags=["uploads"])
+    def delete(self, request: Request, tenant: str, follow_id: UUID) -> Response:
+        """Follow it no longer. The versions stay."""
+        follows.remove_follow(acting=self.principal, follow_id=follow_id)
+        return Response(status=204)

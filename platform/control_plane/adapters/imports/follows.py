@@ -1,0 +1,199 @@
+"""Branches that adapters follow: a branch that has moved becomes a new version, as by an import of its commit.
+
+It is never live by itself: an alias moves when somebody promotes the version. Only an adapter that had none gets its
+first ready one live, as with every upload.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from control_plane.access.actor import SYSTEM
+from control_plane.access.principal import Principal
+from control_plane.adapters.imports import hub
+from control_plane.adapters.imports.actions import import_for
+from control_plane.adapters.imports.fetching import authorization
+from control_plane.adapters.imports.hub_policy import full_name
+from control_plane.adapters.imports.problems import SourceProblemError
+from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
+from control_plane.adapters.models import HubFollow
+from control_plane.adapters.uploads.actions import require_free_name
+from control_plane.audit import actions as audit
+from control_plane.config import current
+from control_plane.db import release_connections
+from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.http import egress
+from control_plane.tenants.models import Tenant
+
+logger = logging.getLogger(__name__)
+MOST_FOLLOWS = 50  # of one tenant
+LONGEST_REST_S = 86_400
+MOST_AT_ONCE, MOST_S = 20, 20.0  # of one task, which others wait behind
+JITTER = 0.2
+
+
+class TooManyFollowsError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "too_many_follows",
+            f"Adapters of this tenant follow {MOST_FOLLOWS} branches.",
+            "Let one that is of no use be followed no longer.",
+            status=409,
+        )
+
+
+class FollowedAlreadyError(LorikeetError):
+    def __init__(self, follow: HubFollow) -> None:
+        super().__init__(
+            "followed_already",
+            f'The adapter "{follow.adapter_name}" follows {follow.source}.',
+            "End that first, or follow with an adapter of another name.",
+            param="name",
+            status=409,
+        )
+
+
+def follows_of(tenant: Tenant) -> QuerySet[HubFollow]:
+    return HubFollow.objects.for_tenant(tenant)
+
+
+def add_follow(*, acting: Principal, name: str, source: str) -> HubFollow:
+    """Looked at with the next turn. Raises SourceRefusedError, FollowedAlreadyError, TooManyFollowsError."""
+    branch = _branch(source)
+    require_free_name(name)
+    with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
+        own = follows_of(acting.tenant)
+        if (known := own.filter(adapter_name=name).first()) is not None:
+            raise FollowedAlreadyError(known)
+        if own.count() >= MOST_FOLLOWS:
+            raise TooManyFollowsError
+        follow = HubFollow.objects.create(
+            tenant=acting.tenant,
+            adapter_name=name,
+            source=full_name(branch),
+            next_check_at=timezone.now(),
+            created_by=acting.user,
+        )
+        audit.record(acting.actor, "follow.add", follow, tenant=acting.tenant, label=name, source=follow.source)
+    return follow
+
+
+def remove_follow(*, acting: Principal, follow_id: UUID) -> None:
+    """Raises NotFoundError (404)."""
+    with transaction.atomic():
+        follow = follows_of(acting.tenant).filter(pk=follow_id).select_for_update().first()
+        if follow is None:
+            raise NotFoundError("No adapter follows by that id.", "GET follows lists them.")
+        audit.record(
+            acting.actor, "follow.remove", follow, tenant=acting.tenant, label=follow.adapter_name, source=follow.source
+        )
+        follow.delete()
+
+
+def _branch(text: str) -> HubSource:
+    source = parse_source(text)
+    if not isinstance(source, HubSource) or hub.is_commit(source.revision):
+        raise SourceRefusedError(
+            "Only a branch of the Hub can be followed.", "Write it like hub:org/name@main; a commit never moves."
+        )
+    return source
+
+
+def poll_due() -> int:
+    """Look at those that are due, some at a time. How many."""
+    until, looked = time.monotonic() + MOST_S, 0
+    while looked < MOST_AT_ONCE and time.monotonic() < until and (follow := _claim()) is not None:
+        looked += 1
+        _look(follow)
+    return looked
+
+
+def _claim() -> HubFollow | None:
+    """The one that is due longest, not again before the next time. Of two workers only one gets it."""
+    now = timezone.now()
+    due = HubFollow.objects.filter(next_check_at__lte=now, tenant__suspended_at=None).select_related("tenant")
+    for follow in due.order_by("next_check_at")[:MOST_AT_ONCE]:
+        ahead = now + timedelta(seconds=_rest_s(follow.failures))
+        same = HubFollow.objects.filter(pk=follow.pk, next_check_at=follow.next_check_at)
+        if same.update(next_check_at=ahead):
+            return follow
+    return None
+
+
+def _rest_s(failures: int) -> float:
+    """The longer the more often it failed in a row; spread, so that not all ask a Hub at once that comes back."""
+    rest_s = min(current().follow_poll_s * 2.0 ** min(failures, 10), max(LONGEST_REST_S, current().follow_poll_s))
+    return rest_s * random.uniform(1 - JITTER, 1 + JITTER)
+
+
+def _look(follow: HubFollow) -> None:
+    source = _branch(follow.source)
+    try:
+        headers = authorization(follow.tenant)
+        release_connections()
+        commit = hub.commit_at(source.repository, source.revision, headers)
+        if commit != follow.commit:
+            _import(follow, source, commit)
+    except SourceProblemError as error:
+        _fail(follow, error.problem)
+    except LorikeetError as error:  # a limit of the tenant, or an address that is not called
+        _fail(follow, {"code": error.code, "message": error.message, "fix": error.fix})
+    except egress.EgressError as error:
+        _fail(follow, {"code": "source_unavailable", "message": str(error), "fix": "It is looked at again by itself."})
+    else:
+        _note(follow, failures=0, problem=None)
+
+
+def _import(follow: HubFollow, source: HubSource, commit: str) -> None:
+    """The commit and the upload are kept together or not at all."""
+    with transaction.atomic():
+        locked = HubFollow.objects.select_for_update(of=("self",)).select_related("tenant", "created_by")
+        current_follow = locked.filter(pk=follow.pk).first()
+        if current_follow is None or current_follow.commit == commit:
+            return  # ended, or found by another worker
+        upload = import_for(
+            follow.tenant,
+            SYSTEM,
+            name=follow.adapter_name,
+            description=f"Follows {follow.source}.",
+            source=f"{source.shown}@{commit}",
+            created_by=current_follow.created_by,
+        )
+        audit.record(
+            SYSTEM,
+            "follow.moved",
+            current_follow,
+            tenant=follow.tenant,
+            label=follow.adapter_name,
+            source=follow.source,
+            before=current_follow.commit,
+            commit=commit,
+            upload=str(upload.pk),
+        )
+        current_follow.commit = commit
+        current_follow.save(update_fields=["commit"])
+
+
+def _fail(follow: HubFollow, problem: dict[str, Any]) -> None:
+    logger.info("%s could not be followed: %s", follow, problem)
+    _note(follow, failures=follow.failures + 1, problem=problem)
+
+
+def _note(follow: HubFollow, *, failures: int, problem: dict[str, Any] | None) -> None:
+    now = timezone.now()
+    HubFollow.objects.filter(pk=follow.pk).update(
+        failures=failures,
+        problem=problem,
+        checked_at=now,
+        next_check_at=now + timedelta(seconds=_rest_s(failures)),
+    )
