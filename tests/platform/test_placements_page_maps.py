@@ -14,6 +14,7 @@ from control_plane.accounts.actions import set_operator
 from control_plane.fleet import errors
 from control_plane.placements import page_maps
 from control_plane.tenants.roles import Role
+from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -84,6 +85,20 @@ def test_a_tenant_sees_its_own_and_of_others_only_that_pages_are_taken(
     assert shown["owners"][runs[2][0]] == {"kind": "others", "tenant": None, "adapters": [], "age_s": None}
     assert shown["total"] == 25
     assert "secret-project" not in answer.content.decode() and str(globex.tenant.pk) not in answer.content.decode()
+
+
+def test_a_combination_is_named_by_its_parts_and_hidden_if_one_is_anothers(
+    acme: Any, engine: Calls, host: Any, operator: Any
+) -> None:
+    ours, theirs = engine.owners[2].adapter_digest, engine.owners[3].adapter_digest
+    engine.owners[2].adapter_digest = combined_digest([Part(ours, 0.5)])
+    engine.owners[3].adapter_digest = combined_digest([Part(ours, 1.0), Part(theirs, 1.0)])
+    answer = acme.client().get(acme.path(f"hosts/{host.name}/pages"))
+    shown = answer.json()["owners"]
+    assert [owner["adapters"] for owner in shown if owner["kind"] == "adapter"] == [["support@v1"]]
+    assert "secret-project" not in answer.content.decode()
+    named = [set(o["adapters"]) for o in operator.get(f"/api/operator/hosts/{host.name}/pages").json()["owners"]]
+    assert {"acme/support@v1", "globex/secret-project@v1"} in named
 
 
 def test_an_operator_sees_whose_all_are(acme: Any, engine: Calls, host: Any, operator: Any) -> None:

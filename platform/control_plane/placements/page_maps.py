@@ -17,6 +17,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost
 from control_plane.placements.hosts import names_by_digest, tenant_id_of
 from control_plane.tenants.models import Tenant
+from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
 
 # An engine is asked at most so often, whoever looks.
@@ -33,8 +34,12 @@ def pages_for(tenant: Tenant, host_name: str, ago_s: int) -> dict[str, Any]:
 
     def describe(owner: pb.PageOwner) -> Owner:
         of_nobody = owner.kind in (pb.PageOwner.FREE, pb.PageOwner.RESERVED)
-        if of_nobody or owner.tenant == own or (not owner.tenant and owner.adapter_digest in names):
-            return _owner(owner, names.get(owner.adapter_digest, []), None)
+        if (
+            of_nobody
+            or owner.tenant == own
+            or (not owner.tenant and names.keys() >= {*digests_of(owner.adapter_digest)})
+        ):
+            return _owner(owner, _names_of(owner.adapter_digest, names), None)
         return {"kind": OTHERS, "tenant": None, "adapters": [], "age_s": None}
 
     host = _host(host_name)
@@ -45,12 +50,12 @@ def pages_for_operator(host_name: str, ago_s: int) -> dict[str, Any]:
     host = _host(host_name)
     found, kept = _snapshot(host, ago_s)
     tenants = Tenant.objects.in_bulk({pk for owner in found.owners if (pk := tenant_id_of(owner.tenant))})
-    names = _names({owner.adapter_digest for owner in found.owners})
+    names = _names({digest for owner in found.owners for digest in digests_of(owner.adapter_digest)})
 
     def describe(owner: pb.PageOwner) -> Owner:
         pk = tenant_id_of(owner.tenant)
         tenant = tenants.get(pk) if pk else None
-        return _owner(owner, names.get(owner.adapter_digest, []), tenant.slug if tenant else None)
+        return _owner(owner, _names_of(owner.adapter_digest, names), tenant.slug if tenant else None)
 
     return _json(host, found, kept, describe)
 
@@ -70,6 +75,11 @@ def _names(digests: set[str]) -> dict[str, list[str]]:
     for digest, tenant, name, number in rows.values_list("digest", "tenant__slug", "adapter__name", "number"):
         names.setdefault(digest, []).append(f"{tenant}/{name}@v{number}")
     return names
+
+
+def _names_of(digest: str, names: Mapping[str, list[str]]) -> list[str]:
+    """Of several adapters as one, those of each."""
+    return [name for part in digests_of(digest) for name in names.get(part, [])]
 
 
 def _owner(owner: pb.PageOwner, adapters: list[str], tenant: str | None) -> Owner:
