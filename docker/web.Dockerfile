@@ -16,7 +16,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY platform ./platform
 COPY inference_engine ./inference_engine
 COPY kernels ./kernels
-RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[platform]"
+RUN pip install --constraint constraints.txt --no-build-isolation --editable ".[platform,otel]"
 
 FROM python:3.12-slim
 # The engine's image uses the same account, because both open one Unix socket and one artifact folder.

@@ -144,6 +144,8 @@ class Settings(BaseSettings):
     tenant_deliveries: int = Field(default=2, gt=0)
 
     metrics_token: str = ""
+    otlp_url: str = ""
+    trace_share: float = Field(default=1.0, ge=0, le=1)
     drain_s: int = Field(default=30, ge=0)
     login_rate: Annotated[Rate, NoDecode] = Rate(10, 60)
     login_account_rate: Annotated[Rate, NoDecode] = Rate(30, 60)

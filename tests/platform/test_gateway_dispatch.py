@@ -27,7 +27,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.items: asyncio.Queue[Any] = asyncio.Queue()
-        self.closed = False
+        self.closed, self.held_s = False, 0.0
 
     def __aiter__(self) -> Stream:
         return self
@@ -106,7 +106,7 @@ class Around:
         principal = SimpleNamespace(tenant=None, api_key=None, user=None)
         context = SimpleNamespace(
             streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None,
-            keep=None, details=Details(auth_ms=3, quota_ms=2),
+            keep=None, trace_parent="", details=Details(auth_ms=3, quota_ms=2),
         )  # fmt: skip
         made = Dispatch(self, self.admission, context, pb.Submit(request_id=REQUEST), None)  # type: ignore[arg-type]
         await made.begin()
@@ -180,7 +180,7 @@ def test_a_host_that_hung_reports_after_another_one_was_asked(settings: Any) -> 
         around.report("finished", 3)
         around.streams[second].items.put_nowait(Chunk(0, "mine", 1))
         assert [chunk.text for chunk in await reading] == ["mine"]
-        around.tries[REQUEST].sent_at -= 10
+        around.tries[REQUEST].asked_at -= 10
         around.report("finished", 1, name=second, finish_reason="stop", preemption_spans=[pb.PreemptionSpan(ms=7)])
         assert around.row() == ("finished", "", 5, 1)
         told = around.rows[0].details

@@ -251,8 +251,10 @@ class Fleet:
             raise no_host(model)
         if not waits:
             return await self._send(submit, known, model, coalescing)
-        async with self._turns.turn(submit, frozenset(known)):
-            return await self._send(submit, known, model, coalescing)
+        async with self._turns.turn(submit, frozenset(known)) as held_s:
+            host, stream = await self._send(submit, known, model, coalescing)
+            stream.held_s = held_s
+            return host, stream
 
     async def _send(
         self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None

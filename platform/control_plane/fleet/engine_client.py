@@ -47,11 +47,12 @@ class RequestStream:
     ``usage`` is the engine's own count, set when the iteration ends.
     """
 
-    __slots__ = ("_buffer", "_client", "_closed", "request_id", "usage")
+    __slots__ = ("_buffer", "_client", "_closed", "held_s", "request_id", "usage")
 
     def __init__(self, client: "EngineClient", request_id: str, policy: Coalescing) -> None:
         self.request_id = request_id
         self.usage: pb.UsageRecord | None = None
+        self.held_s = 0.0  # that it waited for its tenant's turn, before it was sent
         self._client = client
         self._buffer = RequestBuffer(policy)
         self._closed = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -43,19 +44,22 @@ class Turns:
                 future.set_exception(stopping())
 
     @asynccontextmanager
-    async def turn(self, submit: pb.Submit, hosts: Hosts) -> AsyncIterator[None]:
-        """Enter when it may be sent. What it waited is taken from its targets, and it waits no longer than these let
-        it: then the host's own admission decides. What runs when nobody else waits does not wait here.
+    async def turn(self, submit: pb.Submit, hosts: Hosts) -> AsyncIterator[float]:
+        """Enter when it may be sent; gives the seconds that it waited.
+
+        They are taken from its targets, and it waits no longer than these let it: then the host's own admission
+        decides. What runs when nobody else waits does not wait here.
         """
         if submit.slo.background:
-            yield
+            yield 0.0
             return
-        granted = False
+        granted, held_s, began = False, 0.0, time.monotonic()
         if self._futures or not self._has_room(hosts):
             granted = await self._wait(submit, hosts)
+            held_s = time.monotonic() - began
         try:
             self._order.charge(submit.tenant, prompt_tokens(submit) * INPUT_PRICE, submit.slo.weight)
-            yield
+            yield held_s
         finally:
             if granted:
                 self._granted -= 1

@@ -25,6 +25,7 @@ from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG,
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.answer_so_far import AnswerSoFar
 from control_plane.gateway.errors import ApiError
+from control_plane.gateway.recording.spans import report_request
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
@@ -54,7 +55,7 @@ class HostAttempt:
     def __init__(self, dispatch: Dispatch, engine_id: str) -> None:
         self._dispatch = dispatch
         self.engine_id, self.host = engine_id, ""
-        self.sent_at = time.monotonic()
+        self.asked_at = self.sent_at = time.monotonic()
         self.stream: OutputStream | None = None
         self.report: pb.Finished | None = None
         self.is_lost = False
@@ -224,10 +225,12 @@ class Dispatch:
         name = self._admission.model.display_name
         fleet = self._runtime.fleet
         try:
-            attempt.host, attempt.stream = await fleet.submit(submit, hosts, name, coalescing, waits=waits)
+            host, stream = await fleet.submit(submit, hosts, name, coalescing, waits=waits)
         except BaseException:
             self._runtime.unsent(engine_id)
             raise
+        attempt.host, attempt.stream = host, stream
+        attempt.sent_at += stream.held_s  # for its tenant's turn
         self._attempts.append(attempt)
 
     async def _go_elsewhere(self, failure: HostError) -> bool:
@@ -360,17 +363,16 @@ class Dispatch:
         self._settle(Outcome.REFUSED if refused else Outcome.FAILED, counts.billed_for(received), failure.code)
 
     def _timed(self, counts: Counts) -> Counts:
-        """With the time that it was on other hosts before. Its first token may have come from one of them."""
-        first_sent_at = self._attempts[0].sent_at
+        """With the time that it waited for its turn, and was on others: one may have brought the first token."""
         if self._first_output_at and self._first_output_at < self._now.sent_at:
-            first_ms = round((self._first_output_at - first_sent_at) * 1000)
+            first_ms = round((self._first_output_at - self._attempts[0].asked_at) * 1000)
             return counts.resumed(first_ms, round((time.monotonic() - self._first_output_at) * 1000))
-        return counts.after(round((self._now.sent_at - first_sent_at) * 1000))
+        return counts.after(round((self._now.sent_at - self._attempts[0].asked_at) * 1000))
 
     def _details(self) -> Details:
         known = self._context.details
         if (report := self._now.report) is not None:
-            waited_ms = round((self._now.sent_at - self._attempts[0].sent_at) * 1000)
+            waited_ms = round((self._now.sent_at - self._attempts[0].asked_at) * 1000)
             told = Details.of(report.usage).after(waited_ms)
             return replace(told, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
         return known
@@ -399,6 +401,7 @@ class Dispatch:
             counts=self._timed(counts),
             details=self._details(),
         )
+        report_request(ended, context.trace_parent)
         reported = current.report is not None
         if context.keep is not None:
             context.keep(Settled(current.host, current.engine_id, ended, reported))

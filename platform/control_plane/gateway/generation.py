@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, Self
 
 from django.utils import timezone
 
+from control_plane import traces
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
@@ -161,7 +162,9 @@ async def begin(
     began = time.monotonic()
     generation.held = await reserve(runtime, admission, request_id, submits, batch=batch)
     details = Details(auth_ms=_ms(admission.took_s), quota_ms=_ms(time.monotonic() - began))
-    context = RequestContext(principal, admission.model, endpoint, streamed, created_at, details, keep)
+    context = RequestContext(
+        principal, admission.model, endpoint, streamed, created_at, details, keep, "" if batch else traces.parent()
+    )
     try:
         for index, submit in enumerate(submits):
             submit.request_id = (

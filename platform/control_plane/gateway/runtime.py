@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from control_plane import config
+from control_plane import config, traces
 from control_plane.db import run_db
 from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints, known_endpoints
@@ -47,6 +47,7 @@ class Runtime:
 
     def __init__(self) -> None:
         settings = config.current()
+        traces.require()
         self.closing = False  # what runs is cut off by this process itself
         self._attempts: dict[str, EngineAttempt] = {}
         self.usage = UsageWriter(self._acknowledge)
@@ -137,6 +138,7 @@ class Runtime:
         self._lost([*self._attempts])
         await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
         await _within(1.0, self.fleet.close())
+        await _within(2.0, asyncio.to_thread(traces.flush, 1.5))
         await _within(2.0, self.reservations.close(), self.budgets.close(), self.idempotency.close())
 
 

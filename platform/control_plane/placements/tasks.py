@@ -9,6 +9,7 @@ from datetime import timedelta
 from celery import shared_task
 from django.utils import timezone
 
+from control_plane import traces
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.adapters.versions import record_effect
@@ -52,9 +53,12 @@ def stage_next() -> None:
 
 def attempt(placement: Placement) -> None:
     """Stage it, telling each phase; a failure that may pass is followed by another attempt after a pause."""
+    began, phases = time.time(), Phases()
     try:
-        stage(placement)
+        stage(placement, phases)
+        report_staging(placement, began, phases)
     except HostError as failure:
+        report_staging(placement, began, phases, failure.code)
         # What a host does not expect to pass with time is the adapter's own fault: trying again cannot help.
         final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
         pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
@@ -67,14 +71,43 @@ def pause_before_retry(retries: int, failure: HostError) -> float:
     return min(LONGEST_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
 
 
-def stage(placement: Placement) -> None:
+class Phases:
+    """When each phase of a staging began, for a span of each."""
+
+    def __init__(self) -> None:
+        self._began: list[tuple[str, float]] = []
+
+    def note(self, phase: str) -> None:
+        self._began.append((phase, time.time()))
+
+    def parts(self, end: float) -> list[traces.SpanPart]:
+        ends = [*(at for _, at in self._began[1:]), end]
+        spans = [traces.SpanPart(*began, until, {}) for began, until in zip(self._began, ends, strict=True)]
+        return [span for span in spans if span.name not in ("ready", "failed")]
+
+
+def report_staging(placement: Placement, began: float, phases: Phases, error: str = "") -> None:
+    """As a trace of its own, if traces are on: no request asked for it."""
+    if not traces.is_on():
+        return
+    end, version = time.time(), placement.version
+    attributes: dict[str, str | int] = {
+        "server.address": placement.host.name,
+        "lorikeet.tenant": version.tenant.slug,
+        "lorikeet.adapter": f"{version.adapter.name}@v{version.number}",
+        "lorikeet.attempt": placement.attempts,
+    }
+    traces.report(traces.SpanPart("stage adapter", began, end, attributes), phases.parts(end), error=error)
+
+
+def stage(placement: Placement, phases: Phases | None = None) -> None:
     """One attempt. Raises the ``HostError`` it ended with."""
     endpoint = endpoint_of(placement.host.name)
     base = served_base()
     with engine_calls(endpoint) as engine:
         description = engine.describe()
         require_base(endpoint.name, base, description)
-        progress = Progress(placement, description.boot_id)
+        progress = Progress(placement, description.boot_id, phases or Phases())
         for event in engine.stage(stage_request(placement.version, base)):
             if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
                 probe(engine, placement, STAGING_PATIENCE_S)
@@ -100,8 +133,8 @@ def require_base(host: str, base: ServedBase | None, description: pb.EngineDescr
 class Progress:
     """Records every phase change, and bytes at most a few times a second, with the rate between."""
 
-    def __init__(self, placement: Placement, boot_id: str) -> None:
-        self._placement, self._boot_id = placement, boot_id
+    def __init__(self, placement: Placement, boot_id: str, phases: Phases) -> None:
+        self._placement, self._boot_id, self._phases = placement, boot_id, phases
         self._phase: int | None = None
         self._bytes = 0
         self._at = time.monotonic()
@@ -111,6 +144,8 @@ class Progress:
         self.ready = event.phase == pb.StageEvent.READY
         now = time.monotonic()
         unchanged = event.phase == self._phase
+        if not unchanged:
+            self._phases.note(pb.StageEvent.Phase.Name(event.phase).lower())
         if event.phase == pb.StageEvent.FAILED or (unchanged and now - self._at < PROGRESS_EVERY_S):
             return
         rate = max(0, event.bytes_done - self._bytes) / max(now - self._at, 1e-3) if unchanged else 0.0

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from control_plane import config
+from control_plane import config, traces
 from control_plane.errors import LorikeetError
 from control_plane.gateway.errors import ApiError, too_large
 from control_plane.gateway.openai import cors
@@ -69,6 +69,8 @@ class GatewayHandler(ASGIHandler):
         work is all on threads of its own, and each signal would cost a request two switches of thread.
         """
         set_script_prefix(get_script_prefix(scope))
+        if traces.is_on():
+            traces.set_parent(dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1"))
         if cors.is_preflight(scope):
             await cors.answer_preflight(scope, send)
             return

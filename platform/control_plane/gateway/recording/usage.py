@@ -43,6 +43,8 @@ class RequestContext:
     details: Details
     keep: Callable[[Settled], object] | None = None
     """Takes what the ledger must hold of it, instead of the usage writer: a batch stores it with the line's result."""
+    trace_parent: str = ""
+    """Of the caller's span, as `traceparent` has it."""
 
 
 @dataclass(frozen=True)
