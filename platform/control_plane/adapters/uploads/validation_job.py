@@ -35,7 +35,7 @@ from lora_engine.peft_format import AdapterLimits
 
 logger = logging.getLogger(__name__)
 # Where one machine does everything, tokens go before checks, and the check of a tenant's only upload before those of
-# one that has many. Beyond what every child has (`validation_sandbox.NICE`).
+# one that has many, which are added to `validation_sandbox.NICE`; one that is short does not give way.
 NICE, FURTHER_NICE = 0, 10
 
 

@@ -29,14 +29,17 @@ from typing import Any, NoReturn
 from control_plane.processor import wait_for_others
 
 NICE = 5
-"""Of every check; an upload's own is added."""
+"""Of every check that takes long; an upload's own is added."""
+QUICK_S = 0.1
+"""Of a processor, for which a check that is its tenant's only one has its worker's priority: a small adapter's takes
+15 ms, which became a quarter of a second where all processors had other work."""
 STDERR_BYTES = 4000
 """The last ones, which are told."""
 
 
 def main() -> None:
     """Until the worker that started this ends."""
-    lower_priority(NICE)
+    wait_for_others()
     # Before the limits: while OpenBLAS loads, it asks for ever for memory that it does not get.
     import_module("lora_engine.peft_format")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers leave nothing behind
@@ -85,10 +88,9 @@ def check(job: socket.socket, errors: int) -> NoReturn:
         for file, standard in ((job.fileno(), 0), (job.fileno(), 1), (errors, 2)):
             os.dup2(file, standard)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        lower_priority(0)  # of the new session
         if text := open(0, closefd=False).readline():  # noqa: SIM115
             request = json.loads(text)
-            lower_priority(request["nice"])
+            give_way(request["nice"])
             limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
             with open(1, "w", closefd=False) as answer:
                 json.dump(validate(request), answer)
@@ -99,6 +101,15 @@ def check(job: socket.socket, errors: int) -> NoReturn:
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(returncode)
+
+
+def give_way(nice: int) -> None:
+    """At once where others of its tenant are checked or wait, else if it takes long."""
+    if nice:
+        lower_priority(NICE + nice)
+    else:
+        signal.signal(signal.SIGPROF, lambda *_: lower_priority(NICE))
+        signal.setitimer(signal.ITIMER_PROF, QUICK_S)
 
 
 def lower_priority(nice: int) -> None:
