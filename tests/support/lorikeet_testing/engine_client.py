@@ -90,7 +90,7 @@ class EngineSession:
             await self._call.write(message)
 
     async def _read(self) -> None:
-        while (message := await self._call.read()) is not grpc.aio.EOF:
+        while (message := await self._call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
             if message.WhichOneof("kind") == "welcome":
                 self.boot_id, self.base_digest = message.welcome.boot_id, message.welcome.base_digest
                 continue
@@ -112,16 +112,17 @@ class EngineClient:
 
     def __init__(self, address: str, token: str = "") -> None:
         self._channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self.stub = engine_pb2_grpc.EngineStub(self._channel)
+        self.stub = engine_pb2_grpc.EngineStub(self._channel)  # type: ignore[no-untyped-call]
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def close(self) -> None:
         await self._channel.close(None)
 
     async def wait_ready(self, seconds: float = 60) -> pb.EngineDescription:
-        return await self.stub.Describe(
+        description: pb.EngineDescription = await self.stub.Describe(
             pb.DescribeRequest(), wait_for_ready=True, timeout=seconds, metadata=self.metadata
         )
+        return description
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[EngineSession]:
@@ -137,7 +138,7 @@ class EngineClient:
 
     async def status(self) -> pb.HostStatus:
         watch = self.stub.Watch(pb.WatchRequest(interval_ms=60_000))
-        status = await watch.read()
+        status: pb.HostStatus = await watch.read()
         watch.cancel()
         return status
 
