@@ -7,6 +7,7 @@ environment. Code that runs inside Django asks `current()`, which tests can over
 import contextlib
 import hashlib
 import hmac
+import importlib.util
 import ipaddress
 import os
 import secrets
@@ -176,6 +177,11 @@ class Settings(BaseSettings):
         if self.artifact_url and not self.artifact_url.startswith("s3://"):
             raise SettingsError("LORIKEET_ARTIFACT_URL must look like s3://bucket/prefix; a folder is _ARTIFACT_DIR.")
         self._require_tls_to_engines()
+        if self.otlp_url and not _has_opentelemetry():
+            raise SettingsError(
+                "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed: pip install 'lorikeet[otel]', or leave it "
+                "out."
+            )
         if self.second_process and not self._can_share:
             raise SettingsError(
                 "LORIKEET_SECOND_PROCESS is on, but two web processes find one another's events in Redis only, and "
@@ -244,6 +250,12 @@ class Settings(BaseSettings):
     @property
     def sqlite_path(self) -> Path:
         return self.var_dir / "lorikeet.sqlite3"
+
+
+def _has_opentelemetry() -> bool:
+    with contextlib.suppress(ModuleNotFoundError):  # find_spec imports the packages above
+        return importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter") is not None
+    return False
 
 
 def parse_engine_hosts(text: str) -> dict[str, str]:

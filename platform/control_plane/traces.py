@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from control_plane.config import SettingsError, current
+from control_plane.config import current
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -49,12 +49,6 @@ def parent() -> str:
 
 def is_on() -> bool:
     return bool(current().otlp_url)
-
-
-def require() -> None:
-    """Raises SettingsError where traces are asked for and the packages are missing: at the start of a process."""
-    if is_on():
-        _provider(current().otlp_url, current().trace_share)
 
 
 def report(
@@ -91,12 +85,8 @@ def _ns(seconds: float) -> int:
 
 @lru_cache(maxsize=1)
 def _provider(url: str, share: float) -> TracerProvider:
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    except ImportError:
-        raise SettingsError(
-            "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed: pip install 'lorikeet[otel]', or unset it."
-        ) from None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
     return make_provider(OTLPSpanExporter(f"{url.rstrip('/')}/v1/traces", timeout=5), share)
 
 

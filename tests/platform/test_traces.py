@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from control_plane import traces
-from control_plane.config import SettingsError, current
+from control_plane.config import Settings, current
 from control_plane.gateway.recording.spans import report_request
 from control_plane.usage.actions import Ended
 from control_plane.usage.counters import Counts, Details
@@ -129,17 +128,15 @@ def test_off_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_provider", None)
     report_request(ended(), CALLER)
     traces.report(traces.SpanPart("x", 0, 1, {}), [])
-    traces.require()
     traces.flush(1)
 
 
-def test_asked_for_without_the_packages_a_process_does_not_start(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings.LORIKEET = current().model_copy(update={"otlp_url": "http://nowhere:1"})
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(SettingsError, match=r"lorikeet\[otel\]"):
-        traces.require()
+def test_asked_for_without_the_packages_no_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings(var_dir=tmp_path, otlp_url="http://nowhere:1").otlp_url
+    monkeypatch.setattr("control_plane.config._has_opentelemetry", lambda: False)
+    with pytest.raises(ValueError, match=r"lorikeet\[otel\]"):
+        Settings(var_dir=tmp_path, otlp_url="http://nowhere:1")
+    assert not Settings(var_dir=tmp_path).otlp_url
 
 
 class OtlpCollector:

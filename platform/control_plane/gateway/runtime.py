@@ -47,7 +47,6 @@ class Runtime:
 
     def __init__(self) -> None:
         settings = config.current()
-        traces.require()
         self.closing = False  # what runs is cut off by this process itself
         self._attempts: dict[str, EngineAttempt] = {}
         self.usage = UsageWriter(self._acknowledge)
