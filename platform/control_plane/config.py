@@ -179,8 +179,8 @@ class Settings(BaseSettings):
         self._require_tls_to_engines()
         if self.otlp_url and not _has_opentelemetry():
             raise SettingsError(
-                "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed: pip install 'lorikeet[otel]', or leave it "
-                "out."
+                "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed. Run pip install 'lorikeet[otel]', or "
+                "leave the setting out."
             )
         if self.second_process and not self._can_share:
             raise SettingsError(
