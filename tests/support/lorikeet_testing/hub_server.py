@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -71,7 +72,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if content is None:
             self.answer(404, b"")
         elif self.server.store is not None and name.endswith(".safetensors"):
-            path = f"/store/{hashlib.sha256(content).hexdigest()}"
+            path = f"/store/{digest_of(content)}"
             self.server.store.blobs[path] = content
             self.answer(302, b"", location=f"{self.server.store.url}{path}?signature=x")
         else:
@@ -82,7 +83,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return next((files for name, files in revisions.items() if revision in (name, commit_of(files))), None)
 
     def file(self, content: bytes) -> None:
-        tag = f'"{hashlib.sha256(content).hexdigest()}"'
+        tag = f'"{digest_of(content)}"'
         start = 0
         asked = self.headers.get("Range", "")
         if asked and self.headers.get("If-Range") == tag:
@@ -110,7 +111,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def commit_of(files: dict[str, bytes]) -> str:
-    return hashlib.sha1(b"".join(name.encode() + content for name, content in sorted(files.items()))).hexdigest()
+    said = "".join(f"{name} {digest_of(content)} " for name, content in sorted(files.items()))
+    return hashlib.sha1(said.encode()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def digest_of(content: bytes) -> str:
+    """Once for each content: it may be large."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

@@ -1,0 +1,126 @@
+"""A request that first names a 100 MB adapter of the Hub, up to its answer, on loopback.
+
+    python benchmarks/hub_model.py                        three revisions, one after another
+    python benchmarks/hub_model.py --out results/hub_model.jsonl
+
+Starts a web process over a folder of its own, with its worker inside, a scripted engine of Llama 3.2 1B's shapes and a
+server that speaks the Hub's protocol. Measured is the platform: fetching, checking and storing the adapter, and
+noticing that it is ready. The scripted engine neither fetches nor loads anything: what a host adds is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / folder) for folder in ("platform", "inference_engine", "tests/support")]
+
+import httpx  # noqa: E402
+from lorikeet_testing import peft_files  # noqa: E402
+from lorikeet_testing.fake_engine import GEOMETRY, Behaviour, FakeEngineThread  # noqa: E402
+from lorikeet_testing.hub_server import running_hub  # noqa: E402
+from lorikeet_testing.seed import PASSWORD  # noqa: E402
+from lorikeet_testing.web import WebProcess  # noqa: E402
+
+from lora_engine.wire import engine_pb2 as pb  # noqa: E402
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+RANK = 36
+SHAPES = {
+    "num_layers": 16,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": GEOMETRY.vocab_size,
+}
+
+
+def revisions(count: int) -> dict[str, dict[str, bytes]]:
+    """Adapters of which each differs from the others in one value."""
+    made = peft_files.tensors(RANK, TARGETS, replace(peft_files.GEOMETRY, **SHAPES))
+    first = next(iter(made.values()))
+    found = {}
+    for number in range(count):
+        first[0, 0] = number
+        weights = peft_files.safetensors_bytes(made)
+        found[f"v{number}"] = {
+            "adapter_config.json": peft_files.config_bytes(RANK, TARGETS),
+            "adapter_model.safetensors": weights,
+        }
+    return found
+
+
+def allow(web: WebProcess, tenant: str) -> None:
+    with httpx.Client(base_url=web.url, trust_env=False, timeout=30) as member:
+        token = member.get("/api/session").json()["csrf_token"]
+        headers = {"X-CSRFToken": token, "Origin": web.url, "Referer": web.url}
+        login = {"email": web.tenants[tenant].email, "password": PASSWORD}
+        headers["X-CSRFToken"] = member.post("/api/session", json=login, headers=headers).json()["csrf_token"]
+        member.put(f"/api/tenants/{tenant}/hub-models", json={"enabled": True}, headers=headers).raise_for_status()
+
+
+def row(revision: str, size: int, took: float) -> str:
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    return json.dumps(
+        {
+            "workload": "hub_model",
+            "model": "scripted, shapes of Llama 3.2 1B",
+            "system": "lorikeet",
+            "case": revision,
+            "metric": "request to answer",
+            "value": round(took, 2),
+            "unit": "s",
+            "floor": None,
+            "gpu": None,
+            "gpus": 0,
+            "commit": commit,
+            "date": date.today().isoformat(),
+            "settings": {"mb": round(size / 1e6, 1), "cores": os.cpu_count()},
+        }
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, running_hub() as hub:
+        hub.repositories["org/adapter"] = revisions(asked.times)
+        behaviour = Behaviour(steps_per_second=2000, known_digests_only=True, geometry=pb.BaseGeometry(**SHAPES))
+        engine = FakeEngineThread(f"unix:{folder}/e.sock", behaviour)
+        env = {"LORIKEET_HUB_URL": hub.url, "LORIKEET_IMPORT_ALLOW_PRIVATE": "1", "LORIKEET_HUB_MODEL_WAIT_S": "120"}
+        web = WebProcess(Path(folder) / "var", f"local={engine.engine.address}", env)
+        web.seed(adapters=False)
+        web.start()
+        try:
+            web.wait_until_ready("fake-base")
+            allow(web, "acme")
+            for revision, files in hub.repositories["org/adapter"].items():
+                body = {"model": f"hub:org/adapter@{revision}", "prompt": "hello", "max_tokens": 1}
+                began = time.perf_counter()
+                url, headers = f"{web.url}/v1/completions", web.tenants["acme"].bearer
+                httpx.post(url, json=body, headers=headers, timeout=180, trust_env=False).raise_for_status()
+                line = row(revision, sum(map(len, files.values())), time.perf_counter() - began)
+                print(line, flush=True)
+                if asked.out:
+                    with asked.out.open("a") as out:
+                        out.write(line + "\n")
+        finally:
+            web.kill()
+            engine.close()
+
+
+if __name__ == "__main__":
+    main()
