@@ -20,6 +20,7 @@ import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("platform", "inference_engine", "tests/support")]
@@ -35,7 +36,7 @@ from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 RANK = 36
-SHAPES = {
+SHAPES: dict[str, Any] = {
     "num_layers": 16,
     "hidden_size": 2048,
     "intermediate_size": 8192,
