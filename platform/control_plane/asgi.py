@@ -15,7 +15,6 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
 import control_plane.gateway.sockets.websocket_urls  # noqa: E402
-import control_plane.live.websocket_urls  # noqa: E402
 from control_plane import db, drain, embedded  # noqa: E402
 from control_plane.adapters.uploads.asgi import Handler  # noqa: E402
 from control_plane.adapters.uploads.authorization import authorize_upload  # noqa: E402
@@ -58,10 +57,7 @@ async def _flush_last_used() -> None:
 
 
 # What the tests walk.
-sockets = [
-    *control_plane.gateway.sockets.websocket_urls.websocket_urlpatterns,
-    *control_plane.live.websocket_urls.websocket_urlpatterns,
-]
+sockets = control_plane.gateway.sockets.websocket_urls.websocket_urlpatterns
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
 _site = CallerTurns(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))

@@ -160,3 +160,56 @@ async def test_the_hosts_page(web: WebProcess) -> None:
         f"{web.url}/api/tenants/acme/hosts", headers=web.tenants["globex"].bearer, trust_env=False, timeout=30
     )
     assert stranger.status_code == 404
+
+
+# -- the playground's generations, on the same socket ------------------------------------------------
+
+
+async def ask(socket: ClientConnection, name: str, prompt: str) -> None:
+    request = {"model": "support", "messages": [{"role": "user", "content": prompt}]}
+    await socket.send(json.dumps({"type": "generate", "id": name, "resume": True, "request": request}))
+
+
+async def test_one_socket_carries_events_and_an_answer_and_both_survive_its_break(
+    web: WebProcess, people: dict[str, Signed]
+) -> None:
+    """Killed in the midst of both: what was missed comes once, and nothing of it twice."""
+    words, texts, seen, seqs = 300, [], [], []
+
+    def note(frame: dict[str, Any]) -> None:
+        if frame["type"] == "event":
+            seen.append(frame["seq"])
+        elif frame["type"] in ("delta", "done"):
+            seqs.append(frame["seq"])
+            texts.append(frame.get("text", ""))
+
+    async with open_console(people["acme"], "acme") as socket:
+        hello = await receive(socket)
+        await ask(socket, "a", f"words {words}")
+        await asyncio.to_thread(restage, web, "acme", "pirate")
+        while not (texts and seen):
+            note(await receive(socket))
+        socket.transport.abort()
+    await asyncio.to_thread(restage, web, "acme", "support")  # events that nobody hears
+    async with open_console(people["acme"], "acme") as socket:
+        again = await receive(socket)
+        assert again["seq"] > seen[-1]
+        await socket.send(json.dumps({"type": "replay", "after": seen[-1]}))
+        await socket.send(json.dumps({"type": "resume", "session": hello["session"], "after": {"a": seqs[-1]}}))
+        ended = False
+        while not ended or seen[-1] < again["seq"]:
+            frame = await receive(socket)
+            note(frame)
+            ended = ended or frame["type"] == "done"
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len("".join(texts).split()) == words
+    assert seen == list(range(hello["seq"] + 1, hello["seq"] + 1 + len(seen)))
+
+
+async def test_a_program_has_no_console(web: WebProcess) -> None:
+    access = web.tenants["acme"]
+    async with page_socket(web.url, "/ws/console", headers=access.bearer) as socket:
+        assert (await receive(socket))["error"]["code"] == "ticket_invalid"
+    async with page_socket(web.url, "/ws/console") as socket:
+        await socket.send(json.dumps({"type": "auth", "key": access.key}))
+        assert (await receive(socket))["error"]["code"] == "ticket_invalid"

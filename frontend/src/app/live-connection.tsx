@@ -4,7 +4,7 @@ import { EventStream, type LiveEvent } from "@/lib/event-stream";
 import { InferenceSocket } from "@/lib/inference-socket";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
-import { type ConnectionState, ConnectionRefusedError, socketUrl } from "@/lib/reconnecting-socket";
+import { type ConnectionState, ConnectionRefusedError, ReconnectingSocket, socketUrl } from "@/lib/reconnecting-socket";
 import { applyEvent, refreshTenant } from "./live-cache";
 
 /** Close codes after which a retry cannot succeed: not signed in, not a member, wrong origin. */
@@ -22,36 +22,38 @@ async function authMessage(tenant: string): Promise<object> {
 }
 
 interface Live {
-  stream: EventStream;
+  socket: ReconnectingSocket;
+  generations: InferenceSocket;
   listeners: Set<(event: LiveEvent) => void>;
+  close: () => void;
 }
 
 const LiveContext = createContext<Live | null>(null);
 
-/** Keeps one event socket open for the tenant in view, and lets it write into the query caches. */
+/**
+ * Keeps one socket open for the tenant in view: its live events are written into the query caches, and the playground's
+ * generations run on it.
+ */
 export function LiveProvider({ tenant, children }: { tenant: string; children: ReactNode }) {
   const client = useQueryClient();
   const live = useMemo<Live>(() => {
     const listeners: Live["listeners"] = new Set();
-    const stream = new EventStream(
-      { url: () => socketUrl("/ws/console"), authenticate: () => authMessage(tenant), fatalCodes: FATAL },
-      {
-        onEvent: (event) => {
-          applyEvent(client, tenant, event);
-          listeners.forEach((listener) => listener(event));
-        },
-        onLost: () => refreshTenant(client, tenant),
-        onRefused: () => void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
+    const socket = new ReconnectingSocket({ url: () => socketUrl("/ws/console"), authenticate: () => authMessage(tenant), fatalCodes: FATAL });
+    const stream = new EventStream(socket, {
+      onEvent: (event) => {
+        applyEvent(client, tenant, event);
+        listeners.forEach((listener) => listener(event));
       },
-    );
-    return { stream, listeners };
+      onLost: () => refreshTenant(client, tenant),
+      onRefused: () => void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" }),
+    });
+    const generations = new InferenceSocket(socket);
+    const close = () => [stream, generations, socket].forEach((part) => part.close());
+    return { socket, generations, listeners, close };
   }, [client, tenant]);
   useEffect(() => {
-    live.stream.open();
-    return () => {
-      live.stream.close();
-      closeInference();
-    };
+    live.socket.open();
+    return live.close;
   }, [live]);
   return <LiveContext value={live}>{children}</LiveContext>;
 }
@@ -70,27 +72,13 @@ export function useLiveEvent(name: string, heard: () => void): void {
 const NOTHING = () => () => {};
 
 export function useConnectionState(): ConnectionState {
-  const stream = useContext(LiveContext)?.stream;
-  return useSyncExternalStore(stream?.socket.subscribe ?? NOTHING, () => stream?.socket.state ?? "closed");
+  const socket = useContext(LiveContext)?.socket;
+  return useSyncExternalStore(socket?.subscribe ?? NOTHING, () => socket?.state ?? "closed");
 }
 
-/** One inference socket for the whole console; it opens with the first generation. */
-export function inferenceSocket(tenant: string): InferenceSocket {
-  const existing = sockets.get(tenant);
-  if (existing) return existing;
-  const socket = new InferenceSocket({
-    url: () => socketUrl("/ws/inference"),
-    authenticate: () => authMessage(tenant),
-    fatalCodes: FATAL,
-  });
-  sockets.set(tenant, socket);
-  return socket;
-}
-
-const sockets = new Map<string, InferenceSocket>();
-
-/** Ends all generations when the tenant changes or the session ends. */
-function closeInference(): void {
-  sockets.forEach((socket) => socket.close());
-  sockets.clear();
+/** Generations of the tenant in view. All end when the tenant changes or the session ends. */
+export function useGenerations(): InferenceSocket {
+  const live = useContext(LiveContext);
+  if (!live) throw new Error("Generations need a tenant in view.");
+  return live.generations;
 }

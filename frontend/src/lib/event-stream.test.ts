@@ -2,17 +2,21 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeSocket, makeSocket } from "../../tests/fake-socket";
 import { EventStream } from "./event-stream";
+import { InferenceSocket } from "./inference-socket";
+import { ReconnectingSocket } from "./reconnecting-socket";
 
 const event = (seq: number) => ({ type: "event", seq, event: "usage.tick", data: {} });
 
 function open() {
   const seen: number[] = [];
   const onLost = vi.fn();
-  const stream = new EventStream({ url: () => "ws://x", makeSocket, random: () => 0 }, { onEvent: ({ seq }) => seen.push(seq), onLost });
-  stream.open();
+  const socket = new ReconnectingSocket({ url: () => "ws://x", makeSocket, random: () => 0 });
+  const stream = new EventStream(socket, { onEvent: ({ seq }) => seen.push(seq), onLost });
+  const generations = new InferenceSocket(socket);
+  socket.open();
   FakeSocket.last.accept();
   FakeSocket.last.say({ type: "hello", seq: 10 });
-  return { stream, seen, onLost };
+  return { stream, generations, seen, onLost };
 }
 
 function reconnect() {
@@ -85,9 +89,31 @@ describe("EventStream", () => {
     expect(seen).toEqual([901]);
   });
 
+  it("shares its socket with an answer, and both go on after a break without a loss or a double", () => {
+    const { generations, seen, onLost } = open();
+    FakeSocket.last.say({ type: "hello", seq: 10, session: "s", resume_s: 30 });
+    const delta = (seq: number, text: string) => ({ type: "delta", id: "g1", seq, choice: 0, text, tokens: 1 });
+    let [text, done] = ["", 0];
+    generations.generate({}, { onText: (more) => (text += more), onDone: () => done++, onError: () => {} });
+    [event(11), delta(1, "one "), event(12), delta(2, "socket ")].forEach((message) => FakeSocket.last.say(message));
+    reconnect();
+    expect(FakeSocket.opened).toHaveLength(2);
+    FakeSocket.last.say({ type: "hello", seq: 14, session: "t", resume_s: 30 });
+    expect(FakeSocket.last.of("replay")).toEqual([{ type: "replay", after: 12 }]);
+    expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: { g1: 2 } }]);
+    const ended = { type: "done", id: "g1", seq: 5, finish_reason: ["stop"], usage: {}, timings: {} };
+    [event(13), delta(3, "for "), event(14), delta(4, "both"), ended, event(15)].forEach((message) => FakeSocket.last.say(message));
+    expect(text).toBe("one socket for both");
+    expect(seen).toEqual([11, 12, 13, 14, 15]);
+    expect(done).toBe(1);
+    expect(onLost).not.toHaveBeenCalled();
+  });
+
   it("says when the server refuses it", () => {
     const onRefused = vi.fn();
-    new EventStream({ url: () => "ws://x", makeSocket, fatalCodes: [4401] }, { onEvent: () => {}, onLost: () => {}, onRefused }).open();
+    const socket = new ReconnectingSocket({ url: () => "ws://x", makeSocket, fatalCodes: [4401] });
+    new EventStream(socket, { onEvent: () => {}, onLost: () => {}, onRefused });
+    socket.open();
     FakeSocket.last.drop(4401);
     expect(onRefused).toHaveBeenCalledOnce();
   });

@@ -1,4 +1,4 @@
-import { ReconnectingSocket, type SocketOptions } from "./reconnecting-socket";
+import type { ReconnectingSocket } from "./reconnecting-socket";
 
 /** One live event of a tenant. `data` has the shape of the matching REST answer. */
 export interface LiveEvent {
@@ -19,22 +19,21 @@ interface EventStreamListener {
 const GAP_LIMIT_MS = 3000;
 
 /**
- * The console's event socket: numbered events, delivered in order and once.
+ * Live events on the console's socket: numbered, delivered in order and once.
  *
  * Invariant: everything up to `#lastSeq` was delivered or reported lost; `#outOfOrder` holds only numbers above `#lastSeq + 1`.
  * After a reconnect, and when a number is skipped, the missing events are asked for with `replay`.
  */
 export class EventStream {
-  readonly socket: ReconnectingSocket;
   #lastSeq: number | null = null;
   #outOfOrder = new Map<number, LiveEvent>();
   #gapTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
-    options: SocketOptions,
+    private readonly socket: ReconnectingSocket,
     private readonly listener: EventStreamListener,
   ) {
-    this.socket = new ReconnectingSocket(options, {
+    socket.listen({
       onMessage: (message) => this.#receive(message),
       onDisconnected: ({ closed }) => {
         this.#discardGap();
@@ -43,17 +42,11 @@ export class EventStream {
     });
   }
 
-  open(): void {
-    this.socket.open();
-  }
-
   close(): void {
     this.#discardGap();
-    this.socket.close();
   }
 
   #receive(message: Record<string, unknown>): void {
-    if (message.type === "move") this.socket.reconnect();
     if (message.type === "hello") this.#onHello(Number(message.seq));
     // The requested events are no longer in the server's ring.
     if (message.type === "reset") this.#reset(Number(message.seq));

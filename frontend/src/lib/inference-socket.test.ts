@@ -2,6 +2,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeSocket, makeSocket } from "../../tests/fake-socket";
 import { InferenceSocket } from "./inference-socket";
+import { ReconnectingSocket } from "./reconnecting-socket";
 
 const TIMINGS = { queue_ms: 1, adapter_load_ms: 0, first_token_ms: 5, prefill_ms: 4, decode_ms: 20 };
 const done = (id: string, seq: number, reason = "stop") => ({
@@ -20,8 +21,9 @@ function listener() {
 }
 
 function connected() {
-  const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket, random: () => 0 });
-  socket.socket.open();
+  const connection = new ReconnectingSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket, random: () => 0 });
+  const socket = new InferenceSocket(connection);
+  connection.open();
   FakeSocket.last.accept();
   FakeSocket.last.say({ type: "hello", session: "s" });
   return socket;
@@ -47,7 +49,7 @@ describe("InferenceSocket", () => {
   });
 
   it("opens by itself and sends when the server greets", () => {
-    const socket = new InferenceSocket({ url: () => "ws://x", makeSocket });
+    const socket = new InferenceSocket(new ReconnectingSocket({ url: () => "ws://x", makeSocket }));
     socket.generate({ model: "a" }, listener());
     FakeSocket.last.accept();
     FakeSocket.last.say({ type: "hello", session: "s" });
@@ -170,7 +172,7 @@ describe("InferenceSocket", () => {
   });
 
   it("says so when the server wants no more connections", () => {
-    const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket });
+    const socket = new InferenceSocket(new ReconnectingSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket }));
     const a = listener();
     socket.generate({}, a);
     FakeSocket.last.drop(4401);
@@ -191,7 +193,7 @@ describe("InferenceSocket", () => {
   });
 
   it("says why it was refused", () => {
-    const socket = new InferenceSocket({ url: () => "ws://x", fatalCodes: [4403], makeSocket });
+    const socket = new InferenceSocket(new ReconnectingSocket({ url: () => "ws://x", fatalCodes: [4403], makeSocket }));
     const a = listener();
     socket.generate({}, a);
     FakeSocket.last.say({ type: "error", error: { code: "role_not_allowed", message: "No.", fix: "Ask." } });

@@ -1,4 +1,4 @@
-import { ReconnectingSocket, type SocketOptions } from "./reconnecting-socket";
+import type { ReconnectingSocket } from "./reconnecting-socket";
 
 export interface ErrorBody {
   code: string;
@@ -78,12 +78,11 @@ const UNAVAILABLE: ErrorBody = {
 const RESUME_MS = 30_000;
 
 /**
- * Many generations over one socket. Each one ends in exactly one of onDone or onError, or silently after cancel.
+ * Many generations on the console's socket. Each one ends in exactly one of onDone or onError, or silently after cancel.
  *
  * When the socket disconnects, generations continue on the server. The next connection, to any web process, requests the frames that were missed.
  */
 export class InferenceSocket {
-  readonly socket: ReconnectingSocket;
   #running = new Map<string, Running>();
   #count = 0;
   /** The server is about to stop: reconnect once no generation runs there. */
@@ -93,8 +92,8 @@ export class InferenceSocket {
   #resumeMs = RESUME_MS;
   #resumeTimer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(options: SocketOptions) {
-    this.socket = new ReconnectingSocket(options, {
+  constructor(private readonly socket: ReconnectingSocket) {
+    socket.listen({
       onMessage: (message) => this.#receive(message),
       onDisconnected: ({ closed }) => this.#disconnected(closed),
     });
@@ -112,7 +111,7 @@ export class InferenceSocket {
 
   close(): void {
     clearTimeout(this.#resumeTimer);
-    this.socket.close();
+    this.#session = null;
     this.#running.clear();
   }
 

@@ -6,7 +6,7 @@ const links: ReconnectingSocket[] = [];
 
 function open() {
   const states: string[] = [];
-  const link = new ReconnectingSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket, random: () => 1 }, { onMessage: () => {} });
+  const link = new ReconnectingSocket({ url: () => "ws://x", fatalCodes: [4401], makeSocket, random: () => 1 });
   link.subscribe(() => states.push(link.state));
   links.push(link);
   link.open();
@@ -88,7 +88,7 @@ describe("ReconnectingSocket", () => {
   it("is open only once its authenticate is sent, with a new one for each connection", async () => {
     let count = 0;
     const authenticate = () => Promise.resolve({ type: "auth", ticket: `t${++count}` });
-    const link = new ReconnectingSocket({ url: () => "ws://x", authenticate, makeSocket, random: () => 0 }, { onMessage: () => {} });
+    const link = new ReconnectingSocket({ url: () => "ws://x", authenticate, makeSocket, random: () => 0 });
     links.push(link);
     link.open();
     FakeSocket.last.accept();
@@ -111,7 +111,7 @@ describe("ReconnectingSocket", () => {
     [new Error("offline"), "reconnecting"],
   ])("after %s it is %s", async (cause, state) => {
     const authenticate = () => Promise.reject(cause);
-    const link = new ReconnectingSocket({ url: () => "ws://x", authenticate, fatalCodes: [4401], makeSocket }, { onMessage: () => {} });
+    const link = new ReconnectingSocket({ url: () => "ws://x", authenticate, fatalCodes: [4401], makeSocket });
     links.push(link);
     link.open();
     FakeSocket.last.accept();

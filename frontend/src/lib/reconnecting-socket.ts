@@ -1,10 +1,9 @@
 export type ConnectionState = "connecting" | "open" | "reconnecting" | "closed";
 
 interface SocketListener {
-  onOpen?: () => void;
   onMessage: (message: Record<string, unknown>) => void;
   /** The connection was lost. It is retried unless `closed` is true. */
-  onDisconnected?: (info: { code: number; closed: boolean }) => void;
+  onDisconnected: (info: { closed: boolean }) => void;
 }
 
 export interface SocketOptions {
@@ -44,11 +43,14 @@ export class ReconnectingSocket {
   #heartbeatTimer: ReturnType<typeof setInterval> | undefined;
   #lastMessageAt = 0;
   #subscribers = new Set<() => void>();
+  #listeners: SocketListener[] = [];
 
-  constructor(
-    private readonly options: SocketOptions,
-    private readonly listener: SocketListener,
-  ) {}
+  constructor(private readonly options: SocketOptions) {}
+
+  /** What speaks over it. Each listener hears every message and ignores what is not its own. */
+  listen(listener: SocketListener): void {
+    this.#listeners.push(listener);
+  }
 
   get state(): ConnectionState {
     return this.#state;
@@ -120,7 +122,6 @@ export class ReconnectingSocket {
     this.#lastMessageAt = Date.now();
     this.#heartbeatTimer = setInterval(() => this.#heartbeat(), PING_EVERY_MS);
     this.#set("open");
-    this.listener.onOpen?.();
   }
 
   #received(socket: WebSocket, data: unknown): void {
@@ -129,7 +130,7 @@ export class ReconnectingSocket {
     // Back-off restarts only once the server speaks, not when a proxy merely accepts and drops.
     this.#attempt = 0;
     const message = JSON.parse(data) as Record<string, unknown>;
-    if (message.type !== "pong") this.listener.onMessage(message);
+    if (message.type !== "pong") this.#listeners.forEach((listener) => listener.onMessage(message));
   }
 
   #disconnected(socket: WebSocket, code: number): void {
@@ -138,7 +139,7 @@ export class ReconnectingSocket {
     this.#stopTimers();
     const closed = this.options.fatalCodes?.includes(code) ?? false;
     this.#set(closed ? "closed" : "reconnecting");
-    this.listener.onDisconnected?.({ code, closed });
+    this.#listeners.forEach((listener) => listener.onDisconnected({ closed }));
     if (!closed) this.#retry = setTimeout(() => this.#connect("reconnecting"), backoff(this.#attempt++, this.options.random));
   }
 

@@ -5,21 +5,21 @@ import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
-const inference = () => FakeSocket.opened.find(({ url }) => url.includes("/ws/inference"))!;
+const socket = () => FakeSocket.last;
 
 async function ask(prompt: string, columns = 1) {
   const { user, client } = openConsole("/t/acme/playground?model=support");
   await screen.findByTestId("playground-input");
   for (let count = 1; count < columns; count++) await user.click(screen.getByTestId("playground-add"));
   await user.type(screen.getByTestId("playground-input"), `${prompt}{Enter}`);
-  act(() => inference().accept());
-  await waitFor(() => expect(inference().of("auth")).toEqual([{ type: "auth", ticket: "once" }]));
-  act(() => inference().say({ type: "hello", session: "s" }));
-  const sent = inference().of("generate") as { id: string; request: Record<string, unknown> }[];
+  act(() => socket().accept());
+  await waitFor(() => expect(socket().of("auth")).toEqual([{ type: "auth", ticket: "once" }]));
+  act(() => socket().say({ type: "hello", seq: 1, session: "s" }));
+  const sent = socket().of("generate") as { id: string; request: Record<string, unknown> }[];
   return { user, client, sent };
 }
 
-const say = (message: object) => act(() => inference().say(message));
+const say = (message: object) => act(() => socket().say(message));
 const timings = { queue_ms: 1, adapter_load_ms: 300, first_token_ms: 310, prefill_ms: 5, decode_ms: 100 };
 const usage = { prompt_tokens: 4, completion_tokens: 11 };
 
@@ -71,7 +71,7 @@ describe("playground", () => {
     expect(send).toBeDisabled();
     await user.type(screen.getByRole("textbox", { name: "Result of get_weather" }), "sunny");
     await user.click(send);
-    const next = inference().of("generate").slice(2) as typeof sent;
+    const next = socket().of("generate").slice(2) as typeof sent;
     expect(next.map(({ request }) => request)).toMatchObject([
       {
         model: "support",
@@ -112,7 +112,7 @@ describe("playground", () => {
     const { user, sent } = await ask("Go on for ever");
     say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Well", tokens: 1 });
     await user.click(screen.getByTestId("playground-stop"));
-    expect(inference().of("cancel")).toEqual([{ type: "cancel", id: sent[0]!.id }]);
+    expect(socket().of("cancel")).toEqual([{ type: "cancel", id: sent[0]!.id }]);
     expect(await screen.findByText("stopped")).toBeVisible();
     expect(screen.getByTestId("playground-send")).toBeVisible();
   });

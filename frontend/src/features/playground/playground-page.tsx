@@ -83,9 +83,8 @@ function nextModel(models: Model[], shown: string[]): string {
 }
 
 function Board({ models, replay }: { models: Model[]; replay: Replay | null }) {
-  const tenant = useTenant();
   const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
-  const { state, dispatch, ask, sendResults, stop, remove } = usePlayground(tenant, firstModel(models, asked), replay);
+  const { state, dispatch, ask, sendResults, stop, remove } = usePlayground(firstModel(models, asked), replay);
   const [sampling, setSampling] = useState({ ...DEFAULTS, system: replay?.system ?? DEFAULTS.system });
   const [panel, setPanel] = useState(true);
   const shown = state.columns.map(({ model }) => model);

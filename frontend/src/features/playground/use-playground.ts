@@ -1,5 +1,5 @@
 import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
-import { inferenceSocket } from "@/app/live-connection";
+import { useGenerations } from "@/app/live-connection";
 import type { GenerationHandlers } from "@/lib/inference-socket";
 import { type Action, type Column, messagesFor, reduce, type ToolResult } from "./conversation";
 import { type Replay, startWith } from "./replay";
@@ -27,24 +27,24 @@ class FrameBuffer {
 }
 
 /** Columns, turns, and the generations that fill them. */
-export function usePlayground(tenant: string, firstModel: string, replay: Replay | null) {
+export function usePlayground(firstModel: string, replay: Replay | null) {
   const [state, dispatch] = useReducer(reduce, null, () => startWith(firstModel, replay));
   const stops = useRef(new Map<string, () => void>());
   useStopOnLeave(stops);
-  useOpenSocket(tenant);
+  const generations = useGenerations();
 
   const generate = useCallback(
     (turn: number, column: Column, body: object) => {
       const key = `${turn}.${column.id}`;
       const ended = () => void stops.current.delete(key);
-      const stop = inferenceSocket(tenant).generate(body, handlers(dispatch, turn, column.id, ended));
+      const stop = generations.generate(body, handlers(dispatch, turn, column.id, ended));
       stops.current.set(key, () => {
         ended();
         stop();
         dispatch({ type: "change", turn, column: column.id, change: { status: "stopped" } });
       });
     },
-    [tenant],
+    [generations],
   );
 
   const askColumns = (columns: Column[], prompt: string, results: ToolResult[], sampling: Sampling) => {
@@ -63,11 +63,6 @@ export function usePlayground(tenant: string, firstModel: string, replay: Replay
     dispatch({ type: "remove-column", column });
   };
   return { state, dispatch, ask, sendResults, stop, remove };
-}
-
-/** Connected before the first question, so that its time to first token is not the handshake's. */
-function useOpenSocket(tenant: string): void {
-  useEffect(() => inferenceSocket(tenant).socket.open(), [tenant]);
 }
 
 /** Nobody reads on after leaving the page: what still runs is cancelled. */

@@ -1,1 +1,1 @@
-"""`/ws/inference`: generations over a websocket, which survive its break."""
+"""Generations over a websocket, which survive its break: `/ws/inference`, and in the console."""

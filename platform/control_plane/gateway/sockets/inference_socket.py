@@ -60,11 +60,14 @@ class InferenceConsumer(AuthenticatedSocket):
     }
     needs: ClassVar = Capability.INFER
 
-    async def connect(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         # What began on this socket, and what was resumed on it: from this process, from others.
         self._own: Session | None = None
         self._resumed: list[Session] = []
         self._remotes: list[Remote] = []
+
+    async def connect(self) -> None:
         await super().connect()
         scheme, _, key = header(self.scope, "authorization").partition(" ")
         if scheme.lower() == "bearer":
@@ -98,6 +101,13 @@ class InferenceConsumer(AuthenticatedSocket):
 
     def _sessions(self) -> list[Session]:
         return [*([self._own] if self._own is not None else []), *self._resumed]
+
+    async def end_generations(self) -> None:
+        """Its holder may infer no more."""
+        for session in self._sessions():
+            for name in [*session.generations]:
+                session.drop(name)
+        await self._leave_remotes(end=True)
 
     def _end_all(self) -> None:
         for session in self._sessions():
