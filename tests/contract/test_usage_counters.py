@@ -11,6 +11,7 @@ from control_plane.usage.counters import BEFORE_ENGINE, COUNTERS, REPORTED, SHOW
 from control_plane.usage.models import (
     DailyTotals,
     DailyUsage,
+    DaySums,
     HourlyUsage,
     HourSums,
     MinuteSums,
@@ -39,7 +40,7 @@ def test_the_ledger_has_each_and_no_other() -> None:
 
 def test_rollups_have_those_that_are_summed() -> None:
     assert all(numbers(model) == set(SUMMED) for model in (HourlyUsage, DailyUsage, DailyTotals, OverallTotals))
-    assert all(numbers(model) == {*SUMMED, "start"} for model in (MinuteSums, HourSums))
+    assert all(numbers(model) == {*SUMMED, "start"} for model in (MinuteSums, HourSums, DaySums))
 
 
 def test_the_api_has_those_that_are_shown() -> None:

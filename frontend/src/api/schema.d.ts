@@ -4567,7 +4567,7 @@ export interface components {
             cost_micros: number;
             /** @description Share of the devices' time, in microseconds. */
             device_us: number;
-            /** @description Empty for adapters. */
+            /** @description Of the ten parts with most device time; empty for others, and for adapters. */
             device_us_by_step: number[];
             /** @description Of answered requests, without batches. */
             latency: components["schemas"]["Latency"];
@@ -4582,7 +4582,7 @@ export interface components {
             prefix?: string | null;
             prompt_tokens: number;
             requests: number;
-            /** @description Empty for adapters. */
+            /** @description Of the ten parts with most device time; empty for others, and for adapters. */
             requests_by_step: number[];
             tenant?: string | null;
             version?: number | null;
@@ -4622,7 +4622,7 @@ export interface components {
             by_adapter: components["schemas"]["SeriesPart"][];
             /** @description Of a tenant, or of all. */
             by_host: components["schemas"]["SeriesPart"][];
-            /** @description Of a tenant. */
+            /** @description Of a tenant; without latencies. */
             by_key: components["schemas"]["SeriesPart"][];
             /** @description For operators. */
             by_tenant: components["schemas"]["SeriesPart"][];

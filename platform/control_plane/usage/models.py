@@ -126,7 +126,8 @@ class Sums(models.Model):
 
 
 class TenantSums(Sums):
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    # Each has an index that begins with it, and is a sum of rows whose tenant there is: no look-up for each row.
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
 
     class Meta:
         abstract = True
@@ -134,7 +135,7 @@ class TenantSums(Sums):
 
 class HourlyUsage(TenantSums):
     id = models.BigAutoField(primary_key=True)
-    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     start = models.DateTimeField()
 
     objects = TenantQuerySet["HourlyUsage"].as_manager()
@@ -152,7 +153,7 @@ class HourlyUsage(TenantSums):
 
 class DailyUsage(TenantSums):
     id = models.BigAutoField(primary_key=True)
-    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+")
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     start = models.DateField(help_text="UTC.")
 
     objects = TenantQuerySet["DailyUsage"].as_manager()
@@ -216,7 +217,7 @@ class DailyLatency(models.Model):
     """How many of a tenant's requests of a day fell into one bucket of `histogram.BOUNDS_US`."""
 
     id = models.BigAutoField(primary_key=True)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
     start = models.DateField(help_text="UTC.")
     metric = models.CharField(max_length=16, choices=Metric.choices)
     bucket = models.PositiveSmallIntegerField()
@@ -255,8 +256,9 @@ class OverallLatency(models.Model):
 
 
 class SeriesKind(models.TextChoices):
-    """What a time series is of. Each request is in one series of each kind."""
+    """What a time series is of. Each request is in one series of each kind; one that met no host is in no host's."""
 
+    ALL = "all"
     TENANT = "tenant"
     VERSION = "version"
     KEY = "key"
@@ -265,7 +267,8 @@ class SeriesKind(models.TextChoices):
 
 
 class TimeSeries(models.Model):
-    """Whose minutes and hours are added up: a tenant's, an adapter version's, a key's, a tenant's on a host, a host's.
+    """Whose minutes, hours and days are added up: everybody's, a tenant's, an adapter version's, a key's, a tenant's on
+    a host, a host's.
 
     Of a version, no adapter = the base model; of a key, no key = members in the console.
     """
@@ -293,13 +296,21 @@ class TimeSeries(models.Model):
 
 
 class SeriesSums(Sums):
-    """What is added up of a series in one minute or hour."""
+    """What is added up of a series in one minute, hour or day.
+
+    Latencies are counted in the row itself, as `time_series.latencies_of` reads them: where there are few requests, a
+    row by bucket would be two rows by request and series.
+    """
 
     id = models.BigAutoField(primary_key=True)
-    series = models.ForeignKey(TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False)
+    # Both are made in one statement, and series are not deleted: a look-up for each row would cost as much as the row.
+    series = models.ForeignKey(
+        TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
     start = models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
+    latencies = models.JSONField(null=True)
 
     class Meta:
         abstract = True
@@ -328,41 +339,14 @@ class HourSums(SeriesSums):
         indexes = [models.Index(fields=["start"], name="usage_series_hours")]
 
 
-class SeriesLatency(models.Model):
-    """How many of a series' requests of one minute or hour fell into one bucket of `histogram.BOUNDS_US`."""
+class DaySums(SeriesSums):
+    """UTC days, kept for `time_series.DAYS_KEPT`."""
 
-    id = models.BigAutoField(primary_key=True)
-    series = models.ForeignKey(TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False)
-    start = models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")
-    metric = models.CharField(max_length=16, choices=Metric.choices)
-    bucket = models.PositiveSmallIntegerField()
-    requests = models.BigIntegerField()
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return f"{self.series_id} {self.start} {self.metric} {self.bucket}"
-
-
-class MinuteLatency(SeriesLatency):
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["series", "start", "metric", "bucket"], name="usage_series_minute_latency_once"
-            )
+            models.UniqueConstraint(fields=["series", "start", "outcome", "batch"], name="usage_series_day_once")
         ]
-        indexes = [models.Index(fields=["start"], name="usage_latency_minutes")]
-
-
-class HourLatency(SeriesLatency):
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["series", "start", "metric", "bucket"], name="usage_series_hour_latency_once"
-            )
-        ]
-        indexes = [models.Index(fields=["start"], name="usage_latency_hours")]
+        indexes = [models.Index(fields=["start"], name="usage_series_days")]
 
 
 class Watermark(models.Model):

@@ -8,7 +8,7 @@ from datetime import UTC
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, F, QuerySet, Sum, Value
 from django.db.models.functions import TruncDate, TruncHour
 from django.utils import timezone
 
@@ -18,24 +18,20 @@ from control_plane.usage.models import (
     DailyLatency,
     DailyTotals,
     DailyUsage,
-    HourLatency,
     HourlyUsage,
-    HourSums,
-    MinuteLatency,
-    MinuteSums,
     OverallLatency,
     OverallTotals,
     SeriesKind,
-    TimeSeries,
     UsageEvent,
     Watermark,
 )
+from control_plane.usage.rollup_sql import bucket, latencies
 from control_plane.usage.sums import batch_column
-from control_plane.usage.time_series import GRAINS, counts_of, of_kind, sums_of
+from control_plane.usage.time_series import GRAINS, WITHOUT_LATENCIES, latencies_of, of_kind
 
 Key = tuple[Any, ...]
 _OF_ALL = ("start", "metric", "bucket")
-_OF_SERIES = ("identity", *_OF_ALL)
+_OF_STEP = ("start", "outcome", "batch")
 
 
 def differences() -> list[str]:
@@ -53,39 +49,53 @@ def differences() -> list[str]:
         right = _sums(ledger.annotate(start=start), (*apart, "outcome", "batch"), Count("id"))
         found += _compared(noun, right, _sums(rollup, (*apart, outcome, batch_column(rollup.model)), Sum("requests")))
     counts = latency_counts(ledger.order_by())
-    latencies = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
+    of_days = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
     shown = DailyLatency.objects.values_list("tenant_id", *_OF_ALL, "requests")
-    found += _compared("latency of", _counted(latencies), _counted(shown))
-    overall = _counted(row[1:] for row in latencies)
+    found += _compared("latency of", _counted(of_days), _counted(shown))
+    overall = _counted(row[1:] for row in of_days)
     found += _compared("latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests")))
     return found + _series_differences()
 
 
 def _series_differences() -> list[str]:
-    """The same of the minutes and hours that are kept."""
+    """The same of the minutes, hours and days that are kept, each added up from the ledger by itself."""
     now, found = timezone.now(), []
     mark = Watermark.objects.values_list("series_event_id", flat=True).first() or 0
     ledger = UsageEvent.objects.filter(id__lte=mark).order_by()
-    columns = ("identity", "start", "outcome", "batch", "requests", *(f"sum_{name}" for name in SUMMED))
     for kind in SeriesKind:
         for grain in GRAINS:
-            rows = of_kind(ledger, kind, grain.first(now))
-            kept = {"series__kind": kind, "start__gte": grain.first(now)}
+            rows = of_kind(ledger, kind, grain.first(now)).annotate(start=F("minute") / grain.step * grain.step)
+            kept = grain.sums._default_manager.filter(series__kind=kind, start__gte=grain.first(now))
             noun = grain.sums._meta.verbose_name
-            right = {row[:4]: row[4:] for row in sums_of(rows, grain.step).values_list(*columns)}
-            found += _compared(f"{noun} of", right, _shown(grain.sums._default_manager.filter(**kept)))
-            latencies = [
-                row for part in counts_of(rows, grain.step) for row in part.values_list(*_OF_SERIES, "requests")
-            ]
-            shown = grain.latency._default_manager.filter(**kept).values_list("series__identity", *_OF_ALL, "requests")
-            noun = grain.latency._meta.verbose_name
-            found += _compared(f"{noun} of", _counted(latencies), _counted(shown))
+            found += _compared(f"{noun} of", _sums(rows, ("identity", *_OF_STEP), Count("id")), _shown(kept))
+            if kind not in WITHOUT_LATENCIES:
+                found += _compared(f"latency in {noun} of", _latencies_of(rows), _latencies_shown(kept))
     return found
 
 
 def _shown(rows: QuerySet[Any]) -> dict[Key, tuple[int, ...]]:
-    columns = ("series__identity", "start", "outcome", "batch", "requests", *SUMMED)
+    columns = ("series__identity", *_OF_STEP, "requests", *SUMMED)
     return {row[:4]: row[4:] for row in rows.values_list(*columns)}
+
+
+def _latencies_of(rows: QuerySet[UsageEvent]) -> Counter[Key]:
+    counted = [
+        answered.annotate(metric=Value(metric.value), value_us=value, bucket=bucket())
+        .values_list("identity", *_OF_STEP, "metric", "bucket")
+        .annotate(requests=Count("id"))
+        for metric, answered, value in latencies(rows)
+    ]
+    return _counted(row for part in counted for row in part)
+
+
+def _latencies_shown(rows: QuerySet[Any]) -> Counter[Key]:
+    return Counter(
+        {
+            (*row, metric.value, bucket): requests
+            for *row, counts in rows.exclude(latencies=None).values_list("series__identity", *_OF_STEP, "latencies")
+            for metric, bucket, requests in latencies_of(counts)
+        }
+    )
 
 
 def _compared(noun: str, right: Mapping[Key, object], shown: Mapping[Key, object]) -> list[str]:
@@ -116,6 +126,6 @@ def forget_rollups() -> None:
         Watermark.objects.select_for_update().get_or_create(pk=1)
         for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, OverallTotals, OverallLatency):
             model.objects.all().delete()
-        for series in (HourSums, HourLatency, MinuteSums, MinuteLatency, TimeSeries):
-            series._default_manager.all().delete()
+        for grain in GRAINS:
+            grain.sums._default_manager.all().delete()
         Watermark.objects.update(event_id=0, overall_event_id=0, series_event_id=0, checked_at=None)

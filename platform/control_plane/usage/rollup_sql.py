@@ -25,17 +25,25 @@ def identity(names: Sequence[str], *, before: str = "", after: Any = None) -> Co
     return Concat(Value(before, text), *pieces, after or Value(""), output_field=text)
 
 
-def latencies(events: QuerySet[UsageEvent]) -> list[tuple[Metric, QuerySet[UsageEvent], Any]]:
-    """What is measured of which rows, in microseconds."""
+def measured() -> list[tuple[Metric, Q, Any]]:
+    """Of each metric: which rows have it, and what it is, in microseconds."""
     # Milliseconds are rounded: where there was a token, 0 is a first one within half a millisecond.
     had_a_token = Q(completion_tokens__gt=0) | Q(first_token_ms__gt=0)
     # Nobody waits for a batch: how long its lines took says nothing of how soon others are answered.
-    answered = events.filter(had_a_token, batch=False, outcome__in=[Outcome.FINISHED, Outcome.ABORTED])
-    several = answered.filter(completion_tokens__gt=1)
+    answered = had_a_token & Q(batch=False, outcome__in=[Outcome.FINISHED, Outcome.ABORTED])
     return [
         (Metric.FIRST_TOKEN, answered, Greatest(_us("first_token_ms"), Value(LEAST_US))),
-        (Metric.INTER_TOKEN, several, _us("decode_ms") / (F("completion_tokens") - 1)),
+        (
+            Metric.INTER_TOKEN,
+            answered & Q(completion_tokens__gt=1),
+            _us("decode_ms") / (F("completion_tokens") - 1),
+        ),
     ]
+
+
+def latencies(events: QuerySet[UsageEvent]) -> list[tuple[Metric, QuerySet[UsageEvent], Any]]:
+    """What is measured of which rows, in microseconds."""
+    return [(metric, events.filter(having), value) for metric, having, value in measured()]
 
 
 def _us(milliseconds: str) -> CombinedExpression:
@@ -71,8 +79,25 @@ def _halved(first: int = 0, last: int = len(BOUNDS_US)) -> str:
 _HALVED = _halved()
 
 
-def bucket() -> Bucket:
-    return Bucket(F("value_us"))
+def bucket(name: str = "value_us") -> Bucket:
+    return Bucket(F(name))
+
+
+def histogram(code: str, requests: str) -> str:
+    """An aggregate: how many requests of each code, as JSON."""
+    function = "jsonb_object_agg" if connection.vendor == "postgresql" else "json_group_object"
+    return f"{function}({code}, {requests})"
+
+
+def both_histograms(one: str, other: str) -> str:
+    """Two of them added up."""
+    of_one = "jsonb_each_text" if connection.vendor == "postgresql" else "json_each"
+    rows = [f"SELECT key, CAST(value AS bigint) AS value FROM {of_one}({each})" for each in (one, other)]
+    added = f"SELECT key, SUM(value) AS value FROM ({' UNION ALL '.join(rows)}) b GROUP BY key"
+    return (
+        f"CASE WHEN {one} IS NULL THEN {other} WHEN {other} IS NULL THEN {one}"
+        f" ELSE (SELECT {histogram('key', 'value')} FROM ({added}) c) END"
+    )
 
 
 def upsert(

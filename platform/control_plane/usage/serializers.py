@@ -164,6 +164,9 @@ class SeriesPointSerializer(SeriesTotalsSerializer):
     at = serializers.DateTimeField(help_text="Where the step begins.")
 
 
+_STEPS = "Of the ten parts with most device time; empty for others, and for adapters."
+
+
 class SeriesPartSerializer(SeriesTotalsSerializer):
     name = serializers.CharField(
         required=False, allow_null=True, help_text="Null = the base model, or members in the console."
@@ -172,8 +175,8 @@ class SeriesPartSerializer(SeriesTotalsSerializer):
     version = serializers.IntegerField(required=False, allow_null=True)
     tenant = serializers.CharField(required=False, allow_null=True)
     weight = serializers.FloatField(required=False, help_text="Of a tenant, as it is now.")
-    device_us_by_step = serializers.ListField(child=serializers.IntegerField(), help_text="Empty for adapters.")
-    requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text="Empty for adapters.")
+    device_us_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
+    requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
 
 
 class SeriesReportSerializer(serializers.Serializer[Any]):
@@ -187,7 +190,7 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
     totals = SeriesTotalsSerializer()
     points = SeriesPointSerializer(many=True)
     by_adapter = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies, which `adapter` asks for.")
-    by_key = SeriesPartSerializer(many=True, help_text="Of a tenant.")
+    by_key = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies.")
     by_version = SeriesPartSerializer(many=True, help_text="Of an adapter.")
     by_tenant = SeriesPartSerializer(many=True, help_text="For operators.")
     by_host = SeriesPartSerializer(many=True, help_text="Of a tenant, or of all.")

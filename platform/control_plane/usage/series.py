@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
@@ -17,8 +18,8 @@ from control_plane.prices.periods import periods, price_on
 from control_plane.tenants.models import Tenant
 from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import Metric, Outcome, SeriesKind, TimeSeries
-from control_plane.usage.sums import COUNTED, UsageSums, as_of, cost_of, percentiles
-from control_plane.usage.time_series import HOURS, MINUTES, Resolution, minute_of, time_of
+from control_plane.usage.sums import COUNTED, Span, UsageSums, as_of, cost_of, percentiles
+from control_plane.usage.time_series import DAYS, HOURS, MINUTES, Resolution, latencies_of, minute_of, time_of
 
 RANGES = {
     "15m": 15, "1h": 60, "3h": 180, "6h": 360, "12h": 720, "1d": 1440, "2d": 2880, "7d": 10_080, "30d": 43_200,
@@ -32,6 +33,9 @@ WANTED_POINTS = 100
 MOST_POINTS = 1500
 _DAY = 1440
 MOST_PARTS = 100
+# Of these a report has each step: more lines than that no chart shows.
+MOST_LINES = 10
+_LONGEST_FIRST = (DAYS, HOURS, MINUTES)
 Buckets = dict[int, int]
 Latencies = dict[Metric, Buckets]
 
@@ -48,10 +52,41 @@ class Window:
     def starts(self) -> range:
         return range(self.first, self.end, self.step)
 
+    def points(self) -> Piece:
+        """To be read by step: in the longest steps that those asked for are made of."""
+        return Piece(next(grain for grain in _LONGEST_FIRST if self.step % grain.step == 0), self.first, self.end)
+
+    def pieces(self) -> list[Piece]:
+        """To be read as a whole: the days inside, and hours and minutes at the edges."""
+        # Nothing has happened after now: the day, or the hour, that is not over is all there.
+        end = -(-self.end // _DAY) * _DAY if self.end > minute_of(timezone.now()) else self.end
+        return _pieces(self.first, end, [grain for grain in _LONGEST_FIRST if grain.step >= self.resolution.step])
+
     def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         inside = rows.filter(start__gte=self.first, start__lt=self.end).order_by()
         annotated: QuerySet[Any] = inside.annotate(at=F("start") / self.step * self.step)
         return annotated
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a window, in minutes since 1970, and what it is read from."""
+
+    grain: Resolution
+    first: int
+    end: int
+
+    def of(self, series: Collection[int] | QuerySet[TimeSeries]) -> QuerySet[Any]:
+        rows = self.grain.sums._default_manager.filter(series__in=series)
+        return rows.filter(start__gte=self.first, start__lt=self.end).order_by()
+
+
+def _pieces(first: int, end: int, grains: Sequence[Resolution]) -> list[Piece]:
+    grain, *shorter = grains
+    inside, outside = -(-first // grain.step) * grain.step, end // grain.step * grain.step
+    if not shorter or inside >= outside:
+        return _pieces(first, end, shorter) if shorter else [Piece(grain, first, end)] if first < end else []
+    return [*_pieces(first, inside, shorter), Piece(grain, inside, outside), *_pieces(outside, end, shorter)]
 
 
 def window(span: str | None, since: datetime | None, until: datetime | None, step_s: int | None = None) -> Window:
@@ -70,6 +105,15 @@ def window(span: str | None, since: datetime | None, until: datetime | None, ste
     if len(made.starts()) > MOST_POINTS:
         raise _bad_range(f"That would be more than {MOST_POINTS} points.", "step")
     return made
+
+
+def days(span: Span) -> Window:
+    """Whole UTC days; those that are older than days are kept are not in it."""
+    first, end = (
+        minute_of(datetime.combine(day, datetime.min.time(), UTC))
+        for day in (span.first, span.last + timedelta(days=1))
+    )
+    return Window(first, end, _DAY, DAYS)
 
 
 def _step(minutes: int, grain: Resolution, step_s: int | None) -> int:
@@ -142,14 +186,27 @@ Key = tuple[Any, ...]
 
 
 def read(
-    series: QuerySet[TimeSeries], asked: Window, prices: Prices, by: Sequence[str] = (), *, latencies: bool = True
+    series: Collection[int],
+    pieces: Iterable[Piece],
+    prices: Prices,
+    by: Sequence[str] = (),
+    *,
+    step: int = _DAY,
+    latencies: bool = True,
 ) -> dict[Key, Step]:
-    """The series added up for each combination of the columns `by`: "at" is the step, others begin with "series__"."""
+    """The series added up for each combination of the columns `by`, of which "at" is the step."""
     found: defaultdict[Key, Step] = defaultdict(Step)
-    rows = asked.of(asked.resolution.sums._default_manager.filter(series__in=series))
+    for piece in pieces:
+        rows = piece.of(series).annotate(at=F("start") / step * step)
+        _add_sums(found, rows, by, prices)
+        if latencies:
+            _add_latencies(found, rows, by)
+    return dict(found)
+
+
+def _add_sums(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices) -> None:
     # By day too, since a day has one price.
-    day = F("start") / _DAY
-    grouped = rows.annotate(day=day).values_list(*by, "day", "outcome", "batch")
+    grouped = rows.annotate(day=F("start") / _DAY).values_list(*by, "day", "outcome", "batch")
     names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
     for row in grouped.annotate(**{f"sum_{name}": Sum(name) for name in names}):
         key, (day_number, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
@@ -161,13 +218,17 @@ def read(
         )
         part.outcomes[outcome] = sums.requests
         found[key].add(part)
-    if not latencies:
-        return dict(found)
-    counts = asked.of(asked.resolution.latency._default_manager.filter(series__in=series))
-    for row in counts.values_list(*by, "metric", "bucket").annotate(Sum("requests")):
-        metric, bucket, requests = row[len(by) :]
-        found[row[: len(by)]].count(Metric(metric), bucket, requests)
-    return dict(found)
+
+
+def _add_latencies(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str]) -> None:
+    counts: defaultdict[Key, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for *key, latencies in rows.filter(latencies__isnull=False).values_list(*by, "latencies"):
+        counted = counts[tuple(key)]
+        for code, requests in latencies.items():
+            counted[code] += requests
+    for of, counted in counts.items():
+        for metric, bucket, requests in latencies_of(counted):
+            found[of].count(metric, bucket, requests)
 
 
 def whole(steps: Iterable[Step]) -> Step:
@@ -180,7 +241,7 @@ def whole(steps: Iterable[Step]) -> Step:
 def report(series: QuerySet[TimeSeries], asked: Window, parts: dict[str, Parts]) -> dict[str, Any]:
     """As `SeriesReportSerializer` shows it: every step, also empty ones, and what it is made of."""
     prices = Prices(asked)
-    steps = read(series, asked, prices, ("at",))
+    steps = read(_ids(series), [asked.points()], prices, ("at",), step=asked.step)
     return {
         "since": time_of(asked.first),
         "until": time_of(asked.end),
@@ -193,6 +254,10 @@ def report(series: QuerySet[TimeSeries], asked: Window, parts: dict[str, Parts])
     }
 
 
+def _ids(series: QuerySet[TimeSeries]) -> list[int]:
+    return list(series.values_list("pk", flat=True))
+
+
 @dataclass(frozen=True)
 class Parts:
     """Series to be shown each by itself, and the columns that name one."""
@@ -201,27 +266,50 @@ class Parts:
     named: dict[str, str]
 
 
+def added_up(series: QuerySet[TimeSeries], asked: Window, column: str) -> Counter[int]:
+    """One figure by series: of those that had any requests."""
+    counts: Counter[int] = Counter()
+    for piece in asked.pieces():
+        for pk, figure in piece.of(series).values_list("series_id").annotate(Sum(column)):
+            counts[pk] += figure
+    return counts
+
+
+def by_series(series: Sequence[int], asked: Window) -> dict[int, Step]:
+    """Everything of each but latencies."""
+    found = read(series, asked.pieces(), Prices(asked), ("series_id",), latencies=False)
+    return {pk: step for (pk,), step in found.items()}
+
+
 def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
-    """Those with most requests, with their requests by step."""
-    columns = tuple(f"series__{column}" for column in parts.named.values())
-    rows = asked.of(asked.resolution.sums._default_manager.filter(series__in=parts.series))
-    most = list(rows.values_list("series_id").annotate(sum=Sum("requests")).order_by("-sum", "series_id")[:MOST_PARTS])
-    shown = parts.series.filter(pk__in=[pk for pk, _ in most])
-    sums = read(shown, asked, prices, ("series_id", *columns))
-    steps: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-    inside = asked.of(asked.resolution.sums._default_manager.filter(series__in=shown))
-    for pk, at, *figures in inside.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
-        steps[pk][at] = (figures[0], figures[1])
-    ordered = sorted(sums.items(), key=lambda item: (-item[1].sums.requests, item[0][0]))
-    return [
-        {
-            **dict(zip(parts.named, key[1:], strict=True)),
-            **step.json(),
-            "requests_by_step": [steps[key[0]].get(start, (0, 0))[0] for start in asked.starts()],
-            "device_us_by_step": [steps[key[0]].get(start, (0, 0))[1] for start in asked.starts()],
+    """Those with most requests; of those with most device time the steps too."""
+    requests = added_up(parts.series, asked, "requests")
+    most = sorted(requests, key=lambda pk: (-requests[pk], pk))[:MOST_PARTS]
+    names = {
+        pk: dict(zip(parts.named, row, strict=True))
+        for pk, *row in parts.series.filter(pk__in=most).values_list("pk", *parts.named.values())
+    }
+    sums = {pk: step for (pk,), step in read(most, asked.pieces(), prices, ("series_id",)).items()}
+    lines = _lines(sorted(most, key=lambda pk: -sums[pk].sums.device_us)[:MOST_LINES], asked)
+    return [{**names[pk], **sums[pk].json(), **lines.get(pk, _NO_LINES)} for pk in most]
+
+
+_NO_LINES: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": []}
+
+
+def _lines(series: Sequence[int], asked: Window) -> dict[int, dict[str, list[int]]]:
+    rows = asked.points().of(series).annotate(at=F("start") / asked.step * asked.step)
+    steps = {
+        (pk, at): figures
+        for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us"))
+    }
+    return {
+        pk: {
+            name: [steps.get((pk, start), (0, 0))[column] for start in asked.starts()]
+            for column, name in enumerate(_NO_LINES)
         }
-        for key, step in ordered
-    ]
+        for pk in series
+    }
 
 
 _NO_PARTS: dict[str, Any] = {"by_adapter": [], "by_key": [], "by_version": [], "by_tenant": [], "by_host": []}
@@ -230,7 +318,7 @@ _NO_PARTS: dict[str, Any] = {"by_adapter": [], "by_key": [], "by_version": [], "
 def total(tenant: Tenant, asked: Window) -> Step:
     """All of a tenant's requests in the window."""
     own = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.TENANT)
-    return read(own, asked, Prices(asked)).get((), Step())
+    return read(_ids(own), asked.pieces(), Prices(asked)).get((), Step())
 
 
 def of_tenant(tenant: Tenant, asked: Window) -> dict[str, Any]:
@@ -244,20 +332,19 @@ def of_tenant(tenant: Tenant, asked: Window) -> dict[str, Any]:
 
 
 def _by_adapter(versions: QuerySet[TimeSeries], asked: Window) -> list[dict[str, Any]]:
-    """Versions of an adapter added up: first by series alone, since joining each hour with its adapter costs most."""
-    rows = asked.of(asked.resolution.sums._default_manager.filter(series__in=versions))
-    requests = dict(rows.values_list("series_id").annotate(Sum("requests")))
-    names = {pk: (adapter, name) for pk, adapter, name in versions.values_list("pk", "adapter_id", "adapter__name")}
-    most: Counter[tuple[Any, str | None]] = Counter()
+    """Versions of an adapter added up: first by series alone, since joining each day with its adapter costs most."""
+    requests, adapter_of = added_up(versions, asked, "requests"), dict(versions.values_list("pk", "adapter_id"))
+    most: Counter[UUID | None] = Counter()
     for pk, count in requests.items():
-        most[names[pk]] += count
-    shown = dict(most.most_common(MOST_PARTS))
-    series = versions.filter(pk__in=[pk for pk in requests if names[pk] in shown])
-    sums = {adapter: Step() for adapter in shown}
-    for (pk,), step in read(series, asked, Prices(asked), ("series_id",), latencies=False).items():
-        sums[names[pk]].add(step)
-    no_steps: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": []}
-    return [{"name": name, **step.json(), **no_steps} for (_, name), step in sums.items()]
+        most[adapter_of[pk]] += count
+    sums = {adapter: Step() for adapter, _ in most.most_common(MOST_PARTS)}
+    shown = [pk for pk in requests if adapter_of[pk] in sums]
+    for pk, step in by_series(shown, asked).items():
+        sums[adapter_of[pk]].add(step)
+    names: dict[UUID | None, str | None] = dict(
+        versions.filter(adapter__in=sums).values_list("adapter_id", "adapter__name")
+    )
+    return [{"name": names.get(adapter), **step.json(), **_NO_LINES} for adapter, step in sums.items()]
 
 
 def of_versions(versions: QuerySet[TimeSeries], asked: Window) -> dict[str, Any]:
@@ -280,13 +367,13 @@ def of_everybody(asked: Window, tenant: Tenant | None = None, host: str = "") ->
     """For operators: all tenants on all hosts, or one of either."""
     if tenant is not None:
         return of_tenant_on_host(tenant, host, asked) if host else of_tenant(tenant, asked)
+    named = {"name": "tenant__name", "tenant": "tenant__slug", "weight": "tenant__weight"}
     hosts = TimeSeries.objects.filter(kind=SeriesKind.HOST)
-    on_host = TimeSeries.objects.filter(kind=SeriesKind.TENANT_HOST, host=host)
-    tenants = on_host if host else TimeSeries.objects.filter(kind=SeriesKind.TENANT)
+    if host:
+        on_host = TimeSeries.objects.filter(kind=SeriesKind.TENANT_HOST, host=host)
+        return {**_NO_PARTS, **report(hosts.filter(host=host), asked, {"by_tenant": Parts(on_host, named)})}
     parts = {
-        "by_tenant": Parts(tenants, {"name": "tenant__name", "tenant": "tenant__slug", "weight": "tenant__weight"})
+        "by_tenant": Parts(TimeSeries.objects.filter(kind=SeriesKind.TENANT), named),
+        "by_host": Parts(hosts, {"name": "host"}),
     }
-    if not host:
-        parts["by_host"] = Parts(hosts, {"name": "host"})
-        return {**_NO_PARTS, **report(TimeSeries.objects.filter(kind=SeriesKind.TENANT), asked, parts)}
-    return {**_NO_PARTS, **report(hosts.filter(host=host), asked, parts)}
+    return {**_NO_PARTS, **report(TimeSeries.objects.filter(kind=SeriesKind.ALL), asked, parts)}
