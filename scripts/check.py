@@ -89,7 +89,7 @@ def python_checks() -> list[Check]:
         Check("source roots", source_roots_are_no_packages),
         Check("protobuf modules are current", script("-m", "scripts.wire", "--check")),
         Check("OpenAPI schema is current", script("-m", "scripts.schema", "--check")),
-        Check("documentation and its links", script("-m", "mkdocs", "build", "--quiet", "--strict")),
+        Check("documentation and its links", script("-m", "mkdocs", "build", "--strict")),
         Check("migrations are complete", script("manage.py", "makemigrations", "--check", "--dry-run")),
     ]
 

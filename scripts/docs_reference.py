@@ -213,11 +213,11 @@ def settings_page() -> str:
     for name, field in Settings.model_fields.items():
         variable = f"LORIKEET_{name.upper()}"
         bounds = ", ".join(_bound(rule) for rule in field.metadata if _bound(rule))
+        purpose = purposes.get(variable, "").replace("](#", "](operations.md#").replace("](", "](../")
         default = field.get_default(call_default_factory=True)
         shown = str(default).replace(f"{ROOT}/", "") if default not in ("", None, {}) else ""
         rows.append(
-            f"| `{variable}` | {_kind(field.annotation)} | {f'`{shown}`' if shown else ''} | {bounds} "
-            f"| {purposes.get(variable, '').replace('](', '](../')} |"
+            f"| `{variable}` | {_kind(field.annotation)} | {f'`{shown}`' if shown else ''} | {bounds} | {purpose} |"
         )
     lead = "Of web processes, workers, beat and watcher, from the environment. Those of an engine: command line.\n\n"
     return lead + "\n".join(["| variable | type | default | bounds | |", "|---|---|---|---|---|", *rows, ""])
