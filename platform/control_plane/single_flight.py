@@ -1,13 +1,14 @@
 """Answers of the database that are remembered for a second, and longer while it is away.
 
 A write in this process forgets what its tenant is told at once, one of the platform what all are; one in another
-process counts after ``FRESH_S``. Refusals are not remembered. Concurrent questions share one look. Who asks often
-waits for none: the next look begins ``AHEAD_S`` after the last, while its answer is still good.
+process counts after a second, or what the cache was told. Refusals are not remembered. Concurrent questions share one
+look. Who asks often waits for none: the next look begins ``AHEAD_S`` after the last, while its answer is still good.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections import defaultdict
@@ -21,6 +22,7 @@ from django.db import transaction
 
 from control_plane.access.actor import ActorKind
 from control_plane.audit.models import AuditEvent
+from control_plane.audit.queries import WITHOUT_EFFECT
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.unavailable import is_database_away
@@ -28,8 +30,8 @@ from control_plane.unavailable import is_database_away
 T = TypeVar("T")
 FRESH_S = 1.0
 AHEAD_S = 0.6
-# Beginnings of actions after which everybody may do what they could before, and the same content answers.
-WITHOUT_EFFECT = ("upload.", "file.", "batch.", "export", "webhook.", "response.", "session.create")
+# Of what is remembered for longer, looks begin earlier by up to so much of its time: else all come at once.
+SPREAD = 0.3
 # An answer that takes longer is not waited for where a remembered one may stand in for it.
 SLOW_S = 1.0
 # After one such, and for so long, others are waited for less: a server that is well answers much sooner.
@@ -94,6 +96,8 @@ class _Known(Generic[T]):
     at: float
     """When it was asked, on the monotonic clock."""
     tenant: UUID | None
+    ahead_s: float
+    """Its age at which the next look begins."""
 
     def is_younger_than(self, seconds: float) -> bool:
         return time.monotonic() <= self.at + seconds
@@ -113,7 +117,7 @@ class _Look(Generic[T]):
 
 
 class SingleFlightCache(Generic[T]):
-    """Answers that are younger than ``FRESH_S`` and than the last write. Of one event loop.
+    """Answers that are younger than `fresh_s` and than the last write. Of one event loop.
 
     Those that are not ``worth_keeping`` are looked up anew by the next who asks. While the database is away or slow,
     older ones stand in for its answer, up to ``LORIKEET_DATABASE_GRACE_S`` and as long as they are ``still_good``.
@@ -125,14 +129,16 @@ class SingleFlightCache(Generic[T]):
         worth_keeping: Callable[[T], bool] = lambda _: True,
         still_good: Callable[[T], bool] = lambda _: True,
         tenant_of: Callable[[object, T], UUID | None] = lambda *_: None,
+        fresh_s: float = FRESH_S,
     ) -> None:
+        self._fresh_s = fresh_s
         self._worth_keeping, self._still_good, self._tenant_of = worth_keeping, still_good, tenant_of
         self._known: dict[object, _Known[T]] = {}
         self._looks: dict[tuple[object, int], _Look[T]] = {}
 
     def peek(self, key: object) -> T | None:
         known = self._known.get(key)
-        if known is None or known.write < _writes.last_for(known.tenant) or not known.is_younger_than(FRESH_S):
+        if known is None or known.write < _writes.last_for(known.tenant) or not known.is_younger_than(self._fresh_s):
             return None
         return known.answer
 
@@ -141,7 +147,7 @@ class SingleFlightCache(Generic[T]):
         if self.peek(key) is None:
             return await self._answer_or_stand_in(key, self._look(key, look))
         known = self._known[key]
-        if not known.is_younger_than(AHEAD_S):
+        if not known.is_younger_than(known.ahead_s):
             self._look(key, look)
         return known.answer
 
@@ -195,8 +201,12 @@ class SingleFlightCache(Generic[T]):
         if self._worth_keeping(answer):
             if len(self._known) >= MOST_KEPT:
                 del self._known[next(iter(self._known))]  # the one that was looked up longest ago
-            self._known[key] = _Known(answer, write, asked_at, self._tenant_of(key, answer))
+            self._known[key] = _Known(answer, write, asked_at, self._tenant_of(key, answer), self._ahead_s())
         return answer
+
+    def _ahead_s(self) -> float:
+        early = SPREAD * random.random() if self._fresh_s > FRESH_S else 0.0
+        return (AHEAD_S - early) * self._fresh_s / FRESH_S
 
 
 def _hurry() -> None:

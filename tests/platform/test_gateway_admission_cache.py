@@ -14,9 +14,11 @@ from control_plane import single_flight as fresh_module
 from control_plane.access.actor import ActorKind
 from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import HubModelLoadingError
+from control_plane.adapters.models import Alias
 from control_plane.audit.models import AuditEvent
 from control_plane.db import run_db
-from control_plane.fleet.models import EngineHost, StagingPhase
+from control_plane.errors import LorikeetError
+from control_plane.fleet.models import EngineHost, HostService, StagingPhase
 from control_plane.gateway import admission_cache
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.admission_cache import AdmissionCache
@@ -69,7 +71,7 @@ async def test_what_is_being_imported_is_waited_for_a_while(settings: Any, monke
     loading = HubModelLoadingError("hub:org/name", "it is fetched")
     answers: list[object] = [loading, loading, Ready()]
 
-    async def get(key: object, look: object) -> object:
+    async def admission(principal: Principal, model: str) -> object:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -77,7 +79,7 @@ async def test_what_is_being_imported_is_waited_for_a_while(settings: Any, monke
 
     monkeypatch.setattr(admission_cache, "LOADING_LOOK_S", 0.01)
     cache, caller = AdmissionCache(), Principal(Tenant(), frozenset(), api_key=ApiKey())
-    monkeypatch.setattr(cache._admissions, "get", get)
+    monkeypatch.setattr(cache, "_admission", admission)
     assert isinstance(await cache.admission(caller, "hub:org/name"), Ready)
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_model_wait_s": 0.0})
     answers[:] = [loading]
@@ -221,3 +223,64 @@ async def test_a_host_that_comes_is_used_at_once(acme: Any, ready_version: Any, 
     await run_db(lambda: hosts.update(boot_id="boot"))
     await run_db(lambda: Placement.objects.update(boot_id="boot"))
     assert (await ours.admission(caller, "support")).hosts
+
+
+@pytest.fixture
+async def called(acme: Any, ready_version: Any) -> Any:
+    """The version behind "support", and a caller of it."""
+    version = await run_db(lambda: ready_version(acme))
+    await run_db(lambda: Placement.objects.update(phase=StagingPhase.READY, boot_id="boot"))
+    await run_db(lambda: EngineHost.objects.filter(active=True).update(boot_id="boot"))
+    return version, await AdmissionCache().caller((await run_db(acme.key))[1])
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_many_adapters_of_a_tenant_cost_few_looks(
+    called: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 64 adapters was looked up once a second: a third of a web process's time."""
+    (version, caller), ours, placed = called, AdmissionCache(), []
+
+    def place(principal: Principal, model: str, fleet: Any) -> Any:
+        placed.append(model)
+        return real_place(principal, model.partition("#")[0], fleet)
+
+    real_place = admission_cache.place
+    monkeypatch.setattr(admission_cache, "place", place)
+    for _ in range(50):
+        for number in range(8):
+            assert (await ours.admission(caller, f"support#{number}")).model.version == version
+        clock.now += 0.1
+        await asyncio.sleep(0)
+    assert len(placed) <= 8 * (1 + 5.0 / (admission_cache.PLACED_S * (fresh_module.AHEAD_S - fresh_module.SPREAD)))
+    assert len(set(placed)) == 8
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_another_process_writes_counts_within_a_second(called: Any, acme: Any, clock: Clock) -> None:
+    (version, caller), ours = called, AdmissionCache()
+    await ours.admission(caller, "support")
+
+    def elsewhere() -> None:
+        """What the action writes, without what it tells this process."""
+        Alias.objects.filter(adapter=version.adapter).delete()
+        AuditEvent.objects.create(tenant=acme.tenant, actor_kind=ActorKind.USER, action="alias.delete")
+
+    await run_db(elsewhere)
+    clock.now += 0.5
+    assert (await ours.admission(caller, "support")).model.version == version
+    clock.now += 0.6
+    with pytest.raises(LorikeetError):
+        await ours.admission(caller, "support")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("change", [{"boot_id": "anew"}, {"service": HostService.CORDONED}, {"active": False}])
+async def test_a_host_that_goes_or_starts_anew_counts_within_a_second(
+    called: Any, clock: Clock, change: dict[str, Any]
+) -> None:
+    (_, caller), ours = called, AdmissionCache()
+    assert (await ours.admission(caller, "support")).hosts
+    await run_db(lambda: EngineHost.objects.update(**change))
+    clock.now += 1.01
+    assert not (await ours.admission(caller, "support")).hosts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from control_plane.access.principal import Principal
@@ -69,20 +70,79 @@ def authenticate(token: str | None) -> Principal:
     return principal
 
 
+@dataclass(frozen=True)
+class Fleet:
+    """The base model that is served, and the hosts that serve it, by their primary keys."""
+
+    base: ServedBase | None
+    hosts: Mapping[int, str]
+    mark: Hashable
+    """Another one when another base is served, or a host came, went or was started again."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What binds a caller, whatever model it asks for."""
+
+    limits: PrincipalLimits
+    budgets: CallerBudgets
+    targets: Targets
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What a name means to a tenant, and the hosts that have its content; None: any that serves the base model."""
+
+    model: ResolvedModel
+    hosts: frozenset[int] | None
+    canary: Canary | None = None
+    canary_hosts: frozenset[int] | None = None
+
+
 def admit(principal: Principal, model: str) -> Admission:
+    """All of it from the database. Raises as ``place`` does."""
+    fleet = fleet_now()
+    return admission(principal, fleet, terms_of(principal), place(principal, model, fleet))
+
+
+def fleet_now() -> Fleet:
+    base = served_base()
+    hosts = serving_hosts(base)
+    mark = (base and (base.digest, base.adapters_of, base.name), frozenset((host.pk, host.boot_id) for host in hosts))
+    return Fleet(base, {host.pk: host.name for host in hosts}, mark)
+
+
+def terms_of(principal: Principal) -> Terms:
+    tenant, key = principal.tenant, principal.api_key
+    return Terms(limits_of(tenant, key), caller_budgets(tenant, key), targets_of(tenant))
+
+
+def place(principal: Principal, model: str, fleet: Fleet) -> Placed:
     """``model`` "" is the base model. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready.
 
     The first use of a repository of the Hub begins its import.
     """
-    base = served_base()
-    resolved, canary = _resolve(principal, model or (base.name if base else ""))
-    hosts = _ready_hosts(resolved, base)
-    canary_hosts = _ready_hosts(canary.model, base) if canary else ()
-    limits = limits_of(principal.tenant, principal.api_key)
-    digest = base.digest if base else ""
-    budgets = caller_budgets(principal.tenant, principal.api_key)
-    targets = targets_of(principal.tenant)
-    return Admission(principal, resolved, hosts, digest, limits, budgets, targets, canary, canary_hosts)
+    resolved, canary = _resolve(principal, model or (fleet.base.name if fleet.base else ""))
+    canary_hosts = _hosts_with(canary.model, fleet) if canary else None
+    return Placed(resolved, _hosts_with(resolved, fleet), canary, canary_hosts)
+
+
+def admission(principal: Principal, fleet: Fleet, terms: Terms, placed: Placed) -> Admission:
+    return Admission(
+        principal,
+        placed.model,
+        _names(fleet, placed.hosts),
+        fleet.base.digest if fleet.base else "",
+        terms.limits,
+        terms.budgets,
+        terms.targets,
+        placed.canary,
+        _names(fleet, placed.canary_hosts) if placed.canary else (),
+    )
+
+
+def _names(fleet: Fleet, hosts: frozenset[int] | None) -> tuple[str, ...]:
+    return tuple(name for host, name in fleet.hosts.items() if hosts is None or host in hosts)
 
 
 def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | None]:
@@ -91,13 +151,14 @@ def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | 
     return resolve_model(principal.tenant, model)
 
 
-def _ready_hosts(resolved: ResolvedModel, base: ServedBase | None) -> tuple[str, ...]:
-    """Names of hosts that serve the base model and have the content now."""
-    hosts = serving_hosts(base)
+def _hosts_with(resolved: ResolvedModel, fleet: Fleet) -> frozenset[int] | None:
+    """Those that have the content now; None for the base model's, which all of them have."""
     if not resolved.versions:
-        return tuple(host.name for host in hosts)
+        return None
+    base = fleet.base
     if base is None or any(version.base_digest not in base.adapters_of for version in resolved.versions):
-        return ()
-    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=hosts)
-    found = Counter(placed.values_list("host__name", flat=True))
-    return tuple(name for name, count in found.items() if count == len({version.pk for version in resolved.versions}))
+        return frozenset()
+    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=fleet.hosts)
+    found = Counter(placed.values_list("host", flat=True))
+    wanted = len({version.pk for version in resolved.versions})
+    return frozenset(host for host, count in found.items() if count == wanted)

@@ -1,6 +1,9 @@
-"""Who calls and what answers, remembered for a second: a busy key costs at most two looks at the database a second,
+"""Who calls and what answers, remembered for a second: a busy key costs at most five looks at the database a second,
 for which no request of it waits, and a revoked one is refused everywhere within a second; by a process that cannot
 reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
+
+What a name means is remembered for longer, as long as the tenant's audit log and the fleet stay as they were: a tenant
+that calls many adapters would otherwise look each of them up every second.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import cast
 from uuid import UUID
@@ -15,8 +19,19 @@ from uuid import UUID
 from control_plane import drain
 from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import HubModelLoadingError
+from control_plane.audit.queries import last_changes
 from control_plane.config import current
-from control_plane.gateway.admission import Admission, admit, authenticate
+from control_plane.gateway.admission import (
+    Admission,
+    Fleet,
+    Placed,
+    Terms,
+    admission,
+    authenticate,
+    fleet_now,
+    place,
+    terms_of,
+)
 from control_plane.keys.last_used import last_used
 from control_plane.origins.queries import is_allowed_by_any, origins_of
 from control_plane.single_flight import SingleFlightCache
@@ -24,6 +39,8 @@ from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text
 
 LOADING_LOOK_S = 0.5
+# A host that gets an adapter which others have already is used for it after at most so long.
+PLACED_S = 5.0
 
 
 class AdmissionCache:
@@ -31,9 +48,14 @@ class AdmissionCache:
         self._callers: SingleFlightCache[Principal] = SingleFlightCache(
             still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
         )
-        # A host may become ready at any moment, without a signal.
-        self._admissions: SingleFlightCache[Admission] = SingleFlightCache(
-            lambda admission: bool(admission.hosts), tenant_of=lambda _, admission: admission.principal.tenant.pk
+        # Hosts may become ready at any moment, without a signal: that there are none is not remembered.
+        self._fleets: SingleFlightCache[Fleet] = SingleFlightCache(lambda fleet: bool(fleet.hosts))
+        self._terms: SingleFlightCache[Terms] = SingleFlightCache(tenant_of=lambda key, _: _tenant_in(key))
+        self._changes: SingleFlightCache[Hashable] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
+        self._placed: SingleFlightCache[Placed] = SingleFlightCache(
+            lambda placed: placed.hosts is None or bool(placed.hosts),
+            tenant_of=lambda key, _: _tenant_in(key),
+            fresh_s=PLACED_S,
         )
         self._origins: SingleFlightCache[frozenset[str]] = SingleFlightCache(
             tenant_of=lambda tenant, _: cast(UUID, tenant)
@@ -52,19 +74,25 @@ class AdmissionCache:
 
     async def admission(self, principal: Principal, model: str) -> Admission:
         """Raises as ``admit`` does. What is being imported for its first use is waited for a while."""
-        who = principal.api_key or principal.user
-        assert who is not None
-        key = (principal.tenant.pk, who.pk, model)
         began = time.monotonic()
         while True:
             try:
-                admission = await self._admissions.get(key, lambda: admit(principal, model))
-                return replace(admission, took_s=time.monotonic() - began)
+                return replace(await self._admission(principal, model), took_s=time.monotonic() - began)
             except HubModelLoadingError:
                 waited_s = time.monotonic() - began
                 if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
                     raise
             await asyncio.sleep(LOADING_LOOK_S)
+
+    async def _admission(self, principal: Principal, model: str) -> Admission:
+        tenant, who = principal.tenant, principal.api_key or principal.user
+        assert who is not None
+        fleet = await self._fleets.get(None, fleet_now)
+        terms = await self._terms.get((tenant.pk, who.pk), lambda: terms_of(principal))
+        changes = await self._changes.get(tenant.pk, lambda: last_changes(tenant))
+        key = (tenant.pk, model, changes, fleet.mark)
+        placed = await self._placed.get(key, lambda: place(principal, model, fleet))
+        return admission(principal, fleet, terms, placed)
 
     async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
         """Whether pages of that origin may read answers to this tenant's keys."""
@@ -76,6 +104,10 @@ class AdmissionCache:
     async def keeps_text(self, tenant: Tenant) -> bool:
         """Whether the tenant records transcripts."""
         return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))
+
+
+def _tenant_in(key: object) -> UUID:
+    return cast(tuple[UUID, ...], key)[0]
 
 
 def _key_is_usable(principal: Principal) -> bool:
