@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from lorikeet_testing.seed import add_version
 
+from control_plane.accounts.models import User
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias, VersionState
 from control_plane.keys.models import ApiKey
+from control_plane.tenants.models import Invitation, Membership
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
@@ -73,6 +77,75 @@ def test_adapters_are_sorted_and_filtered_by_the_server(acme: Any, django_assert
         page = client.get(acme.path("adapters"), {"sort": "-rank", "status": "ready", "limit": 1})
     assert (len(page.json()), page["X-Total-Count"]) == (1, "2")
     assert client.get(acme.path("adapters"), {"sort": "secret_hash"}).status_code == 400
+
+
+def test_a_thousand_members_come_in_pages(acme: Any, globex: Any, django_assert_max_num_queries: Any) -> None:
+    people = User.objects.bulk_create(
+        User(email=f"p{n:03}@example.org", name=f"Person {999 - n}", password="!") for n in range(996)
+    )
+    Membership.objects.bulk_create(Membership(tenant=acme.tenant, user=one, role="viewer") for one in people)
+    Membership.objects.create(tenant=globex.tenant, user=people[0], role="owner")
+    client = acme.client()
+
+    def asked(**query: Any) -> tuple[list[dict[str, Any]], int]:
+        answer = client.get(acme.path("members"), query)
+        return answer.json(), int(answer["X-Total-Count"])
+
+    assert asked()[1] == len(asked()[0]) == 1000, "with one member of each role"
+    with django_assert_max_num_queries(6):
+        page = client.get(acme.path("members"), {"limit": 50, "offset": 50})
+    assert len(page.json()) == 50
+    assert len(page.content) < 60_000
+    assert [row["email"] for row in asked(search="P99", sort="-email", limit=2)[0]] == [
+        "p995@example.org",
+        "p994@example.org",
+    ]
+    assert ([row["email"] for row in asked(search="person 999", limit=50)[0]], 1) == (["p000@example.org"], 1)
+    assert [row["role"] for row in asked(sort="role", limit=5)[0]] == [
+        "owner",
+        "admin",
+        "developer",
+        "viewer",
+        "viewer",
+    ]
+    assert asked(sort="-joined_at", limit=1)[0][0]["email"].startswith("p")
+    assert asked(search="nobody", limit=50) == ([], 0)
+    assert asked(offset=2000, limit=50) == ([], 1000)
+    for bad in ({"sort": "password"}, {"limit": 0}, {"offset": "x"}):
+        assert client.get(acme.path("members"), bad).status_code == 400
+
+
+def test_invitations_come_in_pages(acme: Any) -> None:
+    late = timezone.now() - timedelta(days=1)
+    Invitation.objects.bulk_create(
+        Invitation(tenant=acme.tenant, email=f"i{n:03}@example.org", role="viewer", expires_at=late) for n in range(300)
+    )
+    page = acme.client().get(acme.path("invitations"), {"limit": 50, "offset": 290})
+    assert (len(page.json()), page["X-Total-Count"]) == (10, "300")
+    found = acme.client().get(acme.path("invitations"), {"search": "I29", "limit": 50})
+    assert (len(found.json()), found["X-Total-Count"]) == (10, "10")
+
+
+def test_archived_adapters_come_in_pages(acme: Any, globex: Any, django_assert_max_num_queries: Any) -> None:
+    now = timezone.now()
+    Adapter.objects.bulk_create(
+        Adapter(tenant=acme.tenant, name=f"a{n:03}", archived_at=now - timedelta(minutes=n)) for n in range(300)
+    )
+    Adapter.objects.create(tenant=acme.tenant, name="a000")
+    Adapter.objects.create(tenant=globex.tenant, name="a000", archived_at=now)
+    client = acme.client()
+
+    def asked(**query: Any) -> tuple[list[str], int]:
+        answer = client.get(acme.path("archived-adapters"), query)
+        return [row["name"] for row in answer.json()], int(answer["X-Total-Count"])
+
+    assert len(asked()[0]) == 300
+    with django_assert_max_num_queries(9):
+        assert asked(limit=2, offset=1) == (["a001", "a002"], 300)
+    assert asked(limit=1, sort="archived_at") == (["a299"], 300)
+    assert asked(limit=1, sort="-name") == (["a299"], 300)
+    assert asked(search="A00", limit=50) == ([f"a00{n}" for n in range(10)], 10)
+    assert client.get(acme.path("archived-adapters"), {"sort": "rank"}).status_code == 400
 
 
 def test_models_come_in_pages_with_the_base_first(acme: Any, globex: Any, host: Any) -> None:

@@ -412,7 +412,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description A tenant with its people and what is decided about it. Its audit log says that an operator looked. */
+        /** @description A tenant with its open invitations and what is decided about it. Its audit log says that an operator looked. */
         get: operations["read_tenant"];
         put?: never;
         post?: never;
@@ -491,6 +491,23 @@ export interface paths {
         get: operations["read_tenant_limits"];
         /** @description Set all limits of a tenant; one that is left out is lifted. In force within two seconds. */
         put: operations["set_tenant_limits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/tenants/{tenant}/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A tenant's people and their roles, by their address. */
+        get: operations["list_tenant_members"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -891,7 +908,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What was archived and can be restored, the latest first. */
+        /** @description What was archived and can be restored, all or a part; the latest first unless it is sorted otherwise. */
         get: operations["list_archived_adapters"];
         put?: never;
         post?: never;
@@ -1359,7 +1376,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Those that are neither accepted nor revoked, newest first; too old ones too. */
+        /** @description Those that are neither accepted nor revoked, newest first, all or a part; too old ones too. */
         get: operations["list_invitations"];
         put?: never;
         /** @description Invite a person by e-mail. The answer holds the link, this once. */
@@ -1499,7 +1516,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description People of this tenant and their roles. */
+        /** @description People of this tenant and their roles, all or a part. */
         get: operations["list_members"];
         put?: never;
         post?: never;
@@ -4963,13 +4980,15 @@ export interface components {
             created_at: string;
             /** Format: date-time */
             deleted_at: string | null;
+            /** @description How many are open. */
+            invitation_count: number;
+            /** @description The newest that are open. */
             invitations: components["schemas"]["Invitation"][];
             /** @description That are not revoked. */
             keys: number;
             members: number;
             name: string;
             objectives: components["schemas"]["LatencyObjectives"];
-            people: components["schemas"]["Member"][];
             slug: string;
             state: components["schemas"]["TenantState"];
             /** Format: date-time */
@@ -5089,6 +5108,10 @@ export interface components {
             /** @description Running requests count with all they may use. */
             tokens_per_minute: number | null;
             tokens_per_month: number;
+        };
+        TenantMemberPage: {
+            results: components["schemas"]["Member"][];
+            total: number;
         };
         TenantPage: {
             results: components["schemas"]["TenantRow"][];
@@ -7217,6 +7240,59 @@ export interface operations {
             507: components["responses"]["Error"];
         };
     };
+    list_tenant_members: {
+        parameters: {
+            query?: {
+                limit?: number;
+                offset?: number;
+                search?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantMemberPage"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
     set_tenant_objectives: {
         parameters: {
             query?: never;
@@ -8519,7 +8595,20 @@ export interface operations {
     };
     list_archived_adapters: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+                /**
+                 * @description * `name` - name
+                 *     * `-name` - -name
+                 *     * `archived_at` - archived_at
+                 *     * `-archived_at` - -archived_at
+                 */
+                sort?: "name" | "-name" | "archived_at" | "-archived_at";
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -8530,13 +8619,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["ArchivedAdapter"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];
@@ -9912,7 +10010,13 @@ export interface operations {
     };
     list_invitations: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -9923,13 +10027,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Invitation"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];
@@ -10474,7 +10587,24 @@ export interface operations {
     };
     list_members: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+                /**
+                 * @description By role: who may do most comes first.
+                 *
+                 *     * `email` - email
+                 *     * `-email` - -email
+                 *     * `role` - role
+                 *     * `-role` - -role
+                 *     * `joined_at` - joined_at
+                 *     * `-joined_at` - -joined_at
+                 */
+                sort?: "email" | "-email" | "role" | "-role" | "joined_at" | "-joined_at";
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -10485,13 +10615,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Member"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];

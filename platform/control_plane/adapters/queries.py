@@ -219,10 +219,25 @@ def _with_shown(adapters: models.QuerySet[Adapter]) -> models.QuerySet[Adapter]:
     return adapters.alias(_shown=shown).alias(**columns)
 
 
-def list_archived(tenant: Tenant) -> list[AdapterWithVersions]:
-    """What can be restored, the latest first."""
-    archived = _with_versions(tenant).filter(archived_at__isnull=False, deleted_at__isnull=True)
-    return [_view(adapter) for adapter in archived.order_by("-archived_at")]
+class ArchivedSort(models.TextChoices):
+    """What a list of archived adapters can be sorted by; a minus before it turns the order round."""
+
+    NAME = "name"
+    ARCHIVED_AT = "archived_at"
+
+
+LATEST_ARCHIVED = f"-{ArchivedSort.ARCHIVED_AT.value}"
+
+
+def list_archived(
+    tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None, sort: str = LATEST_ARCHIVED
+) -> tuple[list[AdapterWithVersions], int]:
+    """What can be restored, and how many there are. Several may have had the same name."""
+    found = _with_versions(tenant).filter(archived_at__isnull=False, deleted_at__isnull=True)
+    if search:
+        found = found.filter(_named(search))
+    ordered = found.order_by(sort, "pk")
+    return [_view(adapter) for adapter in part_of(ordered, offset, limit)], found.count()
 
 
 def get_adapter(tenant: Tenant, name: str) -> AdapterWithVersions:

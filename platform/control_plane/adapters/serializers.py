@@ -7,7 +7,13 @@ from rest_framework import serializers
 
 from control_plane.adapters.imports.sources import BUCKET_FORM
 from control_plane.adapters.models import NAME, AdapterVersion, EffectVerdict, UploadState, VersionState
-from control_plane.adapters.queries import AdapterSort, AdapterStatus, AdapterWithVersions
+from control_plane.adapters.queries import (
+    LATEST_ARCHIVED,
+    AdapterSort,
+    AdapterStatus,
+    AdapterWithVersions,
+    ArchivedSort,
+)
 from control_plane.config import current
 from control_plane.fleet.models import StagingPhase
 from control_plane.http.lists import ListQuerySerializer
@@ -212,6 +218,14 @@ class AdapterListQuerySerializer(ListQuerySerializer):
         choices=[sign + column for column in AdapterSort.values for sign in ("", "-")],
         required=False,
         default=AdapterSort.NAME.value,
+    )
+
+
+class ArchivedListQuerySerializer(ListQuerySerializer):
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in ArchivedSort.values for sign in ("", "-")],
+        required=False,
+        default=LATEST_ARCHIVED,
     )
 
 

@@ -21,6 +21,7 @@ from control_plane.adapters.serializers import (
     AdapterSummarySerializer,
     AliasTargetSerializer,
     ArchivedAdapterSerializer,
+    ArchivedListQuerySerializer,
     ModelSerializer,
     NewUploadSerializer,
     StorageSerializer,
@@ -73,11 +74,16 @@ class AdapterView(TenantView):
 
 class ArchivedAdaptersView(TenantView):
     @extend_schema(
-        operation_id="list_archived_adapters", responses=ArchivedAdapterSerializer(many=True), tags=["adapters"]
+        operation_id="list_archived_adapters",
+        parameters=[ArchivedListQuerySerializer, TOTAL],
+        responses={200: ArchivedAdapterSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What was archived and can be restored, the latest first."""
-        return Response(ArchivedAdapterSerializer(queries.list_archived(self.principal.tenant), many=True).data)
+        """What was archived and can be restored, all or a part; the latest first unless it is sorted otherwise."""
+        query = validated(ArchivedListQuerySerializer, request.query_params.dict())
+        archived, total = queries.list_archived(self.principal.tenant, **query)
+        return Response(ArchivedAdapterSerializer(archived, many=True).data, headers={TOTAL_HEADER: str(total)})
 
 
 class ArchivedAdapterView(TenantView):

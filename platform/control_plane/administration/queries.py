@@ -13,13 +13,15 @@ from django.db.models.functions import Coalesce
 
 from control_plane.adapters.models import Adapter, AdapterVersion
 from control_plane.keys.models import ApiKey
+from control_plane.members.queries import find_invitations, find_members
 from control_plane.refusals.models import DailyRefusals
 from control_plane.slo.models import DEFAULT_TARGET, Objective
-from control_plane.tenants.models import Invitation, Membership, Tenant
+from control_plane.tenants.models import Membership, Tenant
 from control_plane.usage.models import DailyTotals, Outcome
 from control_plane.usage.sums import today
 
 USAGE_DAYS = 30
+MOST_INVITATIONS = 50
 STATES = ["active", "suspended", "deleted"]
 _IN_STATE = {
     "": Q(deleted_at=None),
@@ -117,8 +119,7 @@ def tenant_detail(tenant: Tenant) -> Row:
     """One tenant's row, and what operators decide about it."""
     objective = Objective.objects.for_tenant(tenant).first()
     states = AdapterVersion.objects.for_tenant(tenant).filter(adapter__archived_at=None).order_by()
-    open_ = Invitation.objects.for_tenant(tenant).filter(accepted_at=None, revoked_at=None)
-    members = Membership.objects.for_tenant(tenant).select_related("user").order_by("user__email")
+    invited = find_invitations(tenant)
     return {
         **_rows([tenant])[0],
         "objectives": {
@@ -126,10 +127,22 @@ def tenant_detail(tenant: Tenant) -> Row:
             "inter_token_ms": objective.inter_token_ms if objective else None,
             "target": objective.target if objective else DEFAULT_TARGET,
         },
-        "people": list(members),
-        "invitations": list(open_.select_related("invited_by")),
+        "invitations": list(invited[:MOST_INVITATIONS]),
+        "invitation_count": invited.count(),
         "versions": dict(states.values_list("state").annotate(Count("pk"))),
     }
+
+
+@dataclass(frozen=True)
+class MemberPage:
+    results: list[Membership]
+    total: int
+
+
+def members_page(tenant: Tenant, *, search: str, offset: int, limit: int) -> MemberPage:
+    """The tenant's people by their address."""
+    members = find_members(tenant, search)
+    return MemberPage(list(members[offset : offset + limit]), members.count())
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,14 @@ class TenantPageSerializer(serializers.Serializer[Any]):
 
 class TenantDetailSerializer(TenantRowSerializer):
     objectives = LatencyObjectivesSerializer()
-    people = MemberSerializer(many=True)
-    invitations = InvitationSerializer(many=True)
+    invitations = InvitationSerializer(many=True, help_text="The newest that are open.")
+    invitation_count = serializers.IntegerField(help_text="How many are open.")
     versions = serializers.DictField(child=serializers.IntegerField(), help_text="How many are in which state.")
+
+
+class TenantMemberPageSerializer(serializers.Serializer[Any]):
+    results = MemberSerializer(many=True)
+    total = serializers.IntegerField()
 
 
 class NewTenantSerializer(serializers.Serializer[Any]):

@@ -12,7 +12,13 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.principal import Principal
 from control_plane.administration import actions
-from control_plane.administration.queries import adapters_page, tenant_detail, tenant_json, tenants_page
+from control_plane.administration.queries import (
+    adapters_page,
+    members_page,
+    tenant_detail,
+    tenant_json,
+    tenants_page,
+)
 from control_plane.administration.serializers import (
     ConfirmationSerializer,
     CreatedTenantSerializer,
@@ -22,6 +28,7 @@ from control_plane.administration.serializers import (
     SuspensionSerializer,
     TenantAdapterPageSerializer,
     TenantDetailSerializer,
+    TenantMemberPageSerializer,
     TenantNameSerializer,
     TenantPageSerializer,
     TenantSerializer,
@@ -81,7 +88,7 @@ class OneTenantView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """A tenant with its people and what is decided about it. Its audit log says that an operator looked."""
+        """A tenant with its open invitations and what is decided about it. Its audit log says that an operator looked."""
         found = get_tenant(tenant)
         actions.note_look(operator=self.operator, tenant=found)
         return Response(TenantDetailSerializer(tenant_detail(found)).data)
@@ -135,6 +142,23 @@ class SuspensionView(OperatorView):
     def delete(self, request: Request, tenant: str) -> Response:
         """End the suspension: keys and roles are what they were."""
         return _shown(actions.resume_tenant(actor=self.actor, tenant=get_tenant(tenant)))
+
+
+class TenantMembersView(OperatorView):
+    http_method_names = ["get", "options"]
+
+    @extend_schema(
+        operation_id="list_tenant_members",
+        parameters=[PageQuerySerializer],
+        responses={200: TenantMemberPageSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """A tenant's people and their roles, by their address."""
+        query = validated(PageQuerySerializer, request.query_params.dict())
+        found = members_page(get_tenant(tenant), **query)
+        # By hand: `asdict` would copy rows of the database.
+        return Response(TenantMemberPageSerializer({"results": found.results, "total": found.total}).data)
 
 
 class TenantAdaptersView(OperatorView):

@@ -2,6 +2,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.http.lists import ListQuerySerializer
+from control_plane.members.queries import MemberSort
 from control_plane.tenants.roles import Role
 
 
@@ -14,6 +16,15 @@ class MemberSerializer(serializers.Serializer[Any]):
     address_proven = serializers.BooleanField(
         source="user.address_proven",
         help_text="False for an account made from an invitation, until its holder used a reset link or the provider.",
+    )
+
+
+class MemberListQuerySerializer(ListQuerySerializer):
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in MemberSort.values for sign in ("", "-")],
+        required=False,
+        default=MemberSort.EMAIL.value,
+        help_text="By role: who may do most comes first.",
     )
 
 

@@ -12,27 +12,37 @@ from rest_framework.response import Response
 from control_plane.access.views import TenantView
 from control_plane.accounts.attempts import MAILS, count_account
 from control_plane.errors import NotFoundError
+from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.members import invitations, memberships
+from control_plane.members.queries import find_invitations, find_members
 from control_plane.members.serializers import (
     CreatedInvitationSerializer,
     InvitationSerializer,
+    MemberListQuerySerializer,
     MemberSerializer,
     NewInvitationSerializer,
     NewRoleSerializer,
 )
-from control_plane.tenants.models import Invitation, Membership
+from control_plane.tenants.models import Invitation
 from control_plane.tenants.roles import Capability, Role
 
 _REFUSED = {403: ErrorResponseSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
 
 
 class MembersView(TenantView):
-    @extend_schema(operation_id="list_members", responses=MemberSerializer(many=True), tags=["members"])
+    @extend_schema(
+        operation_id="list_members",
+        parameters=[MemberListQuerySerializer, TOTAL],
+        responses={200: MemberSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["members"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """People of this tenant and their roles."""
-        own = Membership.objects.for_tenant(self.principal.tenant).select_related("user").order_by("user__email")
-        return Response(MemberSerializer(list(own), many=True).data)
+        """People of this tenant and their roles, all or a part."""
+        query = validated(MemberListQuerySerializer, request.query_params.dict())
+        members = find_members(self.principal.tenant, query["search"], query["sort"])
+        shown = part_of(members, query["offset"], query["limit"])
+        return Response(MemberSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(members.count())})
 
 
 class MemberView(TenantView):
@@ -73,11 +83,18 @@ class MembershipView(TenantView):
 class InvitationsView(TenantView):
     needs: ClassVar = {"GET": Capability.WRITE_MEMBERS, "POST": Capability.WRITE_MEMBERS}
 
-    @extend_schema(operation_id="list_invitations", responses=InvitationSerializer(many=True), tags=["members"])
+    @extend_schema(
+        operation_id="list_invitations",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: InvitationSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["members"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """Those that are neither accepted nor revoked, newest first; too old ones too."""
-        own = Invitation.objects.for_tenant(self.principal.tenant).select_related("invited_by")
-        return Response(InvitationSerializer(own.filter(accepted_at=None, revoked_at=None), many=True).data)
+        """Those that are neither accepted nor revoked, newest first, all or a part; too old ones too."""
+        query = validated(ListQuerySerializer, request.query_params.dict())
+        invited = find_invitations(self.principal.tenant, query["search"])
+        shown = part_of(invited, query["offset"], query["limit"])
+        return Response(InvitationSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(invited.count())})
 
     @extend_schema(
         operation_id="invite",
