@@ -2,17 +2,20 @@ import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { readAdaptersSearch } from "@/features/adapters/search";
-import { readStagingSearch, readTenantsSearch, type StagingSearch } from "@/features/operator/search";
+import { readAuditSearch } from "@/features/audit/search";
+import { readHostsSearch, readReportSearch, readTenantSearch, readTenantsSearch } from "@/features/operator/search";
 import { readBatchesSearch } from "@/features/batches/search";
 import { readKeysSearch } from "@/features/keys/search";
 import { readLimitsSearch } from "@/features/limits/search";
+import { readMembersSearch } from "@/features/members/search";
+import { readUsageSearch } from "@/features/usage/search";
+import { readWebhooksSearch } from "@/features/webhooks/search";
 import { readRequestsSearch } from "@/features/requests/search";
 import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
+import { text } from "@/lib/search-params";
 import { lastTenant } from "./preferences";
-
-const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
 
 // Pages with charts hand their time range to each other.
 const rangeKept = { middlewares: [retainSearchParams<RangeSearch>(["range", "since", "until"])] };
@@ -129,7 +132,7 @@ const requests = createRoute({
 const usage = createRoute({
   getParentRoute: () => tenant,
   path: "usage",
-  validateSearch: readRangeSearch,
+  validateSearch: readUsageSearch,
   search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
 });
@@ -152,7 +155,7 @@ const slo = createRoute({
 const hosts = createRoute({
   getParentRoute: () => tenant,
   path: "hosts",
-  validateSearch: readRangeSearch,
+  validateSearch: (search: Record<string, unknown>): RangeSearch & { map?: string } => ({ ...readRangeSearch(search), map: text(search.map) }),
   search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/hosts/hosts-page"), "HostsPage"),
 });
@@ -167,13 +170,14 @@ const keys = createRoute({
 const members = createRoute({
   getParentRoute: () => tenant,
   path: "members",
-  validateSearch: (search: Record<string, unknown>): { invite?: true } => ({ invite: search.invite === true ? true : undefined }),
+  validateSearch: readMembersSearch,
   component: lazyRouteComponent(() => import("@/features/members/members-page"), "MembersPage"),
 });
 
 const audit = createRoute({
   getParentRoute: () => tenant,
   path: "audit",
+  validateSearch: readAuditSearch,
   component: lazyRouteComponent(() => import("@/features/audit/audit-page"), "AuditPage"),
 });
 
@@ -186,12 +190,14 @@ const settings = createRoute({
 const webhooks = createRoute({
   getParentRoute: () => tenant,
   path: "webhooks",
+  validateSearch: readWebhooksSearch,
   component: lazyRouteComponent(() => import("@/features/webhooks/webhooks-page"), "WebhooksPage"),
 });
 
 const operator = createRoute({
   getParentRoute: () => tenant,
   path: "operator",
+  validateSearch: readReportSearch,
   component: lazyRouteComponent(() => import("@/features/operator/operator-page"), "OperatorPage"),
 });
 
@@ -205,13 +211,14 @@ const operatorTenants = createRoute({
 const operatorTenant = createRoute({
   getParentRoute: () => tenant,
   path: "operator/tenants/$slug",
+  validateSearch: readTenantSearch,
   component: lazyRouteComponent(() => import("@/features/operator/tenant-page"), "TenantPage"),
 });
 
 const operatorHosts = createRoute({
   getParentRoute: () => tenant,
   path: "operator/hosts",
-  validateSearch: (search: Record<string, unknown>): StagingSearch & RangeSearch => ({ ...readStagingSearch(search), ...readRangeSearch(search) }),
+  validateSearch: readHostsSearch,
   search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/operator/hosts-page"), "OperatorHostsPage"),
 });
@@ -219,6 +226,7 @@ const operatorHosts = createRoute({
 const operatorAudit = createRoute({
   getParentRoute: () => tenant,
   path: "operator/audit",
+  validateSearch: readAuditSearch,
   component: lazyRouteComponent(() => import("@/features/operator/operator-audit-page"), "OperatorAuditPage"),
 });
 

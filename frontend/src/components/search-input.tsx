@@ -4,8 +4,16 @@ import { Input } from "./field";
 
 const PAUSE_MS = 200;
 
+interface SearchInputProps {
+  label: string;
+  /** Shown while nothing is typed; otherwise the label. */
+  hint?: string;
+  value: string;
+  onChange: (value: string) => void;
+}
+
 /** Tells what was typed after a short pause, so that the server is asked once for a word. */
-export function SearchInput({ label, value, onChange }: { label: string; value: string; onChange: (value: string) => void }) {
+export function SearchInput({ label, hint = label, value, onChange }: SearchInputProps) {
   const [typed, setTyped] = useState(value);
   const [told, setTold] = useState(value);
   const [seen, setSeen] = useState(value);
@@ -29,7 +37,7 @@ export function SearchInput({ label, value, onChange }: { label: string; value: 
   return (
     <div className="relative">
       <Search className="pointer-events-none absolute top-1/2 left-3 size-3.5 -translate-y-1/2 text-ink-3" aria-hidden />
-      <Input type="search" aria-label={label} placeholder={label} value={typed} onChange={(event) => setTyped(event.target.value)} className="pl-9!" dir="auto" />
+      <Input type="search" aria-label={label} placeholder={hint} value={typed} onChange={(event) => setTyped(event.target.value)} className="pl-9!" dir="auto" />
     </div>
   );
 }

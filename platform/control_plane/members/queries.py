@@ -19,7 +19,11 @@ class MemberSort(models.TextChoices):
 
 # By what a role may do, most first, as `Role` names them.
 _RANK = Case(*(When(role=role, then=Value(rank)) for rank, role in enumerate(Role.values)))
-_COLUMNS = {MemberSort.EMAIL: F("user__email"), MemberSort.ROLE: _RANK, MemberSort.JOINED_AT: F("created_at")}
+_COLUMNS: dict[MemberSort, F | Case] = {
+    MemberSort.EMAIL: F("user__email"),
+    MemberSort.ROLE: _RANK,
+    MemberSort.JOINED_AT: F("created_at"),
+}
 
 
 def find_members(tenant: Tenant, search: str = "", sort: str = MemberSort.EMAIL) -> QuerySet[Membership]:

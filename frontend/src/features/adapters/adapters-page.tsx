@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
-import { ArrowDown, ArrowUp, Boxes, Search, Upload } from "lucide-react";
+import { Boxes, Search, Upload } from "lucide-react";
 import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import type { AdapterSummary } from "@/api/types";
@@ -12,11 +12,11 @@ import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { SearchInput } from "@/components/search-input";
 import { SegmentedControl } from "@/components/segmented-control";
+import { SortTh } from "@/components/sort-th";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { TargetModules } from "@/components/target-modules";
 import { RelativeTime } from "@/components/relative-time";
 import { useCan, useTenant } from "@/features/session/queries";
-import { cn } from "@/lib/cn";
 import { bytes, plural } from "@/lib/format";
 import { ADAPTERS_PAGE, adaptersPageQuery } from "./queries";
 import type { AdaptersSearch } from "./search";
@@ -51,7 +51,7 @@ export function AdaptersPage() {
       {data && !none && <List adapters={data.adapters} total={data.total} search={search} show={show} />}
       <div className="mt-5 grid items-start gap-5 empty:hidden">
         <Storage />
-        <Archived />
+        <Archived search={search} show={(change) => show({ page: search.page, ...change })} />
       </div>
     </Page>
   );
@@ -115,7 +115,6 @@ function List({ adapters, total, search, show }: ListProps) {
 }
 
 type Sort = NonNullable<AdaptersSearch["sort"]>;
-type Column = "name" | "rank" | "bytes" | "created_at";
 
 interface TableProps {
   adapters: AdapterSummary[];
@@ -188,32 +187,5 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
         <RelativeTime at={adapter.created_at} />
       </Td>
     </Tr>
-  );
-}
-
-interface SortThProps {
-  column: Column;
-  sort: Sort;
-  onSort: (sort: Sort) => void;
-  align?: "right";
-  className?: string;
-  children: ReactNode;
-}
-
-function SortTh({ column, sort, onSort, align, className, children }: SortThProps) {
-  const down = sort === `-${column}`;
-  const active = down || sort === column;
-  const Arrow = down ? ArrowDown : ArrowUp;
-  return (
-    <Th aria-sort={active ? (down ? "descending" : "ascending") : "none"} className={cn(align === "right" && "text-right", className)}>
-      <button
-        type="button"
-        onClick={() => onSort(active && !down ? `-${column}` : column)}
-        className="inline-flex items-center gap-1 rounded hover:text-ink"
-      >
-        {children}
-        {active && <Arrow className="size-3" aria-hidden />}
-      </button>
-    </Th>
   );
 }

@@ -73,10 +73,18 @@ export const storageQuery = (tenant: string) =>
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/storage", { params: { path: { tenant } } })),
   });
 
-export const archivedQuery = (tenant: string) =>
+export const ARCHIVED_PAGE = 20;
+
+export const archivedQuery = (tenant: string, { archived: search = "", archived_sort: sort = "-archived_at", archived_page: page = 0 }: AdaptersSearch) =>
   queryOptions({
-    queryKey: ["t", tenant, "archived-adapters"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/archived-adapters", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "archived-adapters", search, sort, page],
+    queryFn: async () => {
+      const query = { search, sort, offset: page * ARCHIVED_PAGE, limit: ARCHIVED_PAGE };
+      const answer = await api.GET("/api/tenants/{tenant}/archived-adapters", { params: { path: { tenant }, query } });
+      const adapters = await unwrap(Promise.resolve(answer));
+      return { adapters, total: Number(answer.response.headers.get("X-Total-Count") ?? adapters.length) };
+    },
+    placeholderData: keepPreviousData,
   });
 
 const SHOWN_IN = ["adapters", "adapter-list", "archived-adapters", "storage", "models", "overview"];

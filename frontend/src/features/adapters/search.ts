@@ -1,4 +1,7 @@
+import { oneOf, pageIn, text } from "@/lib/search-params";
+
 export const STATUSES = ["ready", "staging", "failed"] as const;
+export const ARCHIVED_SORTS = ["-archived_at", "archived_at", "name", "-name"] as const;
 export const SORTS = ["name", "-name", "rank", "-rank", "bytes", "-bytes", "created_at", "-created_at"] as const;
 
 /** What the address of the adapters page holds. */
@@ -7,13 +10,18 @@ export interface AdaptersSearch {
   status?: (typeof STATUSES)[number];
   sort?: (typeof SORTS)[number];
   page?: number;
+  /** What is looked for among the archived ones, their order and page. */
+  archived?: string;
+  archived_sort?: (typeof ARCHIVED_SORTS)[number];
+  archived_page?: number;
 }
 
-const oneOf = <T extends string>(known: readonly T[], value: unknown) => known.find((each) => each === value);
-
 export const readAdaptersSearch = (search: Record<string, unknown>): AdaptersSearch => ({
-  q: typeof search.q === "string" && search.q !== "" ? search.q : undefined,
-  status: oneOf(STATUSES, search.status),
-  sort: oneOf(SORTS, search.sort),
-  page: Number.isInteger(search.page) && Number(search.page) > 0 ? Number(search.page) : undefined,
+  q: text(search.q),
+  status: oneOf(search.status, STATUSES),
+  sort: oneOf(search.sort, SORTS),
+  page: pageIn(search.page),
+  archived: text(search.archived),
+  archived_sort: oneOf(search.archived_sort, ARCHIVED_SORTS),
+  archived_page: pageIn(search.archived_page),
 });

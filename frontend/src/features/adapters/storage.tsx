@@ -7,18 +7,23 @@ import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
+import { Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, day, plural } from "@/lib/format";
-import { archivedQuery, storageQuery, useDeleteAdapter, useRestoreAdapter } from "./queries";
+import { ARCHIVED_PAGE, archivedQuery, storageQuery, useDeleteAdapter, useRestoreAdapter } from "./queries";
+import { ARCHIVED_SORTS, type AdaptersSearch } from "./search";
 
 const MOST_SHOWN = 8;
 
 /** What the adapters take, the largest first. */
 export function Storage() {
-  const { data } = useQuery(storageQuery(useTenant()));
+  const { data, error, refetch } = useQuery(storageQuery(useTenant()));
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (!data || (data.bytes === 0 && data.archived_bytes === 0)) return null;
   const { bytes: used, limit_bytes: limit, archived_bytes: archived } = data;
   const most = data.adapters[0]?.bytes ?? 0;
@@ -47,18 +52,56 @@ export function Storage() {
   );
 }
 
+const ORDERS: Record<(typeof ARCHIVED_SORTS)[number], string> = {
+  "-archived_at": "Latest archived first",
+  archived_at: "First archived first",
+  name: "By name",
+  "-name": "By name, backwards",
+};
+
+interface ArchivedProps {
+  search: AdaptersSearch;
+  show: (change: AdaptersSearch) => void;
+}
+
 /** What can be restored. Nothing is shown when there is none. */
-export function Archived() {
-  const { data } = useQuery(archivedQuery(useTenant()));
-  if (!data?.length) return null;
+export function Archived({ search, show }: ArchivedProps) {
+  const { data, error, refetch } = useQuery(archivedQuery(useTenant(), search));
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
+  if (!data || (data.total === 0 && !search.archived)) return null;
+  const find = (change: AdaptersSearch) => show({ archived_page: undefined, ...change });
   return (
     <Card aria-label="Archived adapters">
       <CardHeader title="Archived" note="They come back with their versions and aliases until the day that is shown; then they are deleted." />
+      {(data.total > ARCHIVED_PAGE || search.archived) && (
+        <div role="search" aria-label="Archived adapters" className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_14rem]">
+          <SearchInput label="Name or description of an archived one" value={search.archived ?? ""} onChange={(archived) => find({ archived: archived || undefined })} />
+          <Select
+            aria-label="Order of archived ones"
+            value={search.archived_sort ?? "-archived_at"}
+            onChange={({ target }) => find({ archived_sort: ARCHIVED_SORTS.find((one) => one === target.value && one !== "-archived_at") })}
+          >
+            {ARCHIVED_SORTS.map((sort) => (
+              <option key={sort} value={sort}>
+                {ORDERS[sort]}
+              </option>
+            ))}
+          </Select>
+        </div>
+      )}
+      {data.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No archived adapter has that in its name or description.</p>}
       <ul className="divide-y">
-        {data.map((adapter) => (
+        {data.adapters.map((adapter) => (
           <ArchivedRow key={adapter.id} adapter={adapter} />
         ))}
       </ul>
+      <Pager
+        label="Pages of archived adapters"
+        page={search.archived_page ?? 0}
+        size={ARCHIVED_PAGE}
+        total={data.total}
+        onPage={(page) => show({ archived_page: page || undefined })}
+      />
     </Card>
   );
 }

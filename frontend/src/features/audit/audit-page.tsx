@@ -1,6 +1,6 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
+import { useNavigate, useSearch } from "@tanstack/react-router";
 import { ChevronRight, Download, ScrollText } from "lucide-react";
-import { useDeferredValue, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { AuditEvent } from "@/api/types";
 import { Page } from "@/app/page";
@@ -8,13 +8,15 @@ import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { CodeBlock } from "@/components/code-block";
-import { Input, Select } from "@/components/field";
+import { Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
+import { SearchInput } from "@/components/search-input";
 import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime } from "@/lib/format";
-import { type AuditFilters, auditQuery, csvAddress, type Scope } from "./queries";
+import { auditQuery, csvAddress, type Scope } from "./queries";
+import { type AuditSearch, DAYS, readAuditSearch } from "./search";
 
 const NOUNS: [value: string, label: string][] = [
   ["", "All actions"],
@@ -35,13 +37,8 @@ const OF_OPERATORS: [value: string, label: string][] = [
   ["password", "Passwords"],
   ["prices", "Prices"],
 ];
-const SPANS: [days: number, label: string][] = [
-  [0, "Any time"],
-  [1, "Last 24 hours"],
-  [7, "Last 7 days"],
-  [30, "Last 30 days"],
-];
-const NONE: AuditFilters = { tenant: "", action: "", actor: "", target: "", days: 0 };
+const SPANS: Record<(typeof DAYS)[number], string> = { 1: "Last 24 hours", 7: "Last 7 days", 30: "Last 30 days" };
+const NONE: AuditSearch = { of: undefined, action: undefined, actor: undefined, target: undefined, days: undefined };
 
 export function AuditPage() {
   return (
@@ -51,31 +48,33 @@ export function AuditPage() {
 
 /** The log with its filters; an operator's has everybody's rows and says whose each is. */
 export function AuditLog({ scope, title, note }: { scope: Scope; title: string; note: string }) {
-  const [filters, setFilters] = useState(NONE);
-  const asked = useDeferredValue(filters);
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(auditQuery(scope, asked));
+  const { open, ...filters } = readAuditSearch(useSearch({ strict: false }));
+  const navigate = useNavigate();
+  // Of whichever of the two pages this is.
+  const show = (change: AuditSearch) => void navigate({ to: ".", search: ((now: AuditSearch) => ({ ...now, ...change })) as never, replace: true, resetScroll: false });
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(auditQuery(scope, filters));
   const events = data?.pages.flatMap((page) => page.events);
-  const filtered = Object.entries(filters).some(([name, value]) => value !== NONE[name as keyof AuditFilters]);
+  const filtered = Object.values(filters).some((value) => value !== undefined);
   const all = scope === "everybody";
   const download = (
     <Button asChild>
-      <a href={csvAddress(scope, asked)} download>
+      <a href={csvAddress(scope, filters)} download>
         <Download /> Download CSV
       </a>
     </Button>
   );
   return (
     <Page title={title} note={note} actions={download}>
-      <Filters filters={filters} all={all} onChange={setFilters} />
+      <Filters filters={filters} all={all} onChange={(change) => show({ ...change, open: undefined })} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && (
         <Card>
           {!events && <SkeletonRows rows={8} />}
-          {events?.length === 0 && <Nothing filtered={filtered} onClear={() => setFilters(NONE)} />}
+          {events?.length === 0 && <Nothing filtered={filtered} onClear={() => show(NONE)} />}
           {events && events.length > 0 && (
             <ul className="divide-y" aria-label="Changes">
               {events.map((event) => (
-                <Row key={event.id} event={event} all={all} />
+                <Row key={event.id} event={event} all={all} open={event.id === open} onToggle={() => show({ open: event.id === open ? undefined : event.id })} />
               ))}
             </ul>
           )}
@@ -92,32 +91,26 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
   );
 }
 
-function Filters({ filters, all, onChange }: { filters: AuditFilters; all: boolean; onChange: (filters: AuditFilters) => void }) {
-  const set = (change: Partial<AuditFilters>) => onChange({ ...filters, ...change });
+function Filters({ filters, all, onChange }: { filters: AuditSearch; all: boolean; onChange: (change: AuditSearch) => void }) {
   return (
     <div role="search" aria-label="Audit log" className={cn("mb-3 grid gap-2 sm:grid-cols-2", all ? "lg:grid-cols-5" : "lg:grid-cols-4")}>
       {all && (
-        <Input
-          aria-label="Tenant"
-          placeholder="Tenant, or - for none"
-          value={filters.tenant}
-          onChange={(event) => set({ tenant: event.target.value.trim() })}
-          data-testid="audit-tenant"
-        />
+        <SearchInput label="Tenant" hint="Tenant, or - for none" value={filters.of ?? ""} onChange={(of) => onChange({ of: of.trim() || undefined })} />
       )}
-      <Select aria-label="What" value={filters.action} onChange={(event) => set({ action: event.target.value })} data-testid="audit-action">
+      <Select aria-label="What" value={filters.action ?? ""} onChange={(event) => onChange({ action: event.target.value || undefined })} data-testid="audit-action">
         {[...NOUNS, ...(all ? OF_OPERATORS : [])].map(([value, label]) => (
           <option key={value} value={value}>
             {label}
           </option>
         ))}
       </Select>
-      <Input aria-label="Who" placeholder="Who: an address or key" value={filters.actor} onChange={(event) => set({ actor: event.target.value })} />
-      <Input aria-label="Subject" placeholder="Subject: a name or id" value={filters.target} onChange={(event) => set({ target: event.target.value })} />
-      <Select aria-label="When" value={filters.days} onChange={(event) => set({ days: Number(event.target.value) })}>
-        {SPANS.map(([days, label]) => (
+      <SearchInput label="Who" hint="Who: an address or key" value={filters.actor ?? ""} onChange={(actor) => onChange({ actor: actor || undefined })} />
+      <SearchInput label="Subject" hint="Subject: a name or id" value={filters.target ?? ""} onChange={(target) => onChange({ target: target || undefined })} />
+      <Select aria-label="When" value={filters.days ?? ""} onChange={(event) => onChange({ days: DAYS.find((days) => String(days) === event.target.value) })}>
+        <option value="">Any time</option>
+        {DAYS.map((days) => (
           <option key={days} value={days}>
-            {label}
+            {SPANS[days]}
           </option>
         ))}
       </Select>
@@ -133,14 +126,13 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
   );
 }
 
-function Row({ event, all }: { event: AuditEvent; all: boolean }) {
-  const [open, setOpen] = useState(false);
+function Row({ event, all, open, onToggle }: { event: AuditEvent; all: boolean; open: boolean; onToggle: () => void }) {
   return (
     <li>
       <button
         type="button"
         aria-expanded={open}
-        onClick={() => setOpen(!open)}
+        onClick={onToggle}
         className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
       >
         <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />

@@ -1,31 +1,22 @@
-import { infiniteQueryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-
-export interface AuditFilters {
-  /** For operators: a short name, "-" for what belongs to no tenant, nothing for all. */
-  tenant: string;
-  action: string;
-  actor: string;
-  target: string;
-  /** Days back; 0 for everything. */
-  days: number;
-}
+import type { AuditSearch } from "./search";
 
 /** Whose log: a tenant's, or everybody's for an operator. */
 export type Scope = { tenant: string } | "everybody";
 
-const sinceDays = (days: number) => (days ? new Date(Date.now() - days * 86_400_000).toISOString() : undefined);
+const sinceDays = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString();
 
 /** As query parameters. */
-const asked = ({ tenant, action, actor, target, days }: AuditFilters) => ({
-  ...(tenant ? { tenant } : {}),
+const asked = ({ of, action, actor, target, days }: AuditSearch) => ({
+  ...(of ? { tenant: of } : {}),
   ...(action ? { action } : {}),
   ...(actor ? { actor } : {}),
   ...(target ? { target } : {}),
   ...(days ? { since: sinceDays(days) } : {}),
 });
 
-export const auditQuery = (scope: Scope, filters: AuditFilters) =>
+export const auditQuery = (scope: Scope, filters: AuditSearch) =>
   infiniteQueryOptions({
     queryKey: [...(scope === "everybody" ? ["operator"] : ["t", scope.tenant]), "audit", filters],
     queryFn: ({ pageParam }) => {
@@ -36,10 +27,11 @@ export const auditQuery = (scope: Scope, filters: AuditFilters) =>
     },
     initialPageParam: 0,
     getNextPageParam: ({ next }) => next,
+    placeholderData: keepPreviousData,
   });
 
 /** Where the same rows are as a file. */
-export function csvAddress(scope: Scope, filters: AuditFilters): string {
+export function csvAddress(scope: Scope, filters: AuditSearch): string {
   const query = new URLSearchParams(asked(filters)).toString();
   const base = scope === "everybody" ? "/api/operator" : `/api/tenants/${scope.tenant}`;
   return `${base}/audit.csv${query ? `?${query}` : ""}`;

@@ -40,7 +40,8 @@ export function BatchesPage() {
   const navigate = route.useNavigate();
   const show = (change: BatchesSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true });
   const { data, error, refetch } = useQuery(batchesQuery(useTenant(), search.page ?? 0));
-  const [adding, setAdding] = useState(false);
+  const adding = search.add ?? false;
+  const setAdding = (open: boolean) => show({ add: open || undefined });
   const may = useCan("keys.write");
   const add = may && (
     <Button variant="primary" onClick={() => setAdding(true)} data-testid="new-batch">

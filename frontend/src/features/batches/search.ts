@@ -1,3 +1,5 @@
+import { flag, pageIn, text } from "@/lib/search-params";
+
 /** What the address of the batches page holds. */
 export interface BatchesSearch {
   page?: number;
@@ -5,12 +7,13 @@ export interface BatchesSearch {
   files?: number;
   /** The batch whose details are open. */
   batch?: string;
+  /** Begin with a new one. */
+  add?: true;
 }
-
-const pageIn = (value: unknown) => (Number.isInteger(value) && Number(value) > 0 ? Number(value) : undefined);
 
 export const readBatchesSearch = (search: Record<string, unknown>): BatchesSearch => ({
   page: pageIn(search.page),
   files: pageIn(search.files),
-  batch: typeof search.batch === "string" && search.batch !== "" ? search.batch : undefined,
+  batch: text(search.batch),
+  add: flag(search.add),
 });

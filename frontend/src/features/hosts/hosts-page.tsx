@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { Suspense } from "react";
 import { Cpu, Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
@@ -20,6 +21,8 @@ import { PoolBar, PoolLegend } from "./page-pool";
 import { hostsQuery } from "./queries";
 import { Shares } from "./shares";
 import { TIERS } from "./tiers";
+
+const route = getRouteApi("/t/$tenant/hosts");
 
 const PageMapSection = lazyPart(() => import("./page-map"), "PageMapSection");
 
@@ -52,6 +55,9 @@ function NoHosts() {
 }
 
 function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTimeRange> }) {
+  const { map } = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (name: string | undefined) => void navigate({ search: (now) => ({ ...now, map: name }), replace: true, resetScroll: false });
   return (
     <Card aria-label={`Host ${host.name}`}>
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
@@ -77,7 +83,7 @@ function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTim
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
       <Suspense>
-        <PageMapSection host={host.name} />
+        <PageMapSection host={host.name} open={map === host.name} onOpen={(open) => show(open ? host.name : undefined)} />
       </Suspense>
       {host.share && (
         <div className="border-t">

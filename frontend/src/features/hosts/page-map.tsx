@@ -21,13 +21,12 @@ const pagesQuery = (tenant: string | null, host: string, agoS: number) =>
   });
 
 /** Shown when asked for: an engine takes some milliseconds to draw up its map. */
-export function PageMapSection({ host, everybody }: { host: string; everybody?: boolean }) {
-  const [open, setOpen] = useState(false);
+export function PageMapSection({ host, everybody, open, onOpen }: { host: string; everybody?: boolean; open: boolean; onOpen: (open: boolean) => void }) {
   return (
     <section aria-label={`Pages of ${host}`} className="border-t px-4 py-3">
       <div className="flex items-center justify-between gap-3">
         <h3 className="text-xs font-medium text-ink-3">{everybody ? host : "Page by page"}</h3>
-        <Button size="sm" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <Button size="sm" aria-expanded={open} onClick={() => onOpen(!open)}>
           {open ? "Hide the map" : "Show the map"}
         </Button>
       </div>

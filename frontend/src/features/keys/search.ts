@@ -1,3 +1,5 @@
+import { flag, pageIn, text } from "@/lib/search-params";
+
 /** What the address of the keys page holds. */
 export interface KeysSearch {
   q?: string;
@@ -7,7 +9,7 @@ export interface KeysSearch {
 }
 
 export const readKeysSearch = (search: Record<string, unknown>): KeysSearch => ({
-  q: typeof search.q === "string" && search.q !== "" ? search.q : undefined,
-  page: Number.isInteger(search.page) && Number(search.page) > 0 ? Number(search.page) : undefined,
-  create: search.create === true ? true : undefined,
+  q: text(search.q),
+  page: pageIn(search.page),
+  create: flag(search.create),
 });

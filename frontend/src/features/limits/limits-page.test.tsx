@@ -53,7 +53,7 @@ describe("limits", () => {
     );
     openConsole("/t/acme/limits");
     await userEvent.click(await screen.findByRole("button", { name: "Edit limits of ci" }));
-    await userEvent.type(screen.getByLabelText("Requests per minute"), "sixty");
+    await userEvent.type(await screen.findByLabelText("Requests per minute"), "sixty");
     await userEvent.click(screen.getByTestId("limits-save"));
     expect(await screen.findByText("A whole number, or nothing for no limit.")).toBeVisible();
     await userEvent.clear(screen.getByLabelText("Requests per minute"));
@@ -78,7 +78,7 @@ describe("limits, as an operator", () => {
     );
     openConsole("/t/acme/limits");
     await userEvent.click(await screen.findByTestId("tenant-limits-edit"));
-    expect(screen.getByLabelText("Rank")).toHaveValue("64");
+    expect(await screen.findByLabelText("Rank")).toHaveValue("64");
     await userEvent.type(screen.getByLabelText("Storage"), "10 bushels");
     await userEvent.click(screen.getByTestId("limits-save"));
     expect(await screen.findByText("A size like 10 GiB or 500 MB, or nothing for no limit.")).toBeVisible();

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { ApiError, asApiError } from "@/api/errors";
 import type { KeyUsageAgainstLimits, UsageAgainstLimits } from "@/api/types";
 import { Page } from "@/app/page";
@@ -14,10 +14,13 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { BudgetsCard, KeyBudgets, useMayBudget } from "@/features/budgets/budgets-card";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { short } from "@/lib/format";
-import { EditKeyLimits, EditTenantLimits } from "./edit-limits";
+import { lazyPart } from "@/lib/lazy-part";
 import { type LimitName, LimitMeter } from "./limit-meter";
 import { LIMITS_PAGE, limitsQuery } from "./queries";
 import { type KeysSearch } from "./search";
+
+const EditKeyLimits = lazyPart(() => import("./edit-limits"), "EditKeyLimits");
+const EditTenantLimits = lazyPart(() => import("./edit-limits"), "EditTenantLimits");
 
 const route = getRouteApi("/t/$tenant/limits");
 
@@ -74,7 +77,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
           <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
         </div>
       </dl>
-      {editing && <EditTenantLimits tenant={slug} limits={tenant.limits} onClose={() => setEditing(false)} />}
+      <Suspense>{editing && <EditTenantLimits tenant={slug} limits={tenant.limits} onClose={() => setEditing(false)} />}</Suspense>
     </Card>
   );
 }
@@ -166,7 +169,7 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
       )}
       <Pager label="Pages of keys" page={search.page ?? 0} size={LIMITS_PAGE} total={total} onPage={(page) => show({ page: page || undefined })} />
       {budgeting && <KeyBudgets id={budgeting.id} name={budgeting.name} onClose={() => setBudgeting(null)} />}
-      {editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}
+      <Suspense>{editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}</Suspense>
     </Card>
   );
 }

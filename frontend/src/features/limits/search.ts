@@ -1,3 +1,5 @@
+import { pageIn, text } from "@/lib/search-params";
+
 /** What the address of the limits page holds: which of its keys. */
 export interface KeysSearch {
   q?: string;
@@ -5,6 +7,6 @@ export interface KeysSearch {
 }
 
 export const readLimitsSearch = (search: Record<string, unknown>): KeysSearch => ({
-  q: typeof search.q === "string" && search.q !== "" ? search.q : undefined,
-  page: Number.isInteger(search.page) && Number(search.page) > 0 ? Number(search.page) : undefined,
+  q: text(search.q),
+  page: pageIn(search.page),
 });

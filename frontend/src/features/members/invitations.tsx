@@ -5,25 +5,39 @@ import { Badge, Status } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { day } from "@/lib/format";
 import { useNow } from "@/lib/use-now";
-import { invitationsQuery, useMemberActions } from "./queries";
+import { INVITATIONS_PAGE, invitationsQuery, useMemberActions } from "./queries";
 import { roleInfo } from "./roles";
+import type { MembersSearch } from "./search";
+
+interface InvitationsProps {
+  roles: Role[];
+  search: MembersSearch;
+  show: (change: MembersSearch) => void;
+}
 
 /** Those that nobody accepted yet. */
-export function Invitations({ roles }: { roles: Role[] }) {
-  const { data, error, refetch } = useQuery(invitationsQuery(useTenant()));
+export function Invitations({ roles, search, show }: InvitationsProps) {
+  const { data, error, refetch } = useQuery(invitationsQuery(useTenant(), search));
   return (
     <Card>
       <CardHeader title="Invitations" note="Sent, and not accepted yet" />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!data && !error && <SkeletonRows rows={2} />}
-      {data?.length === 0 && <p className="px-4 py-5 text-center text-sm text-ink-3">No open invitations.</p>}
-      {data && data.length > 0 && (
+      {data && (data.total > INVITATIONS_PAGE || search.invited) && (
+        <div role="search" aria-label="Invitations" className="border-b px-4 py-3">
+          <SearchInput label="Address of who is invited" value={search.invited ?? ""} onChange={(invited) => show({ invited: invited || undefined, invitations: undefined })} />
+        </div>
+      )}
+      {data?.total === 0 && <p className="px-4 py-5 text-center text-sm text-ink-3">{search.invited ? "Nobody with that address is invited." : "No open invitations."}</p>}
+      {data && data.total > 0 && (
         <Table label="Invitations">
           <thead>
             <tr>
@@ -38,11 +52,20 @@ export function Invitations({ roles }: { roles: Role[] }) {
             </tr>
           </thead>
           <tbody>
-            {data.map((invitation) => (
+            {data.invitations.map((invitation) => (
               <Row key={invitation.id} invitation={invitation} may={roles.includes(invitation.role)} />
             ))}
           </tbody>
         </Table>
+      )}
+      {data && (
+        <Pager
+          label="Pages of invitations"
+          page={search.invitations ?? 0}
+          size={INVITATIONS_PAGE}
+          total={data.total}
+          onPage={(page) => show({ invitations: page || undefined })}
+        />
       )}
     </Card>
   );

@@ -45,11 +45,43 @@ describe("members", () => {
     );
     const { user } = openConsole("/t/acme/members");
     await user.click(await screen.findByTestId("invite"));
-    await user.type(screen.getByTestId("invite-email"), "eve@example.org");
+    await user.type(await screen.findByTestId("invite-email"), "eve@example.org");
     await user.click(screen.getByTestId("invite-submit"));
     expect(await screen.findByTestId("invite-link")).toHaveTextContent("https://x.example/invitation#secret");
     await user.click(screen.getByRole("button", { name: "Done" }));
     await waitFor(() => expect(screen.queryByTestId("invite-link")).toBeNull());
+  });
+
+  it("pages, searches and sorts at the server, and the address says how", async () => {
+    const asked: string[] = [];
+    server.use(
+      http.get("/api/tenants/acme/members", ({ request }) => {
+        asked.push(new URL(request.url).search);
+        return HttpResponse.json([ada, bob], { headers: { "X-Total-Count": "120" } });
+      }),
+      http.get("/api/tenants/acme/invitations", ({ request }) => {
+        asked.push(new URL(request.url).search);
+        return HttpResponse.json([open], { headers: { "X-Total-Count": "45" } });
+      }),
+    );
+    const { user, router } = openConsole("/t/acme/members?page=1");
+    expect(await screen.findByText("51–100 of 120")).toBeVisible();
+    expect(asked).toContain("?search=&sort=email&offset=50&limit=50");
+    await user.click(screen.getByRole("button", { name: "Role" }));
+    expect(router.state.location.search).toEqual({ sort: "role" });
+    await user.click(screen.getByRole("button", { name: "Role" }));
+    await user.type(screen.getByRole("searchbox", { name: "Name or address" }), "ad");
+    await waitFor(() => expect(asked).toContain("?search=ad&sort=-role&offset=0&limit=50"));
+    await user.click(within(screen.getByRole("navigation", { name: "Pages of invitations" })).getByRole("button", { name: "Next" }));
+    expect(router.state.location.search).toEqual({ q: "ad", sort: "-role", invitations: 1 });
+    await waitFor(() => expect(asked).toContain("?search=&offset=20&limit=20"));
+  });
+
+  it("says that nobody fits, and not that there is nobody", async () => {
+    server.use(http.get("/api/tenants/acme/members", () => HttpResponse.json([], { headers: { "X-Total-Count": "0" } })));
+    openConsole("/t/acme/members?q=zzz");
+    expect(await screen.findByText("Nobody fits")).toBeVisible();
+    expect(screen.getByRole("searchbox", { name: "Name or address" })).toHaveValue("zzz");
   });
 
   it("asks before it removes", async () => {

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { UserPlus, Users } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Member, Role } from "@/api/types";
 import { Page } from "@/app/page";
@@ -11,22 +11,30 @@ import { Card } from "@/components/card";
 import { Confirm } from "@/components/dialog";
 import { Select } from "@/components/field";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Pager } from "@/components/pager";
+import { SearchInput } from "@/components/search-input";
+import { SortTh } from "@/components/sort-th";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
+import { lazyPart } from "@/lib/lazy-part";
 import { Invitations } from "./invitations";
-import { Invite } from "./invite";
-import { membersQuery, useMemberActions } from "./queries";
+import { MEMBERS_PAGE, membersQuery, useMemberActions } from "./queries";
 import { roleInfo, rolesWithin } from "./roles";
+import type { MembersSearch } from "./search";
+
+const Invite = lazyPart(() => import("./invite"), "Invite");
 
 const route = getRouteApi("/t/$tenant/members");
 
 export function MembersPage() {
-  const { data, error, refetch } = useQuery(membersQuery(useTenant()));
-  const { invite: inviting = false } = route.useSearch();
+  const search = route.useSearch();
+  const { data, error, refetch } = useQuery(membersQuery(useTenant(), search));
   const navigate = route.useNavigate();
-  const setInviting = (open: boolean) => void navigate({ search: { invite: open || undefined }, replace: true });
+  const show = (change: MembersSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
+  const inviting = search.invite ?? false;
+  const setInviting = (open: boolean) => show({ invite: open || undefined });
   const may = useCan("members.write");
   const roles = useOwnRoles();
   const invite = may && (
@@ -38,10 +46,24 @@ export function MembersPage() {
     <Page title="Members" note="People who can open this tenant, and what each may do." actions={invite}>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       <div className="grid gap-4">
-        {!error && <Card>{data ? <MemberTable members={data} /> : <SkeletonRows />}</Card>}
-        {may && <Invitations roles={roles} />}
+        {data && (data.total > MEMBERS_PAGE || search.q) && (
+          <div role="search" aria-label="Members" className="sm:w-80">
+            <SearchInput label="Name or address" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined, page: undefined })} />
+          </div>
+        )}
+        {!error && (
+          <Card>
+            {!data && <SkeletonRows />}
+            {data?.total === 0 && <Nobody searched={Boolean(search.q)} />}
+            {data && data.total > 0 && (
+              <MemberTable members={data.members} sort={search.sort ?? "email"} onSort={(sort) => show({ sort: sort === "email" ? undefined : sort, page: undefined })} />
+            )}
+            {data && <Pager page={search.page ?? 0} size={MEMBERS_PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+          </Card>
+        )}
+        {may && <Invitations roles={roles} search={search} show={show} />}
       </div>
-      {inviting && may && <Invite roles={roles} onClose={() => setInviting(false)} />}
+      <Suspense>{inviting && may && <Invite roles={roles} onClose={() => setInviting(false)} />}</Suspense>
     </Page>
   );
 }
@@ -52,25 +74,38 @@ function useOwnRoles(): Role[] {
   return rolesWithin(useSession().tenants.find(({ slug }) => slug === tenant)?.role);
 }
 
-function MemberTable({ members }: { members: Member[] }) {
+function Nobody({ searched }: { searched: boolean }) {
+  return searched ? (
+    <Empty icon={<Users />} title="Nobody fits">
+      No member of this tenant has that in the name or address.
+    </Empty>
+  ) : (
+    <Empty icon={<Users />} title="No members">
+      This tenant is reached by API key only.
+    </Empty>
+  );
+}
+
+type Sort = NonNullable<MembersSearch["sort"]>;
+
+function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; onSort: (sort: Sort) => void }) {
   const { user } = useSession();
   const [leaving, setLeaving] = useState<Member | null>(null);
-  if (members.length === 0) {
-    return (
-      <Empty icon={<Users />} title="No members">
-        This tenant is reached by API key only.
-      </Empty>
-    );
-  }
   return (
     <>
       <Table label="Members">
         <thead>
           <tr>
-            <Th>Person</Th>
-            <Th>Role</Th>
+            <SortTh column="email" {...header}>
+              Person
+            </SortTh>
+            <SortTh column="role" {...header}>
+              Role
+            </SortTh>
             <Th className="hidden xl:table-cell">May do</Th>
-            <Th className="hidden text-right sm:table-cell">Joined</Th>
+            <SortTh column="joined_at" align="right" className="hidden sm:table-cell" {...header}>
+              Joined
+            </SortTh>
             <Th>
               <span className="sr-only">Actions</span>
             </Th>

@@ -1,17 +1,35 @@
-import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { Role } from "@/api/types";
+import type { MembersSearch } from "./search";
 
-export const membersQuery = (tenant: string) =>
+export const MEMBERS_PAGE = 50;
+
+/** One page of the list, searched and sorted by the server, and how many there are of these. */
+export const membersQuery = (tenant: string, { q = "", sort = "email", page = 0 }: MembersSearch) =>
   queryOptions({
-    queryKey: ["t", tenant, "members"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/members", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "members", q, sort, page],
+    queryFn: async () => {
+      const query = { search: q, sort, offset: page * MEMBERS_PAGE, limit: MEMBERS_PAGE };
+      const answer = await api.GET("/api/tenants/{tenant}/members", { params: { path: { tenant }, query } });
+      const members = await unwrap(Promise.resolve(answer));
+      return { members, total: Number(answer.response.headers.get("X-Total-Count") ?? members.length) };
+    },
+    placeholderData: keepPreviousData,
   });
 
-export const invitationsQuery = (tenant: string) =>
+export const INVITATIONS_PAGE = 20;
+
+export const invitationsQuery = (tenant: string, { invited: search = "", invitations: page = 0 }: MembersSearch) =>
   queryOptions({
-    queryKey: ["t", tenant, "invitations"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/invitations", { params: { path: { tenant } } })),
+    queryKey: ["t", tenant, "invitations", search, page],
+    queryFn: async () => {
+      const query = { search, offset: page * INVITATIONS_PAGE, limit: INVITATIONS_PAGE };
+      const answer = await api.GET("/api/tenants/{tenant}/invitations", { params: { path: { tenant }, query } });
+      const invitations = await unwrap(Promise.resolve(answer));
+      return { invitations, total: Number(answer.response.headers.get("X-Total-Count") ?? invitations.length) };
+    },
+    placeholderData: keepPreviousData,
   });
 
 interface NewInvitation {

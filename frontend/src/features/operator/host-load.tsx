@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
-import { Suspense, useState } from "react";
+import { getRouteApi } from "@tanstack/react-router";
+import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
@@ -15,10 +16,14 @@ import { lazyPart } from "@/lib/lazy-part";
 const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart");
 const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "SeriesCharts");
 
+const route = getRouteApi("/t/$tenant/operator/hosts");
+
 /** What all hosts, or one, did over time, and for whom. */
 export function HostLoad() {
   const range = useTimeRange("1h");
-  const [host, setHost] = useState("");
+  const { load: host = "" } = route.useSearch();
+  const navigate = route.useNavigate();
+  const setHost = (load: string) => void navigate({ search: (now) => ({ ...now, load: load || undefined }), resetScroll: false });
   const hosts = useQuery(operatorSeriesQuery(range.asked)).data?.by_host ?? [];
   const { data, error, refetch } = useQuery(operatorSeriesQuery(range.asked, host ? { host } : {}));
   // They met no host, so they are of all hosts together.

@@ -45,12 +45,15 @@ export function OperatorHostsPage() {
 
 function Memory() {
   const hosts = useQuery(allHostsQuery).data ?? [];
+  const { map } = route.useSearch();
+  const navigate = route.useNavigate();
+  const show = (host: string | undefined) => void navigate({ search: (now) => ({ ...now, map: host }), replace: true, resetScroll: false });
   return (
     <Card aria-label="Memory">
       <CardHeader title="Memory" note="Whose each page of a host’s pool is, now and up to ten minutes back." />
       <Suspense>
         {hosts.map(({ name }) => (
-          <PageMapSection key={name} host={name} everybody />
+          <PageMapSection key={name} host={name} everybody open={map === name} onOpen={(open) => show(open ? name : undefined)} />
         ))}
       </Suspense>
     </Card>
@@ -66,7 +69,9 @@ function Hosts() {
   const { data, error, refetch } = useQuery(allHostsQuery);
   const [change, setChange] = useState<Change | null>(null);
   const [restarted, setRestarted] = useState<string | null>(null);
-  const [adding, setAdding] = useState(false);
+  const { add: adding = false } = route.useSearch();
+  const navigate = route.useNavigate();
+  const setAdding = (open: boolean) => void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true, resetScroll: false });
   const [revoking, setRevoking] = useState<string | null>(null);
   const revoked = data?.find(({ name }) => name === revoking);
   const restarting = data?.find(({ name }) => name === restarted);

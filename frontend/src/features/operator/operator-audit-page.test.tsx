@@ -28,12 +28,16 @@ describe("the audit log of all tenants", () => {
         return HttpResponse.json({ events: [event, { ...event, id: 6, tenant: null, action: "session.create" }], next: null });
       }),
     );
-    const { user: person } = openConsole("/t/acme/operator/audit");
+    const { user: person, router } = openConsole("/t/acme/operator/audit");
     expect(await screen.findByText("globex")).toBeInTheDocument();
     expect(screen.getByText("no tenant")).toBeInTheDocument();
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", "/api/operator/audit.csv");
-    await person.type(screen.getByTestId("audit-tenant"), "globex");
+    await person.type(screen.getByRole("searchbox", { name: "Tenant" }), "globex");
     await waitFor(() => expect(asked.at(-1)).toBe("?tenant=globex"));
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", "/api/operator/audit.csv?tenant=globex");
+    expect(router.state.location.search).toEqual({ of: "globex" });
+    await person.click(await screen.findByRole("button", { name: /^session.create/ }));
+    expect(router.state.location.search).toEqual({ of: "globex", open: 6 });
+    expect(screen.getByText("apikey k2")).toBeVisible();
   });
 });

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { Download } from "lucide-react";
-import { Suspense, useState } from "react";
+import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { OperatorReport } from "@/api/types";
 import { Page } from "@/app/page";
@@ -16,29 +17,33 @@ import { deviceTime, milliseconds, money, number, percent, plural, short } from 
 import { lazyPart } from "@/lib/lazy-part";
 import { BaseModelCard } from "./base-model-card";
 import { reportQuery } from "./queries";
+import { REPORT_DAYS } from "./search";
 
 const PricesCard = lazyPart(() => import("./prices-card"), "PricesCard");
 const DayChart = lazyPart(() => import("@/features/usage/day-chart"), "DayChart");
 
-const RANGES = [
-  { value: "1", label: "Today" },
-  { value: "7", label: "7 days" },
-  { value: "30", label: "30 days" },
-  { value: "90", label: "90 days" },
-] as const;
+const RANGES = REPORT_DAYS.map((days) => ({ value: String(days), label: days === 1 ? "Today" : `${days} days` }));
+
+const route = getRouteApi("/t/$tenant/operator");
 
 export function OperatorPage() {
-  const [range, setRange] = useState<(typeof RANGES)[number]["value"]>("30");
-  const { data, error, refetch } = useQuery(reportQuery(Number(range)));
+  const { days = 30 } = route.useSearch();
+  const navigate = route.useNavigate();
+  const { data, error, refetch } = useQuery(reportQuery(days));
   return (
     <Page
       title="All tenants"
       note="What everybody used, what it cost, how long they waited, and whose time the GPUs spent. Days are UTC."
       actions={
         <>
-          <SegmentedControl label="Range" value={range} options={RANGES} onChange={setRange} />
+          <SegmentedControl
+            label="Range"
+            value={String(days)}
+            options={RANGES}
+            onChange={(chosen) => void navigate({ search: { days: REPORT_DAYS.find((one) => String(one) === chosen) }, resetScroll: false })}
+          />
           <Button asChild>
-            <a href={`/api/operator/usage.csv?days=${range}`} download>
+            <a href={`/api/operator/usage.csv?days=${days}`} download>
               <Download /> Download CSV
             </a>
           </Button>

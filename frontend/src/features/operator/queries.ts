@@ -89,6 +89,14 @@ export const tenantStatementQuery = (slug: string) =>
     queryFn: () => unwrap(api.GET("/api/operator/tenants/{slug}/statement", { params: { path: { slug } } })),
   });
 
+export const tenantMembersQuery = (tenant: string, search: string, page: number) =>
+  queryOptions({
+    queryKey: ["operator", "tenants", tenant, "members", search, page],
+    queryFn: () =>
+      unwrap(api.GET("/api/operator/tenants/{tenant}/members", { params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } } })),
+    placeholderData: keepPreviousData,
+  });
+
 export const tenantAdaptersQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "adapters", search, page],

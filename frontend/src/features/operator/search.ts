@@ -1,8 +1,6 @@
 /** What the addresses of the operators' pages hold. Read by the router before any of the pages is loaded. */
-
-const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
-const oneOf = <T extends string>(value: unknown, known: readonly T[]) => known.find((one) => one === value);
-const page = (value: unknown) => (Number.isInteger(value) && Number(value) > 0 ? Number(value) : undefined);
+import { flag, oneOf, pageIn, text } from "@/lib/search-params";
+import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
 
 export const TENANT_STATES = ["active", "suspended", "deleted"] as const;
 export const TENANT_SORTS = ["name", "-created_at", "-weight", "-requests"] as const;
@@ -13,13 +11,40 @@ export interface TenantsSearch {
   state?: (typeof TENANT_STATES)[number];
   sort?: (typeof TENANT_SORTS)[number];
   page?: number;
+  /** Begin with a new tenant. */
+  create?: true;
 }
 
 export const readTenantsSearch = (search: Record<string, unknown>): TenantsSearch => ({
   q: text(search.q),
   state: oneOf(search.state, TENANT_STATES),
   sort: oneOf(search.sort, TENANT_SORTS),
-  page: page(search.page),
+  page: pageIn(search.page),
+  create: flag(search.create),
+});
+
+export const REPORT_DAYS = [1, 7, 30, 90] as const;
+
+export interface ReportSearch {
+  days?: (typeof REPORT_DAYS)[number];
+}
+
+export const readReportSearch = (search: Record<string, unknown>): ReportSearch => ({ days: oneOf(search.days, REPORT_DAYS) });
+
+export interface TenantSearch {
+  /** What is looked for among the tenant's people, and the page of them. */
+  member?: string;
+  members?: number;
+  /** As above, of its adapters. */
+  adapter?: string;
+  adapters?: number;
+}
+
+export const readTenantSearch = (search: Record<string, unknown>): TenantSearch => ({
+  member: text(search.member),
+  members: pageIn(search.members),
+  adapter: text(search.adapter),
+  adapters: pageIn(search.adapters),
 });
 
 export interface StagingSearch {
@@ -33,5 +58,22 @@ export const readStagingSearch = (search: Record<string, unknown>): StagingSearc
   q: text(search.q),
   phase: oneOf(search.phase, PHASES),
   host: text(search.host),
-  page: page(search.page),
+  page: pageIn(search.page),
+});
+
+export interface HostsSearch extends StagingSearch, RangeSearch {
+  /** The host whose load is shown. */
+  load?: string;
+  /** The host whose pages are shown. */
+  map?: string;
+  /** Begin with a new host. */
+  add?: true;
+}
+
+export const readHostsSearch = (search: Record<string, unknown>): HostsSearch => ({
+  ...readStagingSearch(search),
+  ...readRangeSearch(search),
+  load: text(search.load),
+  map: text(search.map),
+  add: flag(search.add),
 });

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "@tanstack/react-router";
+import { getRouteApi, Link, useParams } from "@tanstack/react-router";
 import { type FormEvent, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { BudgetReport, BudgetState, Role, TenantDetail, TenantLimits } from "@/api/types";
@@ -21,7 +21,8 @@ import { roleInfo } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
 import { bytes, money, number, plural, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
-import { grantedLimitsQuery, PAGE, tenantAdaptersQuery, tenantQuery, tenantStatementQuery, useTenantActions } from "./queries";
+import { grantedLimitsQuery, PAGE, tenantAdaptersQuery, tenantMembersQuery, tenantQuery, tenantStatementQuery, useTenantActions } from "./queries";
+import type { TenantSearch } from "./search";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
 
@@ -29,6 +30,15 @@ import { TenantStateBadge } from "./tenants-page";
 const EditTenantLimits = lazyPart(() => import("@/features/limits/edit-limits"), "EditTenantLimits");
 const EditGrantedBudgets = lazyPart(() => import("@/features/budgets/edit-budgets"), "EditGrantedBudgets");
 const EditObjectives = lazyPart(() => import("@/features/slo/edit-slo"), "EditObjectives");
+
+const route = getRouteApi("/t/$tenant/operator/tenants/$slug");
+
+/** What its lists show, in the address. */
+function useLists() {
+  const navigate = route.useNavigate();
+  const show = (change: TenantSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
+  return [route.useSearch(), show] as const;
+}
 
 const ROLES: Role[] = ["owner", "admin", "developer", "viewer"];
 
@@ -229,11 +239,24 @@ function People({ tenant }: { tenant: TenantDetail }) {
       Invite
     </Button>
   );
+  const [{ member: search = "", members: page = 0 }, show] = useLists();
+  const { data, error, refetch } = useQuery(tenantMembersQuery(tenant.slug, search, page));
+  // Whoever looks for a member looks among these.
+  const invitations = search || page > 0 ? [] : tenant.invitations;
   return (
     <Card>
-      <CardHeader title="Members" note={`${plural(tenant.people.length, "member")}, ${plural(tenant.invitations.length, "open invitation")}`} actions={invite} />
-      {tenant.people.length === 0 && tenant.invitations.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody is in this tenant.</p>}
-      {tenant.people.length + tenant.invitations.length > 0 && (
+      <CardHeader title="Members" note={`${plural(tenant.members, "member")}, ${plural(tenant.invitation_count, "open invitation")}`} actions={invite} />
+      {(tenant.members > PAGE || search) && (
+        <div role="search" aria-label="Members" className="border-b px-4 py-3">
+          <SearchInput label="Name or address" value={search} onChange={(next) => show({ member: next || undefined, members: undefined })} />
+        </div>
+      )}
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={3} />}
+      {data && data.total + invitations.length === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">{search ? "No member has that in the name or address." : "Nobody is in this tenant."}</p>
+      )}
+      {data && data.total + invitations.length > 0 && (
         <Table label="Members">
           <thead>
             <tr>
@@ -243,7 +266,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
             </tr>
           </thead>
           <tbody>
-            {tenant.people.map((person) => (
+            {data.results.map((person) => (
               <Tr key={person.id}>
                 <Td className="max-w-72 truncate">
                   <bdi className="font-medium">{person.name || person.email}</bdi> {person.name && <span className="text-ink-3">{person.email}</span>}
@@ -254,7 +277,7 @@ function People({ tenant }: { tenant: TenantDetail }) {
                 </Td>
               </Tr>
             ))}
-            {tenant.invitations.map((invitation) => (
+            {invitations.map((invitation) => (
               <Tr key={invitation.id}>
                 <Td className="max-w-72 truncate">
                   {invitation.email} <Badge tone="blue">invited</Badge>
@@ -268,6 +291,10 @@ function People({ tenant }: { tenant: TenantDetail }) {
           </tbody>
         </Table>
       )}
+      {invitations.length < tenant.invitation_count && invitations.length > 0 && (
+        <p className="border-t px-4 py-2.5 text-xs text-ink-3">and {plural(tenant.invitation_count - invitations.length, "older invitation")}</p>
+      )}
+      {data && <Pager label="Pages of members" page={page} size={PAGE} total={data.total} onPage={(next) => show({ members: next || undefined })} />}
       {inviting && <Invite tenant={tenant} onClose={() => setInviting(false)} />}
     </Card>
   );
@@ -330,16 +357,11 @@ function Invite({ tenant, onClose }: { tenant: TenantDetail; onClose: () => void
 }
 
 function Adapters({ slug }: { slug: string }) {
-  const [search, setSearch] = useState("");
-  const [page, setPage] = useState(0);
+  const [{ adapter: search = "", adapters: page = 0 }, show] = useLists();
   const { data, error, refetch } = useQuery(tenantAdaptersQuery(slug, search, page));
-  const find = (next: string) => {
-    setSearch(next);
-    setPage(0);
-  };
   return (
     <Card>
-      <CardHeader title="Adapters" note="With their newest version; their content is the tenant’s." actions={<SearchInput label="Find an adapter" value={search} onChange={find} />} />
+      <CardHeader title="Adapters" note="With their newest version; their content is the tenant’s." actions={<SearchInput label="Find an adapter" value={search} onChange={(next) => show({ adapter: next || undefined, adapters: undefined })} />} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">{search ? "None has that in its name." : "It has no adapters."}</p>}
@@ -369,7 +391,7 @@ function Adapters({ slug }: { slug: string }) {
           </tbody>
         </Table>
       )}
-      {data && <Pager page={page} size={PAGE} total={data.total} onPage={setPage} />}
+      {data && <Pager label="Pages of adapters" page={page} size={PAGE} total={data.total} onPage={(next) => show({ adapters: next || undefined })} />}
     </Card>
   );
 }

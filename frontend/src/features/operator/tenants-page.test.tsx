@@ -21,7 +21,7 @@ const row: TenantRow = {
   keys: 4,
   usage: { days: 30, requests: 120, failed: 7, refused: 13, tokens: 4000 },
 };
-const detail: TenantDetail = { ...row, objectives: { first_token_ms: null, inter_token_ms: null, target: 0.99 }, people: [], invitations: [], versions: { ready: 2 } };
+const detail: TenantDetail = { ...row, objectives: { first_token_ms: null, inter_token_ms: null, target: 0.99 }, invitations: [], invitation_count: 0, versions: { ready: 2 } };
 const host: OperatorHost = {
   name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 2, waiting: 0, tokens_per_second: 12,
   pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 }, page_bytes: 65536, last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 9,
@@ -56,6 +56,7 @@ beforeEach(() => {
     }),
     http.get("/api/operator/tenants/globex", () => HttpResponse.json(detail)),
     http.get("/api/operator/tenants/globex/limits", () => HttpResponse.json({ concurrency: 8 })),
+    http.get("/api/operator/tenants/globex/members", () => HttpResponse.json({ results: [], total: 0 })),
     http.get("/api/operator/tenants/globex/adapters", () => HttpResponse.json({ results: [], total: 0 })),
     http.get("/api/operator/tenants/globex/statement", () => HttpResponse.json({ total_micros: 0, currency: null, lines: [] })),
     http.get("/api/operator/hosts", () => HttpResponse.json([host])),

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Building2, Plus } from "lucide-react";
-import { Suspense, useState } from "react";
+import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { TenantRow, TenantState } from "@/api/types";
 import { Page } from "@/app/page";
@@ -34,9 +34,10 @@ const SORT_LABELS: Record<(typeof TENANT_SORTS)[number], string> = {
 export function TenantsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const [creating, setCreating] = useState(false);
   const { data, error, refetch } = useQuery(tenantsQuery(search));
   const show = (change: TenantsSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const creating = search.create ?? false;
+  const setCreating = (open: boolean) => show({ create: open || undefined, page: search.page });
   const create = (
     <Button variant="primary" onClick={() => setCreating(true)} data-testid="create-tenant">
       <Plus /> Create tenant

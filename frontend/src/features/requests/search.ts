@@ -1,8 +1,6 @@
 /** What the address of the requests page holds. Read by the router before the page is loaded. */
 
-const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : typeof value === "number" ? String(value) : undefined);
-const whole = (value: unknown) => (Number.isInteger(value) && Number(value) >= 0 ? Number(value) : undefined);
-const oneOf = <T extends string>(value: unknown, known: readonly T[]) => known.find((one) => one === value);
+import { flag, oneOf, text, whole } from "@/lib/search-params";
 
 export const OUTCOMES = ["finished", "aborted", "failed", "refused"] as const;
 export const SPANS = ["15m", "1h", "6h", "1d", "7d"] as const;
@@ -46,7 +44,7 @@ export const readRequestsSearch = (search: Record<string, unknown>): RequestsSea
   last: oneOf(search.last, SPANS),
   since: text(search.since),
   until: text(search.until),
-  paused: search.paused === true || undefined,
+  paused: flag(search.paused),
   open: text(search.open),
 });
 

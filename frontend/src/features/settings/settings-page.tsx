@@ -8,10 +8,11 @@ import { CopyButton } from "@/components/code-block";
 import { Skeleton } from "@/components/notices";
 import { useSession, useTenant } from "@/features/session/queries";
 import { lazyPart } from "@/lib/lazy-part";
-import { AccountCard } from "./account-card";
-import { OriginsCard } from "./origins-card";
-import { RecordingCard } from "./recording-card";
 
+// Forms bring their own libraries.
+const AccountCard = lazyPart(() => import("./account-card"), "AccountCard");
+const RecordingCard = lazyPart(() => import("./recording-card"), "RecordingCard");
+const OriginsCard = lazyPart(() => import("./origins-card"), "OriginsCard");
 const HubModelsCard = lazyPart(() => import("./hub-models-card"), "HubModelsCard");
 const DevicesCard = lazyPart(() => import("./devices-card"), "DevicesCard");
 
@@ -46,13 +47,11 @@ export function SettingsPage() {
           <CardHeader title="Density" />
           <Choices label="Density" value={preferences.density} choices={DENSITIES} onChange={(density) => setPreferences({ density })} />
         </Card>
-        <AccountCard />
-        <Suspense fallback={<Skeleton className="h-40 w-full" />}>
+        <Suspense fallback={<Skeleton className="h-screen w-full" />}>
+          <AccountCard />
           <DevicesCard />
-        </Suspense>
-        <RecordingCard />
-        <OriginsCard />
-        <Suspense fallback={<Skeleton className="h-40 w-full" />}>
+          <RecordingCard />
+          <OriginsCard />
           <HubModelsCard />
         </Suspense>
         <Endpoints />

@@ -1,6 +1,7 @@
 import { screen } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
+import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 import { share } from "./slo-page";
@@ -54,6 +55,20 @@ describe("objectives", () => {
     server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json({ ...slo, requests: 0 })));
     openConsole("/t/acme/slo");
     expect(await screen.findByText("Nothing measured in this time")).toBeVisible();
+    expect(screen.getByText(/neither met nor missed: the first token within 200 ms, for 99% of requests/)).toBeVisible();
+    expect(screen.queryByText("Attainment")).toBeNull();
+  });
+
+  it("claims no attainment where requests were only refused", async () => {
+    const none = { ...metric, measured: 0, met: 0, attainment: null, budget: { allowed: 0, missed: 0, left: null }, percentiles: { p50_ms: null, p95_ms: null, p99_ms: null } };
+    server.use(
+      http.get("/api/tenants/acme/slo", () => HttpResponse.json({ ...slo, requests: 0, first_token: none, inter_token: { ...none, objective_ms: null, met: null, budget: null } })),
+      http.get("/api/tenants/acme/refusals/series", () => HttpResponse.json({ ...data.noRefusals, total: 4 })),
+    );
+    openConsole("/t/acme/slo");
+    expect(await screen.findAllByText("nothing measured in this time")).not.toHaveLength(0);
+    expect(screen.queryByText(/missed of 0 allowed/)).toBeNull();
+    expect(screen.queryByText(/0 of 0/)).toBeNull();
   });
 
   it.each([

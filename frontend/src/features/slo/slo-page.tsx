@@ -58,8 +58,10 @@ export function SloPage() {
 }
 
 function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
-  const refused = useQuery(refusalSeriesQuery(useTenant(), range.asked)).data;
-  if (slo.requests === 0 && !refused?.total) return <Nothing />;
+  const { data: refused, isPending } = useQuery(refusalSeriesQuery(useTenant(), range.asked));
+  // Refusals are looked up apart; until they are there nobody can say that there was nothing.
+  if (slo.requests === 0 && isPending) return <Skeleton className="h-96 w-full" />;
+  if (slo.requests === 0 && !refused?.total) return <Nothing slo={slo} />;
   return (
     <>
       <Stats>
@@ -98,11 +100,12 @@ function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
   );
 }
 
-function Nothing() {
+function Nothing({ slo: { first_token_ms: first, inter_token_ms: inter, target } }: { slo: SloReport }) {
+  const set = [first != null && `the first token within ${milliseconds(first)}`, inter != null && `${milliseconds(inter)} between tokens`].filter(Boolean).join(" and ");
   return (
     <Card>
       <Empty icon={<Gauge />} title="Nothing measured in this time" command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}>
-        Every answered request is measured. Send one to see it here; objectives can be set before that.
+        Every answered request is measured. Send one to see it here. {set ? `The objective is set and was neither met nor missed: ${set}, for ${share(target)} of requests.` : "Objectives can be set before that."}
       </Empty>
     </Card>
   );
@@ -124,10 +127,10 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
           label="Error budget left"
           value={budget?.left == null ? "–" : budget.left < 0 ? "overdrawn" : share(budget.left)}
           bad={budget?.left != null && budget.left <= 0}
-          note={budget ? `${number(budget.missed)} missed of ${number(Math.floor(budget.allowed))} allowed` : "needs an objective"}
+          note={metric.measured === 0 ? NOT_MEASURED : budget ? `${number(budget.missed)} missed of ${number(Math.floor(budget.allowed))} allowed` : "needs an objective"}
         />
-        <Figure label="Median" value={time(p.p50_ms)} note="half of the requests are at most this" />
-        <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? "" : `P95 ${time(p.p95_ms)}`} />
+        <Figure label="Median" value={time(p.p50_ms)} note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this"} />
+        <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? NOT_MEASURED : `P95 ${time(p.p95_ms)}`} />
       </dl>
       {metric.objective_ms !== null && <BurnRates title={title} rates={metric.burn} />}
       {metric.objective_ms !== null && <Days metric={metric} target={slo.target} title={title} />}
@@ -202,7 +205,9 @@ function tone(attainment: number | null, target: number) {
 
 const time = (value: number | null) => (value === null ? "–" : milliseconds(value));
 
-const met = ({ met, measured }: Attainment) => (met === null ? "needs an objective" : `${number(met)} of ${number(measured)} answered requests`);
+const NOT_MEASURED = "nothing measured in this time";
+
+const met = ({ objective_ms, met, measured }: Attainment) => (objective_ms !== null && measured === 0 ? NOT_MEASURED : met === null ? "needs an objective" : `${number(met)} of ${number(measured)} answered requests`);
 
 /** Cut, never rounded up: 99.99 % is not 100 %. */
 export function share(value: number): string {

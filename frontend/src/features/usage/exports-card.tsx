@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { CalendarClock, Download, FileSpreadsheet } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
@@ -23,11 +24,15 @@ const STATES: Record<Export["state"], { tone: Tone; label: string; live?: boolea
   failed: { tone: "danger", label: "Failed" },
 };
 
+const route = getRouteApi("/t/$tenant/usage");
+
 export function ExportsCard() {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(exportsQuery(tenant));
   const { data: schedules } = useQuery(schedulesQuery(tenant));
-  const [asking, setAsking] = useState(false);
+  const { export: asking = false } = route.useSearch();
+  const navigate = route.useNavigate();
+  const setAsking = (open: boolean) => void navigate({ search: (now) => ({ ...now, export: open || undefined }), replace: true, resetScroll: false });
   const may = useCan("exports.write");
   return (
     <Card>

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { getRouteApi } from "@tanstack/react-router";
 import { asApiError } from "@/api/errors";
 import type { Statement, StatementLine } from "@/api/types";
 import { Badge } from "@/components/badge";
@@ -28,13 +28,17 @@ export function months(now: Date): string[] {
 
 const title = (month: string) => new Date(`${month}-01T00:00:00Z`).toLocaleDateString("en-GB", { month: "long", year: "numeric", timeZone: "UTC" });
 
+const route = getRouteApi("/t/$tenant/usage");
+
 export function StatementCard() {
   const choices = months(new Date());
-  const [month, setMonth] = useState(choices[0]!);
+  const { month = choices[0]! } = route.useSearch();
+  const navigate = route.useNavigate();
+  const setMonth = (chosen: string) => void navigate({ search: (now) => ({ ...now, month: chosen === choices[0] ? undefined : chosen }), resetScroll: false });
   const { data, error, refetch } = useQuery(statementQuery(useTenant(), month));
   const picker = (
     <Select aria-label="Month" value={month} onChange={(event) => setMonth(event.target.value)} className="h-8! w-44!">
-      {choices.map((choice) => (
+      {(choices.includes(month) ? choices : [...choices, month]).map((choice) => (
         <option key={choice} value={choice}>
           {title(choice)}
         </option>

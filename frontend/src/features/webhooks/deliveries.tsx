@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { ChevronRight, RotateCw } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
@@ -22,10 +23,14 @@ const STATES: Record<Delivery["state"], { tone: Tone; label: string; live?: bool
 const RETRYING = { tone: "amber", label: "Retrying", live: true } as const;
 const SHOWN = 8;
 
+const route = getRouteApi("/t/$tenant/webhooks");
+
 /** The latest messages of an endpoint; each opens to its body and every try. */
 export function Deliveries({ webhook }: { webhook: string }) {
   const { data, error, refetch } = useQuery(deliveriesQuery(useTenant(), webhook));
-  const [all, setAll] = useState(false);
+  const chosen = route.useSearch().delivery;
+  const [more, setMore] = useState(false);
+  const all = more || (data?.findIndex(({ id }) => id === chosen) ?? 0) >= SHOWN;
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!data) return <SkeletonRows rows={2} />;
   if (data.length === 0) return <p className="px-4 py-5 text-center text-sm text-ink-3">Nothing sent yet. “Send test” shows at once whether it can be reached.</p>;
@@ -38,7 +43,7 @@ export function Deliveries({ webhook }: { webhook: string }) {
       </ul>
       {data.length > SHOWN && !all && (
         <div className="border-t p-1.5 text-center">
-          <Button size="sm" variant="ghost" onClick={() => setAll(true)}>
+          <Button size="sm" variant="ghost" onClick={() => setMore(true)}>
             Show {data.length - SHOWN} more
           </Button>
         </div>
@@ -48,13 +53,15 @@ export function Deliveries({ webhook }: { webhook: string }) {
 }
 
 function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
-  const [open, setOpen] = useState(false);
+  const open = route.useSearch().delivery === delivery.id;
+  const navigate = route.useNavigate();
+  const toggle = () => void navigate({ search: (now) => ({ ...now, delivery: open ? undefined : delivery.id }), replace: true, resetScroll: false });
   return (
     <li>
       <button
         type="button"
         aria-expanded={open}
-        onClick={() => setOpen(!open)}
+        onClick={toggle}
         className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
       >
         <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />

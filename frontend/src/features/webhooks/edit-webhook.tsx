@@ -1,15 +1,14 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { TriangleAlert } from "lucide-react";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
 import type { EventType, Webhook, WebhookSettings } from "@/api/types";
 import { Button } from "@/components/button";
-import { CodeBlock, CopyButton } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
+import { NewSecret } from "./new-secret";
 import { useWebhookActions } from "./queries";
 
 const EVENTS: [type: EventType, meaning: string][] = [
@@ -89,38 +88,6 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
           </Button>
         </div>
       </form>
-    </Dialog>
-  );
-}
-
-const CHECK = `from standardwebhooks.webhooks import Webhook  # standardwebhooks.com has more languages
-
-message = Webhook(secret).verify(body, headers)  # raises if it is not ours`;
-
-export function NewSecret({ secret, note, onClose }: { secret: string; note: string; onClose: () => void }) {
-  return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} keepOpen title="The webhook's secret" className="max-w-2xl!">
-      <div className="grid gap-4">
-        <div className="flex gap-2.5 rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
-          <TriangleAlert className="mt-0.5 size-4 shrink-0" aria-hidden />
-          Copy it now; it is not shown again. {note}
-        </div>
-        <div className="flex items-center gap-2 rounded-lg border border-line-2 bg-fill py-1.5 pr-1.5 pl-3.5">
-          <code data-testid="webhook-secret" className="min-w-0 flex-1 font-mono text-sm break-all">
-            {secret}
-          </code>
-          <CopyButton text={secret} label="Copy secret" />
-        </div>
-        <div className="min-w-0">
-          <h3 className="mb-2 text-sm font-semibold">Check a message (Standard Webhooks)</h3>
-          <CodeBlock code={CHECK} label="Python snippet" />
-        </div>
-        <div className="flex justify-end">
-          <Button variant="primary" onClick={onClose}>
-            Done
-          </Button>
-        </div>
-      </div>
     </Dialog>
   );
 }

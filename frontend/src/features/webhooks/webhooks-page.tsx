@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
 import { Plus, Webhook as Icon } from "lucide-react";
-import { useState } from "react";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Webhook } from "@/api/types";
 import { Page } from "@/app/page";
@@ -11,13 +12,20 @@ import { Confirm } from "@/components/dialog";
 import { Empty, ErrorNotice, SkeletonRows } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
+import { lazyPart } from "@/lib/lazy-part";
 import { Deliveries } from "./deliveries";
-import { EditWebhook, NewSecret } from "./edit-webhook";
+import { NewSecret } from "./new-secret";
 import { useWebhookActions, webhooksQuery } from "./queries";
+
+const EditWebhook = lazyPart(() => import("./edit-webhook"), "EditWebhook");
+
+const route = getRouteApi("/t/$tenant/webhooks");
 
 export function WebhooksPage() {
   const { data, error, refetch } = useQuery(webhooksQuery(useTenant()));
-  const [adding, setAdding] = useState(false);
+  const { add: adding = false } = route.useSearch();
+  const navigate = route.useNavigate();
+  const setAdding = (open: boolean) => void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true });
   const add = (
     <Button variant="primary" onClick={() => setAdding(true)} data-testid="add-webhook">
       <Plus /> Add webhook
@@ -47,7 +55,7 @@ export function WebhooksPage() {
           <WebhookCard key={webhook.id} webhook={webhook} />
         ))}
       </div>
-      {adding && <EditWebhook onClose={() => setAdding(false)} />}
+      <Suspense>{adding && <EditWebhook onClose={() => setAdding(false)} />}</Suspense>
     </Page>
   );
 }
@@ -91,7 +99,7 @@ function WebhookCard({ webhook }: { webhook: Webhook }) {
         </div>
       </div>
       <Deliveries webhook={webhook.id} />
-      {doing === "edit" && <EditWebhook webhook={webhook} onClose={() => setDoing(null)} />}
+      <Suspense>{doing === "edit" && <EditWebhook webhook={webhook} onClose={() => setDoing(null)} />}</Suspense>
       {doing === "rotate" && <Rotate webhook={webhook} onClose={() => setDoing(null)} />}
       {doing === "delete" && <Delete webhook={webhook} onClose={() => setDoing(null)} />}
     </Card>

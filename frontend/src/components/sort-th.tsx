@@ -1,0 +1,29 @@
+import { ArrowDown, ArrowUp } from "lucide-react";
+import type { ReactNode } from "react";
+import { cn } from "@/lib/cn";
+import { Th } from "./table";
+
+interface SortThProps<Column extends string> {
+  column: Column;
+  /** What the list is sorted by; a minus before it is the other way round. */
+  sort: Column | `-${Column}`;
+  onSort: (sort: Column | `-${Column}`) => void;
+  align?: "right";
+  className?: string;
+  children: ReactNode;
+}
+
+/** A column that the server can sort by: pressed once upwards, twice downwards. */
+export function SortTh<Column extends string>({ column, sort, onSort, align, className, children }: SortThProps<Column>) {
+  const down = sort === `-${column}`;
+  const active = down || sort === column;
+  const Arrow = down ? ArrowDown : ArrowUp;
+  return (
+    <Th aria-sort={active ? (down ? "descending" : "ascending") : "none"} className={cn(align === "right" && "text-right", className)}>
+      <button type="button" onClick={() => onSort(active && !down ? `-${column}` : column)} className="inline-flex items-center gap-1 rounded hover:text-ink">
+        {children}
+        {active && <Arrow className="size-3" aria-hidden />}
+      </button>
+    </Th>
+  );
+}
