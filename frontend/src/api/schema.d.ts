@@ -412,7 +412,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description A tenant with its open invitations and what is decided about it. Its audit log says that an operator looked. */
+        /** @description A tenant, its open invitations and what is decided about it. Its audit log says that an operator looked. */
         get: operations["read_tenant"];
         put?: never;
         post?: never;

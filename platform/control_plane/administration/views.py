@@ -88,7 +88,7 @@ class OneTenantView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """A tenant with its open invitations and what is decided about it. Its audit log says that an operator looked."""
+        """A tenant, its open invitations and what is decided about it. Its audit log says that an operator looked."""
         found = get_tenant(tenant)
         actions.note_look(operator=self.operator, tenant=found)
         return Response(TenantDetailSerializer(tenant_detail(found)).data)
