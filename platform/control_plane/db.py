@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from django.db import IntegrityError, close_old_connections, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from control_plane.breaker import Breaker
@@ -24,8 +27,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 THREADS = 8
+# Opening a SQLite file and closing it again costs as much as two or three queries. PostgreSQL has a pool for that.
+FILE_KEPT_S = 60.0
+_NAME = "lorikeet-db"
 _reached = False
-_pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="lorikeet-db")
+_pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix=_NAME)
 
 
 async def run_db(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -36,11 +42,19 @@ async def run_db(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _with_connection(fn: Callable[[], R]) -> R:
-    close_old_connections()
+    _give_back()
     try:
         return fn()
     finally:
+        _give_back()
+
+
+def _give_back() -> None:
+    connection = connections["default"]
+    if connection.vendor != "sqlite":
         close_old_connections()
+    elif connection.errors_occurred or time.monotonic() >= (connection.close_at or 0.0):
+        connection.close()
 
 
 def database_breaker() -> Breaker | None:
@@ -57,12 +71,14 @@ def was_reached() -> bool:
     return _reached
 
 
-def _note_reached(**_: object) -> None:
+def _note_connection(connection: BaseDatabaseWrapper, **_: object) -> None:
     global _reached
     _reached = True
+    if connection.vendor == "sqlite" and threading.current_thread().name.startswith(_NAME):
+        connection.close_at = time.monotonic() + FILE_KEPT_S
 
 
-connection_created.connect(_note_reached)
+connection_created.connect(_note_connection)
 
 
 def outage_s() -> float:

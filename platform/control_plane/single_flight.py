@@ -21,8 +21,8 @@ from uuid import UUID
 from django.db import transaction
 
 from control_plane.access.actor import ActorKind
+from control_plane.audit.changes import has_effect
 from control_plane.audit.models import AuditEvent
-from control_plane.audit.queries import WITHOUT_EFFECT
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.unavailable import is_database_away
@@ -68,7 +68,7 @@ _writes, _decisions, _lock = _Writes(), _Writes(), threading.Lock()
 
 def forget_after_commit(row: AuditEvent) -> None:
     """A listener of the audit log: every write has a row there."""
-    if row.action.startswith(WITHOUT_EFFECT):
+    if not has_effect(row.action):
         return
     # What the system does by itself takes nobody's access away.
     decided = row.actor_kind != ActorKind.SYSTEM

@@ -11,10 +11,6 @@ from control_plane.audit.models import AuditEvent
 from control_plane.tenants.models import Tenant
 
 NO_TENANT = "-"
-# Beginnings of actions after which everybody may do what they could before, and the same content answers.
-WITHOUT_EFFECT = ("upload.", "file.", "batch.", "export", "webhook.", "response.", "session.create")
-# Of two writes at once the one with the lower number may be committed later: so many are looked at.
-_LAST = 32
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,6 @@ def of_tenant(tenant: Tenant, filters: Filters) -> QuerySet[AuditEvent]:
 def of_everybody(filters: Filters) -> QuerySet[AuditEvent]:
     """For operators: of all tenants, and of none, as sign-ins are."""
     return _matching(AuditEvent.objects.select_related("tenant"), filters)
-
-
-def last_changes(tenant: Tenant) -> tuple[int, ...]:
-    """Another answer after each write that changed what the tenant's members and keys may do, or what answers them."""
-    rows = AuditEvent.objects.for_tenant(tenant).order_by("-id").values_list("id", "action")[:_LAST]
-    return tuple(number for number, action in rows if not action.startswith(WITHOUT_EFFECT))
 
 
 def page(rows: QuerySet[AuditEvent], *, before: int | None, size: int) -> tuple[list[AuditEvent], int | None]:

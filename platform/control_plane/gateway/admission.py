@@ -71,7 +71,7 @@ def authenticate(token: str | None) -> Principal:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class Serving:
     """The base model that is served, and the hosts that serve it, by their primary keys."""
 
     base: ServedBase | None
@@ -101,15 +101,15 @@ class Placed:
 
 def admit(principal: Principal, model: str) -> Admission:
     """All of it from the database. Raises as ``place`` does."""
-    fleet = fleet_now()
-    return admission(principal, fleet, terms_of(principal), place(principal, model, fleet))
+    serving = serving_now()
+    return admission(principal, serving, terms_of(principal), place(principal, model, serving))
 
 
-def fleet_now() -> Fleet:
+def serving_now() -> Serving:
     base = served_base()
     hosts = serving_hosts(base)
     mark = (base and (base.digest, base.adapters_of, base.name), frozenset((host.pk, host.boot_id) for host in hosts))
-    return Fleet(base, {host.pk: host.name for host in hosts}, mark)
+    return Serving(base, {host.pk: host.name for host in hosts}, mark)
 
 
 def terms_of(principal: Principal) -> Terms:
@@ -117,32 +117,32 @@ def terms_of(principal: Principal) -> Terms:
     return Terms(limits_of(tenant, key), caller_budgets(tenant, key), targets_of(tenant))
 
 
-def place(principal: Principal, model: str, fleet: Fleet) -> Placed:
+def place(principal: Principal, model: str, serving: Serving) -> Placed:
     """``model`` "" is the base model. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready.
 
     The first use of a repository of the Hub begins its import.
     """
-    resolved, canary = _resolve(principal, model or (fleet.base.name if fleet.base else ""))
-    canary_hosts = _hosts_with(canary.model, fleet) if canary else None
-    return Placed(resolved, _hosts_with(resolved, fleet), canary, canary_hosts)
+    resolved, canary = _resolve(principal, model or (serving.base.name if serving.base else ""))
+    canary_hosts = _hosts_with(canary.model, serving) if canary else None
+    return Placed(resolved, _hosts_with(resolved, serving), canary, canary_hosts)
 
 
-def admission(principal: Principal, fleet: Fleet, terms: Terms, placed: Placed) -> Admission:
+def admission(principal: Principal, serving: Serving, terms: Terms, placed: Placed) -> Admission:
     return Admission(
         principal,
         placed.model,
-        _names(fleet, placed.hosts),
-        fleet.base.digest if fleet.base else "",
+        _names(serving, placed.hosts),
+        serving.base.digest if serving.base else "",
         terms.limits,
         terms.budgets,
         terms.targets,
         placed.canary,
-        _names(fleet, placed.canary_hosts) if placed.canary else (),
+        _names(serving, placed.canary_hosts) if placed.canary else (),
     )
 
 
-def _names(fleet: Fleet, hosts: frozenset[int] | None) -> tuple[str, ...]:
-    return tuple(name for host, name in fleet.hosts.items() if hosts is None or host in hosts)
+def _names(serving: Serving, hosts: frozenset[int] | None) -> tuple[str, ...]:
+    return tuple(name for host, name in serving.hosts.items() if hosts is None or host in hosts)
 
 
 def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | None]:
@@ -151,14 +151,14 @@ def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | 
     return resolve_model(principal.tenant, model)
 
 
-def _hosts_with(resolved: ResolvedModel, fleet: Fleet) -> frozenset[int] | None:
+def _hosts_with(resolved: ResolvedModel, serving: Serving) -> frozenset[int] | None:
     """Those that have the content now; None for the base model's, which all of them have."""
     if not resolved.versions:
         return None
-    base = fleet.base
+    base = serving.base
     if base is None or any(version.base_digest not in base.adapters_of for version in resolved.versions):
         return frozenset()
-    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=fleet.hosts)
+    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=serving.hosts)
     found = Counter(placed.values_list("host", flat=True))
     wanted = len({version.pk for version in resolved.versions})
     return frozenset(host for host, count in found.items() if count == wanted)

@@ -19,17 +19,17 @@ from uuid import UUID
 from control_plane import drain
 from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import HubModelLoadingError
-from control_plane.audit.queries import last_changes
+from control_plane.audit.changes import last_changes
 from control_plane.config import current
 from control_plane.gateway.admission import (
     Admission,
-    Fleet,
     Placed,
+    Serving,
     Terms,
     admission,
     authenticate,
-    fleet_now,
     place,
+    serving_now,
     terms_of,
 )
 from control_plane.keys.last_used import last_used
@@ -49,7 +49,7 @@ class AdmissionCache:
             still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
         )
         # Hosts may become ready at any moment, without a signal: that there are none is not remembered.
-        self._fleets: SingleFlightCache[Fleet] = SingleFlightCache(lambda fleet: bool(fleet.hosts))
+        self._serving: SingleFlightCache[Serving] = SingleFlightCache(lambda serving: bool(serving.hosts))
         self._terms: SingleFlightCache[Terms] = SingleFlightCache(tenant_of=lambda key, _: _tenant_in(key))
         self._changes: SingleFlightCache[Hashable] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
         self._placed: SingleFlightCache[Placed] = SingleFlightCache(
@@ -87,12 +87,12 @@ class AdmissionCache:
     async def _admission(self, principal: Principal, model: str) -> Admission:
         tenant, who = principal.tenant, principal.api_key or principal.user
         assert who is not None
-        fleet = await self._fleets.get(None, fleet_now)
+        serving = await self._serving.get(None, serving_now)
         terms = await self._terms.get((tenant.pk, who.pk), lambda: terms_of(principal))
         changes = await self._changes.get(tenant.pk, lambda: last_changes(tenant))
-        key = (tenant.pk, model, changes, fleet.mark)
-        placed = await self._placed.get(key, lambda: place(principal, model, fleet))
-        return admission(principal, fleet, terms, placed)
+        key = (tenant.pk, model, changes, serving.mark)
+        placed = await self._placed.get(key, lambda: place(principal, model, serving))
+        return admission(principal, serving, terms, placed)
 
     async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
         """Whether pages of that origin may read answers to this tenant's keys."""
