@@ -7,6 +7,7 @@ import { makeQueryClient } from "@/app/query-client";
 import { makeRouter } from "@/app/router";
 import { sessionQuery } from "@/features/session/queries";
 import { current, subscribe } from "@/components/toast";
+import { followSignOut } from "@/lib/kept";
 import { loaded } from "@/lib/lazy-part";
 import "./styles.css";
 
@@ -16,6 +17,7 @@ const client = makeQueryClient();
 const router = makeRouter(client);
 
 followSystemTheme();
+followSignOut();
 
 // When the session ends or begins, guards run again and choose between login and console.
 const session = hashKey(sessionQuery.queryKey);

@@ -27,6 +27,7 @@ if (typeof Element !== "undefined") {
 beforeAll(() => server.listen({ onUnhandledRequest: "error" }));
 afterEach(() => {
   cleanup();
+  globalThis.sessionStorage?.clear();
   server.resetHandlers();
 });
 afterAll(() => server.close());

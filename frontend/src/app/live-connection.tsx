@@ -59,9 +59,9 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
 }
 
 /** Hear each live event of the tenant in view while the component is shown. */
-export function useLiveEvent(name: string, heard: () => void): void {
+export function useLiveEvent(name: string, heard: (data: unknown) => void): void {
   const live = useContext(LiveContext);
-  const tell = useEffectEvent((event: LiveEvent) => event.event === name && heard());
+  const tell = useEffectEvent((event: LiveEvent) => event.event === name && heard(event.data));
   useEffect(() => {
     const listener = (event: LiveEvent) => void tell(event);
     live?.listeners.add(listener);

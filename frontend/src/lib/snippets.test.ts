@@ -27,8 +27,16 @@ describe("snippet", () => {
         },
     ],
     stream=True,`);
-    expect(snippet("javascript", { origin: input.origin, body })).toContain('  messages: [],\n  strict: true,');
-    for (const id of ["python", "javascript", "websocket"] as const) expect(snippet(id, { origin: input.origin, body })).toContain("tool_calls");
+    expect(snippet("typescript", { origin: input.origin, body })).toContain('  messages: [],\n  strict: true,');
+    for (const id of ["python", "typescript", "websocket"] as const) expect(snippet(id, { origin: input.origin, body })).toContain("tool_calls");
+  });
+
+  it("hands what OpenAI's libraries do not know past their types", () => {
+    const body = { model: "support", messages: [], presence_penalty: 0.5, top_k: 5, repetition_penalty: 1.1 };
+    const given = { origin: input.origin, body };
+    expect(snippet("python", given)).toContain('    presence_penalty=0.5,\n    extra_body={"top_k": 5, "repetition_penalty": 1.1},\n');
+    expect(snippet("typescript", given)).toContain("  presence_penalty: 0.5,\n  ...({ top_k: 5, repetition_penalty: 1.1 } as object),\n");
+    expect(snippet("curl", given)).toContain('"presence_penalty":0.5,"top_k":5,"repetition_penalty":1.1,"stream":true');
   });
 
   it("survives quotes in a shell", () => {

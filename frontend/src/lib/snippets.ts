@@ -1,9 +1,9 @@
-export type Language = "curl" | "python" | "javascript" | "websocket";
+export type Language = "curl" | "python" | "typescript" | "websocket";
 
 export const LANGUAGES: { id: Language; label: string }[] = [
   { id: "curl", label: "curl" },
   { id: "python", label: "Python" },
-  { id: "javascript", label: "JavaScript" },
+  { id: "typescript", label: "TypeScript" },
   { id: "websocket", label: "WebSocket" },
 ];
 
@@ -42,14 +42,30 @@ function python(value: unknown, indent: string): string {
   return `${open}\n${entries.map(([, long]) => `${inner}${long},\n`).join("")}${indent}${close}`;
 }
 
-const pythonArguments = (body: Body) => Object.entries(body).map(([name, value]) => `    ${name}=${python(value, "    ")},\n`).join("");
+/** Parameters of vLLM that OpenAI's libraries do not know. */
+const BEYOND_OPENAI = ["top_k", "min_p", "repetition_penalty"];
 
-const javascriptFields = (body: Body) =>
-  Object.entries(body)
-    .map(([name, value]) => `  ${name}: ${javascript(value)},\n`)
-    .join("");
+/** What OpenAI's libraries take by name, and the rest. */
+function known(body: Body): [known: object, beyond: object] {
+  const [named, beyond] = [true, false].map((wanted) => Object.fromEntries(Object.entries(body).filter(([name]) => BEYOND_OPENAI.includes(name) !== wanted)));
+  return [named!, beyond!];
+}
 
-function javascript(value: unknown): string {
+function pythonArguments(body: Body): string {
+  const [named, beyond] = known(body);
+  const all = Object.keys(beyond).length > 0 ? { ...named, extra_body: beyond } : named;
+  return Object.entries(all).map(([name, value]) => `    ${name}=${python(value, "    ")},\n`).join("");
+}
+
+function typescriptFields(body: Body): string {
+  const [named, beyond] = known(body);
+  const fields = Object.entries(named).map(([name, value]) => `  ${name}: ${typescript(value)},\n`);
+  // An object literal may not name what the type does not; what is spread of another type may.
+  if (Object.keys(beyond).length > 0) fields.push(`  ...(${typescript(beyond)} as object),\n`);
+  return fields.join("");
+}
+
+function typescript(value: unknown): string {
   const short = spaced(value);
   return short.length <= 88 ? short : JSON.stringify(value, null, 2).replaceAll("\n", "\n  ");
 }
@@ -90,7 +106,7 @@ for chunk in stream:
         : 'print(chunk.choices[0].delta.content or "", end="", flush=True)'
     }`,
 
-  javascript: ({ body, origin, secret }) => `// npm install openai
+  typescript: ({ body, origin, secret }) => `// npm install openai
 import OpenAI from "openai";
 
 const client = new OpenAI({
@@ -98,7 +114,7 @@ const client = new OpenAI({
   apiKey: ${secret ? JSON.stringify(secret) : "process.env.LORIKEET_API_KEY"},
 });
 const stream = await client.chat.completions.create({
-${javascriptFields(body)}  stream: true,
+${typescriptFields(body)}  stream: true,
 });
 for await (const chunk of stream) {
   process.stdout.write(chunk.choices[0]?.delta?.content ?? "");${

@@ -1,13 +1,21 @@
-import { Snowflake, Wrench, Zap } from "lucide-react";
+import { Code, RotateCw, Snowflake, Wrench, Zap } from "lucide-react";
 import { ApiError } from "@/api/errors";
 import { CopyButton } from "@/components/code-block";
 import { ErrorNotice } from "@/components/notices";
 import { Tooltip } from "@/components/tooltip";
 import type { Timings } from "@/lib/inference-socket";
-import { milliseconds, number } from "@/lib/format";
+import { milliseconds, money, number } from "@/lib/format";
 import { type Answer, isRunning, type ToolCall } from "./conversation";
 
-export function AnswerView({ answer, latest }: { answer: Answer; latest: boolean }) {
+interface AnswerProps {
+  answer: Answer;
+  latest: boolean;
+  /** Asks for another; null while nothing can be sent. */
+  onRegenerate: (() => void) | null;
+  onCode: () => void;
+}
+
+export function AnswerView({ answer, latest, onRegenerate, onCode }: AnswerProps) {
   const running = isRunning(answer);
   return (
     <div className="group/answer min-w-0">
@@ -19,6 +27,7 @@ export function AnswerView({ answer, latest }: { answer: Answer; latest: boolean
           // Readers hear the answer once it stands still, not token by token.
           aria-live={latest ? "polite" : undefined}
           aria-busy={running}
+          dir="auto"
           className="text-base break-words whitespace-pre-wrap text-ink"
         >
           {answer.text}
@@ -29,7 +38,10 @@ export function AnswerView({ answer, latest }: { answer: Answer; latest: boolean
         <ToolCallView key={index} call={call} running={running} />
       ))}
       {answer.error && <ErrorNotice error={new ApiError(answer.error, 0)} className="mt-2" />}
-      <Metrics answer={answer} />
+      <div className="mt-2 flex flex-wrap items-center gap-x-3 gap-y-1">
+        <Metrics answer={answer} />
+        {!running && <Tools answer={answer} onRegenerate={onRegenerate} onCode={onCode} />}
+      </div>
     </div>
   );
 }
@@ -73,11 +85,11 @@ export function speed(answer: Answer): number | null {
 }
 
 function Metrics({ answer }: { answer: Answer }) {
-  const { finish, firstTextMs, status } = answer;
+  const { finish, firstTextMs, status, cost } = answer;
   const perSecond = speed(answer);
   if (firstTextMs === null && !finish && status !== "stopped") return null;
   return (
-    <div className="tnum mt-2 flex min-h-7 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
+    <div className="tnum flex min-h-7 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
       {firstTextMs !== null && <span title="From sending to the first text, seen from this browser">{milliseconds(firstTextMs)} to first token</span>}
       {perSecond !== null && <span>{number(Math.round(perSecond))} tok/s</span>}
       {finish && (
@@ -85,12 +97,32 @@ function Metrics({ answer }: { answer: Answer }) {
           {number(finish.usage.prompt_tokens)} → {number(finish.usage.completion_tokens)} tokens
         </span>
       )}
+      {cost && cost.micros !== null && (
+        <span title="What the ledger counts for it, at today’s prices" data-testid="playground-cost">
+          {money(cost.micros, cost.currency)}
+        </span>
+      )}
       {finish && <Warmth timings={finish.timings} />}
       {finish?.finishReason === "length" && <span className="text-amber-text">cut at the token limit</span>}
       {status === "stopped" && <span className="text-amber-text">stopped</span>}
-      {answer.text && (
-        <CopyButton text={answer.text} label="Copy answer" className="ml-auto opacity-0 group-hover/answer:opacity-100 focus-visible:opacity-100 max-md:opacity-100" />
-      )}
+    </div>
+  );
+}
+
+const TOOL =
+  "inline-grid size-7 shrink-0 place-items-center rounded-md text-ink-3 opacity-0 group-hover/answer:opacity-100 hover:bg-fill-2 hover:text-ink " +
+  "focus-visible:opacity-100 disabled:invisible max-md:opacity-100";
+
+function Tools({ answer, onRegenerate, onCode }: Omit<AnswerProps, "latest">) {
+  return (
+    <div className="ml-auto flex items-center">
+      <button type="button" aria-label="Regenerate the answer" title="Regenerate the answer" disabled={!onRegenerate} onClick={() => onRegenerate?.()} className={TOOL}>
+        <RotateCw className="size-3.5" />
+      </button>
+      <button type="button" aria-label="The request as code" title="The request as code" onClick={onCode} className={TOOL}>
+        <Code className="size-3.5" />
+      </button>
+      {answer.text && <CopyButton text={answer.text} label="Copy answer" className={TOOL} />}
     </div>
   );
 }

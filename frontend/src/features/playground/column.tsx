@@ -3,22 +3,37 @@ import { type ReactNode, useEffect, useRef } from "react";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { AnswerView } from "./answer";
-import { type Column, isRunning, type ToolResult, type Turn, wholeCalls } from "./conversation";
+import { type Answer, branchesOf, type Column, isRunning, type ToolResult, type Turn, wholeCalls } from "./conversation";
 import { ModelPicker } from "./model-picker";
+import { Question } from "./question";
 import { ToolResultsForm, ToolResultView } from "./tool-results";
+
+export interface TurnActions {
+  /** Null while nothing can be sent. */
+  send: {
+    results: (results: ToolResult[]) => void;
+    edit: (turn: Turn, prompt: string) => void;
+    regenerate: (turn: Turn) => void;
+  } | null;
+  show: (turn: number) => void;
+  /** Shows as code how an answer was asked for. */
+  code: (turn: Turn, answer: Answer) => void;
+}
 
 interface ColumnProps {
   column: Column;
+  /** Those of the branch that is shown. */
   turns: Turn[];
+  /** Of all branches. */
+  all: Turn[];
   models: Model[];
   onChoose: (model: string) => void;
   onRemove: (() => void) | null;
-  /** Sends what the tools returned that the last answer calls; null while nothing can be sent. */
-  onResults: ((results: ToolResult[]) => void) | null;
+  actions: TurnActions;
   empty: ReactNode;
 }
 
-export function ColumnView({ column, turns, models, onChoose, onRemove, onResults, empty }: ColumnProps) {
+export function ColumnView({ column, turns, all, models, onChoose, onRemove, actions, empty }: ColumnProps) {
   const answered = turns.filter((turn) => turn.answers[column.id]);
   return (
     <section aria-label={`Conversation with ${column.model}`} className="card flex min-h-0 min-w-0 snap-center flex-col">
@@ -32,8 +47,9 @@ export function ColumnView({ column, turns, models, onChoose, onRemove, onResult
       </div>
       <Scroller follow={answered}>
         {answered.length === 0 && empty}
+        {/* By place: what steps to another branch keeps the focus. */}
         {answered.map((turn, index) => (
-          <TurnView key={turn.id} turn={turn} column={column} latest={index === answered.length - 1} onResults={onResults} />
+          <TurnView key={index} turn={turn} branches={branchesOf(all, turn)} column={column} latest={index === answered.length - 1} actions={actions} />
         ))}
       </Scroller>
     </section>
@@ -65,29 +81,25 @@ function Scroller({ follow, children }: { follow: unknown; children: ReactNode }
 
 interface TurnProps {
   turn: Turn;
+  branches: Turn[];
   column: Column;
   latest: boolean;
-  onResults: ColumnProps["onResults"];
+  actions: TurnActions;
 }
 
-function TurnView({ turn, column, latest, onResults }: TurnProps) {
+function TurnView({ turn, branches, column, latest, actions: { send, show, code } }: TurnProps) {
   const answer = turn.answers[column.id];
   if (!answer) return null;
   const calls = latest && !isRunning(answer) ? wholeCalls(answer) : [];
   return (
     <div className="grid gap-3">
-      {turn.prompt && (
-        <p className="max-w-[90%] justify-self-end rounded-2xl rounded-br-md bg-fill-2 px-3.5 py-2 text-base break-words whitespace-pre-wrap">
-          <span className="sr-only">You: </span>
-          {turn.prompt}
-        </p>
-      )}
       {turn.results.map((result) => (
         <ToolResultView key={result.id} result={result} />
       ))}
-      {answer.model !== column.model && <p className="text-xs text-ink-3">answered by {answer.model}</p>}
-      <AnswerView answer={answer} latest={latest} />
-      {calls.length > 0 && <ToolResultsForm calls={calls} onSend={onResults} />}
+      <Question turn={turn} branches={branches} onEdit={send && ((prompt) => send.edit(turn, prompt))} onShow={show} />
+      {answer.model !== column.model && <p className="text-xs break-words text-ink-3">answered by {answer.model}</p>}
+      <AnswerView answer={answer} latest={latest} onRegenerate={send && (() => send.regenerate(turn))} onCode={() => code(turn, answer)} />
+      {calls.length > 0 && <ToolResultsForm key={turn.id} calls={calls} onSend={send && send.results} />}
     </div>
   );
 }

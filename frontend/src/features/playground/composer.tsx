@@ -1,10 +1,13 @@
 import { ArrowUp, Square } from "lucide-react";
-import { type KeyboardEvent, useEffect, useRef, useState } from "react";
+import { type KeyboardEvent, type RefObject, useEffect, useState } from "react";
 import { Button } from "@/components/button";
 
 interface ComposerProps {
+  area: RefObject<HTMLTextAreaElement | null>;
   /** What stands there at first. */
-  initial?: string;
+  initial: string;
+  /** Hears what is being written. */
+  onDraft: (text: string) => void;
   running: boolean;
   /** Why nothing can be sent. */
   problem: string | null;
@@ -12,19 +15,24 @@ interface ComposerProps {
   onStop: () => void;
 }
 
+/** On a touch screen focus would pull up the keyboard over the page. */
+export function focusOnDesktop(area: RefObject<HTMLTextAreaElement | null>): void {
+  if (matchMedia("(pointer: fine)").matches) area.current?.focus();
+}
+
 /** Enter sends, Shift+Enter breaks the line, Escape stops. */
-export function Composer({ initial = "", running, problem, onSend, onStop }: ComposerProps) {
+export function Composer({ area, initial, onDraft, running, problem, onSend, onStop }: ComposerProps) {
   const [text, setText] = useState(initial);
-  const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
-    // On a touch screen focus would pull up the keyboard over the page.
-    if (matchMedia("(pointer: fine)").matches) area.current?.focus();
-  }, []);
+  const write = (next: string) => {
+    setText(next);
+    onDraft(next);
+  };
+  useEffect(() => focusOnDesktop(area), [area]);
   const send = () => {
     const prompt = text.trim();
     if (!prompt || running || problem) return;
     onSend(prompt);
-    setText("");
+    write("");
   };
   const keys = (event: KeyboardEvent) => {
     if (event.key === "Escape" && running) onStop();
@@ -42,7 +50,8 @@ export function Composer({ initial = "", running, problem, onSend, onStop }: Com
         placeholder="Ask every column at once…"
         rows={1}
         value={text}
-        onChange={(event) => setText(event.target.value)}
+        dir="auto"
+        onChange={(event) => write(event.target.value)}
         onKeyDown={keys}
         className="scroll-quiet field-sizing-content max-h-48 min-h-11 w-full resize-none bg-transparent px-4 pt-3 text-base outline-none"
       />

@@ -1,4 +1,5 @@
 import type { ErrorBody, Finish, ToolCallDelta } from "@/lib/inference-socket";
+import type { Sampling } from "./sampling";
 
 type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
 
@@ -16,8 +17,16 @@ export interface ToolResult {
   content: string;
 }
 
+/** What an answer cost by the ledger: millionths of the currency; null where nothing had a price. */
+export interface Cost {
+  micros: number | null;
+  currency: string | null;
+}
+
 export interface Answer {
   model: string;
+  /** As it was asked for. */
+  sampling: Sampling;
   text: string;
   /** What the model thought before it answered, if it is one that does. */
   reasoning: string;
@@ -27,11 +36,15 @@ export interface Answer {
   firstTextMs: number | null;
   requestId: string | null;
   finish: Finish | null;
+  /** Null until the ledger has it. */
+  cost: Cost | null;
   error: ErrorBody | null;
 }
 
 export interface Turn {
   id: number;
+  /** The turn it follows; `BEGINNING` for the first. Turns that follow the same one are branches. */
+  parent: number;
   /** What the user said; empty where results of tools were sent. */
   prompt: string;
   /** Of the calls in the answer before, in the one column that made them. */
@@ -47,16 +60,25 @@ export interface Column {
 
 export interface Playground {
   columns: Column[];
+  /** A tree: all turns of all branches, in the order in which they were asked. */
   turns: Turn[];
+  /** Of each turn that was followed, and of `BEGINNING`, the next one that is shown. */
+  shown: Record<number, number>;
   nextId: number;
 }
+
+/** In place of a turn's id: before all turns. Ids begin at 1. */
+export const BEGINNING = 0;
 
 export const MOST_COLUMNS = 4;
 
 export const isRunning = (answer: Answer | undefined) => answer?.status === "waiting" || answer?.status === "streaming";
 
 export type Action =
-  | { type: "ask"; turn: number; prompt: string; results?: ToolResult[]; columns: Column[] }
+  | { type: "ask"; turn: number; parent: number; prompt: string; results?: ToolResult[]; columns: Column[]; sampling: Sampling }
+  | { type: "again"; turn: number; of: number; column: Column; sampling: Sampling }
+  | { type: "show"; turn: number }
+  | { type: "billed"; requestId: string; cost: Cost }
   | { type: "change"; turn: number; column: number; change: Partial<Answer> }
   | { type: "text"; turn: number; column: number; text: string; firstTextMs: number }
   | { type: "reasoning"; turn: number; column: number; text: string }
@@ -66,10 +88,13 @@ export type Action =
   | { type: "choose"; column: number; model: string }
   | { type: "clear" };
 
-export const start = (model: string): Playground => ({ columns: [{ id: 0, model }], turns: [], nextId: 1 });
+export const startColumns = (models: string[]): Playground => ({ columns: models.map((model, id) => ({ id, model })), turns: [], shown: {}, nextId: Math.max(1, models.length) });
 
-const fresh = (model: string): Answer => ({
+export const start = (model: string): Playground => startColumns([model]);
+
+const fresh = (model: string, sampling: Sampling): Answer => ({
   model,
+  sampling,
   text: "",
   reasoning: "",
   toolCalls: [],
@@ -77,13 +102,20 @@ const fresh = (model: string): Answer => ({
   firstTextMs: null,
   requestId: null,
   finish: null,
+  cost: null,
   error: null,
 });
 
 export function reduce(state: Playground, action: Action): Playground {
   switch (action.type) {
     case "ask":
-      return { ...state, nextId: action.turn + 1, turns: [...state.turns, ask(action)] };
+      return withTurn(state, ask(action));
+    case "again":
+      return again(state, action);
+    case "show":
+      return show(state, action.turn);
+    case "billed":
+      return billed(state, action);
     case "change":
       return changeAnswer(state, action.turn, action.column, (answer) => ({ ...answer, ...action.change }));
     case "text":
@@ -104,9 +136,59 @@ export function reduce(state: Playground, action: Action): Playground {
     case "choose":
       return { ...state, columns: state.columns.map((column) => (column.id === action.column ? { ...column, model: action.model } : column)) };
     case "clear":
-      return { ...state, turns: [] };
+      return { ...state, turns: [], shown: {} };
   }
 }
+
+const withTurn = (state: Playground, turn: Turn): Playground => ({
+  ...state,
+  nextId: turn.id + 1,
+  turns: [...state.turns, turn],
+  shown: { ...state.shown, [turn.parent]: turn.id },
+});
+
+/** A branch that asks the same, in which the other columns keep their answers. */
+function again(state: Playground, { turn, of, column, sampling }: Extract<Action, { type: "again" }>): Playground {
+  const old = state.turns.find(({ id }) => id === of);
+  if (!old) return state;
+  return withTurn(state, { ...old, id: turn, answers: { ...old.answers, [column.id]: fresh(column.model, sampling) } });
+}
+
+function show(state: Playground, turn: number): Playground {
+  const found = state.turns.find(({ id }) => id === turn);
+  return found ? { ...state, shown: { ...state.shown, [found.parent]: turn } } : state;
+}
+
+/** In every branch that holds the answer. The same state if none does: the ledger tells of all requests of the tenant. */
+function billed(state: Playground, { requestId, cost }: Extract<Action, { type: "billed" }>): Playground {
+  const ofRequest = (answer: Answer) => answer.requestId === requestId && answer.cost === null;
+  const inTurn = (turn: Turn): Turn => {
+    if (!Object.values(turn.answers).some(ofRequest)) return turn;
+    const answers = Object.entries(turn.answers).map(([column, answer]) => [column, ofRequest(answer) ? { ...answer, cost } : answer]);
+    return { ...turn, answers: Object.fromEntries(answers) as Turn["answers"] };
+  };
+  const turns = state.turns.map(inTurn);
+  return turns.every((turn, index) => turn === state.turns[index]) ? state : { ...state, turns };
+}
+
+/** The branch that is shown: turns from the first to the last. */
+export function shownTurns({ turns, shown }: Playground): Turn[] {
+  const byId = new Map(turns.map((turn) => [turn.id, turn]));
+  const found: Turn[] = [];
+  for (let next = byId.get(shown[BEGINNING] ?? BEGINNING); next; next = byId.get(shown[next.id] ?? BEGINNING)) found.push(next);
+  return found;
+}
+
+/** The turns before one that follows `parent`, first to last. */
+export function turnsUpTo(turns: Turn[], parent: number): Turn[] {
+  const byId = new Map(turns.map((turn) => [turn.id, turn]));
+  const found: Turn[] = [];
+  for (let turn = byId.get(parent); turn; turn = byId.get(turn.parent)) found.unshift(turn);
+  return found;
+}
+
+/** A turn and its branches, as they were asked. */
+export const branchesOf = (turns: Turn[], { parent }: Turn): Turn[] => turns.filter((turn) => turn.parent === parent);
 
 /** What comes in the last frame may come after a stop; it belongs to the answer but does not revive it. */
 const streaming = (answer: Answer): Pick<Answer, "status"> => ({ status: isRunning(answer) ? "streaming" : answer.status });
@@ -118,11 +200,12 @@ function grown(calls: ToolCall[], { index, id, function: { name, arguments: more
   return next;
 }
 
-const ask = ({ turn, prompt, results = [], columns }: Extract<Action, { type: "ask" }>): Turn => ({
+const ask = ({ turn, parent, prompt, results = [], columns, sampling }: Extract<Action, { type: "ask" }>): Turn => ({
   id: turn,
+  parent,
   prompt,
   results,
-  answers: Object.fromEntries(columns.map(({ id, model }) => [id, fresh(model)])),
+  answers: Object.fromEntries(columns.map(({ id, model }) => [id, fresh(model, sampling)])),
 });
 
 function changeAnswer(state: Playground, turn: number, column: number, change: (answer: Answer) => Answer): Playground {
@@ -175,3 +258,12 @@ function answerMessage(answer: Answer): ChatMessage | null {
     tool_calls: calls.map(({ id, name, arguments: written }) => ({ id, type: "function", function: { name, arguments: written } })),
   };
 }
+
+/** The columns whose answers in `turn` can be compared. */
+export const comparable = (turn: Turn, columns: Column[]): Column[] =>
+  columns.filter(({ id }) => {
+    const answer = turn.answers[id];
+    return answer?.text && !isRunning(answer);
+  });
+
+export const comparableTurns = (turns: Turn[], columns: Column[]): Turn[] => turns.filter((turn) => comparable(turn, columns).length > 1);

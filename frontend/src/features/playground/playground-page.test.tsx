@@ -1,9 +1,12 @@
-import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { act, cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
+import { models, nobody } from "../../../tests/data";
 import { server } from "../../../tests/server";
+import { linkTo } from "./link";
+import { DEFAULTS } from "./sampling";
 
 const socket = () => FakeSocket.last;
 
@@ -137,5 +140,151 @@ describe("playground", () => {
     await act(() => client.refetchQueries({ queryKey: ["t", "acme", "models"] }));
     say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "still here", tokens: 1 });
     expect(await screen.findByText("still here")).toBeVisible();
+  });
+
+  const done = (id: string, seq = 2) => say({ type: "done", id, seq, finish_reason: ["stop"], usage, timings });
+  const generated = () => socket().of("generate") as { id: string; request: { model: string; messages: object[] } }[];
+  const answered = async (id: string, text: string) => {
+    say({ type: "accepted", id, request_id: `req_${id}`, model: "support" });
+    say({ type: "delta", id, seq: 1, choice: 0, text, tokens: 1 });
+    done(id);
+    expect(await screen.findByText(text)).toBeVisible();
+  };
+
+  it("keeps the branches that an edited message and another answer leave", async () => {
+    const { user, sent } = await ask("First");
+    await answered(sent[0]!.id, "one");
+    await user.click(screen.getByRole("button", { name: "Regenerate the answer" }));
+    expect(generated()[1]!.request.messages).toEqual([{ role: "user", content: "First" }]);
+    await answered(generated()[1]!.id, "two");
+    expect(screen.queryByText("one")).toBeNull();
+    await user.click(screen.getByRole("button", { name: "Edit the message" }));
+    const editor = screen.getByTestId("playground-edit");
+    expect(editor).toHaveValue("First");
+    await user.type(editor, "{Escape}");
+    expect(screen.queryByTestId("playground-edit")).toBeNull();
+    await user.click(screen.getByRole("button", { name: "Edit the message" }));
+    await user.type(screen.getByTestId("playground-edit"), " of all{Enter}");
+    expect(generated()[2]!.request.messages).toEqual([{ role: "user", content: "First of all" }]);
+    await answered(generated()[2]!.id, "three");
+    expect(screen.getByTestId("playground-branches")).toHaveTextContent("3 of 3");
+    const back = screen.getByRole("button", { name: "Previous branch" });
+    await user.click(back);
+    expect(screen.getByText("two")).toBeVisible();
+    await user.keyboard("{Enter}");
+    expect(screen.getByText("one")).toBeVisible();
+    expect(screen.getByRole("button", { name: "Previous branch" })).toHaveAttribute("aria-disabled", "true");
+    await user.type(screen.getByTestId("playground-input"), "Next{Enter}");
+    expect(generated()[3]!.request.messages).toEqual([
+      { role: "user", content: "First" },
+      { role: "assistant", content: "one" },
+      { role: "user", content: "Next" },
+    ]);
+  });
+
+  it("says what an answer cost, when the ledger does", async () => {
+    const { sent } = await ask("Hi");
+    await answered(sent[0]!.id, "Ho");
+    expect(screen.queryByTestId("playground-cost")).toBeNull();
+    say({ type: "event", seq: 2, event: "usage.tick", data: { id: `req_${sent[0]!.id}`, cost_micros: 420, currency: "USD" } });
+    expect(await screen.findByTestId("playground-cost")).toHaveTextContent("$0.00042");
+  });
+
+  it("keeps the conversation while the page is left, and forgets it after a sign-out", async () => {
+    const { user, sent } = await ask("Hi there");
+    await answered(sent[0]!.id, "Ahoy");
+    await user.type(screen.getByTestId("playground-input"), "half a thou");
+    cleanup();
+    const { user: again } = openConsole("/t/acme/playground");
+    expect(await screen.findByText("Ahoy")).toBeVisible();
+    expect(screen.getByTestId("playground-input")).toHaveValue("half a thou");
+    server.use(http.delete("/api/session", () => HttpResponse.json(nobody)));
+    await again.click(screen.getAllByRole("button", { name: "Sign out" })[0]!);
+    expect(await screen.findByTestId("login-email")).toBeVisible();
+    cleanup();
+    openConsole("/t/acme/playground");
+    expect(await screen.findByTestId("playground-input")).toHaveValue("");
+    expect(screen.queryByText("Ahoy")).toBeNull();
+  });
+
+  it("keeps what had come of an answer, and puts an earlier conversation aside for a link", async () => {
+    const { sent } = await ask("Hi there");
+    say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Aho", tokens: 1 });
+    expect(await screen.findByText("Aho")).toBeVisible();
+    cleanup();
+    const link = await linkTo("/t/acme/playground", { models: ["support@v2", "lorikeet-demo"], sampling: { ...DEFAULTS, topK: 7, system: "مرحبا 🦜" } });
+    const { user } = openConsole(link);
+    expect(await screen.findByRole("region", { name: "Conversation with support@v2" })).toBeVisible();
+    expect(screen.getByRole("region", { name: "Conversation with lorikeet-demo" })).toBeVisible();
+    expect(await screen.findByRole("textbox", { name: "System prompt" })).toHaveValue("مرحبا 🦜");
+    expect(screen.getByRole("spinbutton", { name: "Top-k" })).toHaveValue(7);
+    expect(screen.queryByText("Aho")).toBeNull();
+    await user.click(within(screen.getByTestId("playground-earlier")).getByRole("button", { name: "Back to it" }));
+    expect(await screen.findByText("Aho")).toBeVisible();
+    expect(screen.getByText("stopped")).toBeVisible();
+    expect(screen.queryByTestId("playground-earlier")).toBeNull();
+  });
+
+  it("says of a damaged link that it is one", async () => {
+    openConsole("/t/acme/playground#1abcdef");
+    expect(await screen.findByText("Ask for it again, and copy all of it.")).toBeVisible();
+    expect(screen.getByRole("link", { name: "Open the playground without it" })).toHaveAttribute("href", "/t/acme/playground");
+  });
+
+  it("offers versions and aliases of what can be called", async () => {
+    const named = models.map((model) => (model.id === "support" ? { ...model, aliases: ["support@prod", "support@v3", "support@v2", "support@v1"] } : model));
+    server.use(http.get("/api/tenants/acme/models", () => HttpResponse.json(named)));
+    const { user } = openConsole("/t/acme/playground");
+    await user.click(await screen.findByTestId("playground-model"));
+    const names = async () => (await within(screen.getByRole("dialog")).findAllByRole("option")).map((option) => option.dataset.model);
+    expect(await names()).toEqual(["lorikeet-demo", "support", "support@prod", "support@v3", "support@v2", "support@v1"]);
+    await user.keyboard("support@v");
+    await waitFor(async () => expect((await names()).filter(Boolean)).toEqual(["support@v3", "support@v2", "support@v1"]));
+    await user.keyboard("2{Enter}");
+    expect(screen.getByRole("region", { name: "Conversation with support@v2" })).toBeVisible();
+  });
+
+  it("sends penalties within their bounds, and takes them back", async () => {
+    const { user } = openConsole("/t/acme/playground?model=support");
+    await user.click(await screen.findByText("Penalties and cut-offs"));
+    const type = async (name: string, text: string) => {
+      const box = screen.getByRole("spinbutton", { name });
+      await user.clear(box);
+      await user.type(box, text);
+      await user.tab();
+    };
+    await type("Presence penalty", "9");
+    await type("Repetition penalty", "1.15");
+    await type("Top-k", "40.4");
+    expect(screen.getByRole("spinbutton", { name: "Presence penalty" })).toHaveValue(2);
+    await user.click(screen.getByTestId("playground-code"));
+    const code = await within(screen.getByRole("dialog")).findByRole("region", { name: "curl snippet" });
+    expect(code).toHaveTextContent('"max_tokens":256,"top_k":40,"presence_penalty":2,"repetition_penalty":1.15');
+    await user.keyboard("{Escape}");
+    await user.click(screen.getByRole("button", { name: "Reset Presence penalty" }));
+    expect(screen.getByRole("spinbutton", { name: "Presence penalty" })).toHaveValue(0);
+    expect(screen.queryByRole("button", { name: "Reset Presence penalty" })).toBeNull();
+  });
+
+  it("shows how an answer was asked for, whatever was changed since", async () => {
+    const { user, sent } = await ask("First");
+    await answered(sent[0]!.id, "one");
+    fireEvent.change(screen.getByRole("spinbutton", { name: "Max tokens" }), { target: { value: "7" } });
+    await user.click(screen.getByRole("button", { name: "The request as code" }));
+    const code = await screen.findByRole("region", { name: "curl snippet" });
+    expect(code).toHaveTextContent(JSON.stringify({ ...sent[0]!.request, stream: true }));
+  });
+
+  it("marks the words in which two answers differ", async () => {
+    const { user, sent } = await ask("Capital?", 2);
+    await answered(sent[0]!.id, "It is Paris.");
+    expect(screen.getByTestId("playground-diff")).toBeDisabled();
+    await answered(sent[1]!.id, "It is Lyon.");
+    await user.click(screen.getByTestId("playground-diff"));
+    expect(await screen.findByText("1 word taken away, 1 word added, 2 the same.")).toBeVisible();
+    const shown = screen.getByTestId("playground-differences");
+    expect(shown).toHaveTextContent("It is ParisLyon.");
+    expect(shown.querySelector("del")).toHaveTextContent("Paris");
+    expect(shown.querySelector("ins")).toHaveTextContent("Lyon");
   });
 });

@@ -1,46 +1,74 @@
-import { useQuery } from "@tanstack/react-query";
-import { useSearch } from "@tanstack/react-router";
-import { Code, Columns2, MessagesSquare, SlidersHorizontal, Trash2 } from "lucide-react";
-import { Suspense, useState } from "react";
-import { asApiError } from "@/api/errors";
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { Link, useLocation, useSearch } from "@tanstack/react-router";
+import { MessagesSquare } from "lucide-react";
+import { Suspense, useRef, useState } from "react";
+import { type ApiError, asApiError } from "@/api/errors";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
-import { Dialog } from "@/components/dialog";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
 import { transcriptQuery } from "@/features/requests/transcript-query";
-import { useCan, useTenant } from "@/features/session/queries";
+import { useCan, useSession, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { lazyPart } from "@/lib/lazy-part";
+import { lazyPart, loaded } from "@/lib/lazy-part";
 import type { SnippetInput } from "@/lib/snippets";
 import { useTitle } from "@/lib/use-title";
 import { ColumnView } from "./column";
-import { Composer } from "./composer";
-import { isRunning, messagesFor, MOST_COLUMNS, type Turn } from "./conversation";
+import { Composer, focusOnDesktop } from "./composer";
+import { type Answer, type Column, isRunning, messagesFor, type Playground as PlaygroundState, shownTurns, startColumns, type Turn, turnsUpTo } from "./conversation";
 import { EXAMPLES } from "./examples";
-import { type Replay, replayOf } from "./replay";
+import { type Board, type KeptBoards, keptBoards } from "./kept";
+import type { Setup } from "./link";
+import { type Replay, replayOf, startWith } from "./replay";
 import { DEFAULTS, problemOf, requestBody, type Sampling } from "./sampling";
-import { SamplingPanel } from "./sampling-panel";
+import { CodeDialog, Toolbar } from "./toolbar";
+import { useCosts } from "./use-costs";
+import { useKeptBoard } from "./use-kept-board";
 import { usePlayground } from "./use-playground";
 
-const Snippets = lazyPart(() => import("@/components/snippets"), "Snippets");
+const SamplingPanel = lazyPart(() => import("./sampling-panel"), "SamplingPanel");
+
+/** What a link behind the # of the address sets up; null without one. */
+const setupQuery = (hash: string) =>
+  queryOptions({
+    queryKey: ["playground-link", hash],
+    queryFn: async () => (hash ? (await loaded(() => import("./link"))).readLink(hash) : null),
+    retry: false,
+    staleTime: Infinity,
+    gcTime: 0,
+  });
 
 export function PlaygroundPage() {
   useTitle("Playground");
   const tenant = useTenant();
-  const request = useSearch({ from: "/t/$tenant/playground", select: ({ request }) => request });
-  return <Playground key={`${tenant} ${request}`} tenant={tenant} request={request} />;
+  const { model, request } = useSearch({ from: "/t/$tenant/playground" });
+  const hash = useLocation({ select: ({ hash }) => hash });
+  return <Playground key={`${tenant} ${model} ${request} ${hash}`} tenant={tenant} model={model} request={request} hash={hash} />;
 }
 
-function Playground({ tenant, request }: { tenant: string; request: string | undefined }) {
+interface Asked {
+  tenant: string;
+  model: string | undefined;
+  request: string | undefined;
+  /** A link's columns and settings; empty for none. */
+  hash: string;
+}
+
+function Playground({ tenant, model, request, hash }: Asked) {
   const { data, error, refetch } = useQuery(modelsQuery(tenant));
   const kept = useQuery({ ...transcriptQuery(tenant, request ?? ""), enabled: request !== undefined });
+  const setup = useQuery(setupQuery(hash));
   const may = useCan("infer");
   // The last that there were: a host that restarts takes no conversation away.
   const [models, setModels] = useState<Model[]>();
   if (data?.length && data !== models) setModels(data);
   if (may && kept.error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(kept.error)} onRetry={() => void kept.refetch()} />}</PlaygroundLayout>;
-  if (may && models && !kept.isLoading) return <Board models={models} replay={kept.data ? replayOf(kept.data) : null} />;
+  if (may && setup.error) return <PlaygroundLayout>{<DamagedLink tenant={tenant} error={asApiError(setup.error)} />}</PlaygroundLayout>;
+  if (may && models && !kept.isLoading && !setup.isLoading) {
+    const replay = kept.data ? replayOf(kept.data) : null;
+    const origin = [model, request, hash].join(" ").trim();
+    return <Boards tenant={tenant} models={models} fresh={() => freshBoard(origin, firstModel(models, model), replay, setup.data ?? null)} />;
+  }
   if (error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</PlaygroundLayout>;
   if (!data) return <PlaygroundLayout>{<Skeleton className="h-full w-full" />}</PlaygroundLayout>;
   if (!may) return <PlaygroundLayout>{<NotAllowed />}</PlaygroundLayout>;
@@ -64,6 +92,19 @@ function NotAllowed() {
   );
 }
 
+function DamagedLink({ tenant, error }: { tenant: string; error: ApiError }) {
+  return (
+    <>
+      <ErrorNotice error={error} />
+      <Button asChild className="justify-self-start self-start">
+        <Link to="/t/$tenant/playground" params={{ tenant }}>
+          Open the playground without it
+        </Link>
+      </Button>
+    </>
+  );
+}
+
 function NoModels() {
   return (
     <Empty icon={<MessagesSquare />} title="No model is being served" command="make run">
@@ -82,35 +123,92 @@ function nextModel(models: Model[], shown: string[]): string {
   return models.find(({ id }) => !shown.includes(id))?.id ?? models[0]?.id ?? "";
 }
 
-function Board({ models, replay }: { models: Model[]; replay: Replay | null }) {
-  const asked = useSearch({ from: "/t/$tenant/playground", select: ({ model }) => model });
-  const { state, dispatch, ask, sendResults, stop, remove } = usePlayground(firstModel(models, asked), replay);
-  const [sampling, setSampling] = useState({ ...DEFAULTS, system: replay?.system ?? DEFAULTS.system });
-  const [panel, setPanel] = useState(true);
-  const shown = state.columns.map(({ model }) => model);
+function freshBoard(origin: string, model: string, replay: Replay | null, setup: Setup | null): Board {
+  if (setup) return { origin, state: startColumns(setup.models), sampling: setup.sampling, draft: "" };
+  const sampling = { ...DEFAULTS, system: replay?.system ?? DEFAULTS.system };
+  return { origin, state: startWith(model, replay), sampling, draft: replay?.prompt ?? "" };
+}
+
+/** The board that is kept, unless the address asks for another; then that one, and the kept one is put aside. */
+function boardsToBegin(kept: KeptBoards | null, fresh: Board): KeptBoards {
+  if (!kept) return { board: fresh, earlier: null };
+  if (fresh.origin === "" || kept.board.origin === fresh.origin) return kept;
+  if (kept.earlier?.origin === fresh.origin) return swapped(kept);
+  return { board: fresh, earlier: kept.board.state.turns.length > 0 ? kept.board : kept.earlier };
+}
+
+const swapped = ({ board, earlier }: KeptBoards): KeptBoards => (earlier ? { board: earlier, earlier: board.state.turns.length > 0 ? board : null } : { board, earlier });
+
+interface BoardsProps {
+  tenant: string;
+  models: Model[];
+  fresh: () => Board;
+}
+
+function Boards({ tenant, models, fresh }: BoardsProps) {
+  const user = useSession().user?.id ?? "";
+  const [{ boards, count }, setBoards] = useState(() => ({ boards: boardsToBegin(keptBoards(user, tenant), fresh()), count: 0 }));
+  // What was put aside takes the place of what the address began, for as long as that address is open.
+  const swap = ({ board, earlier }: KeptBoards) =>
+    earlier && setBoards({ boards: swapped({ board: { ...board, origin: "" }, earlier: { ...earlier, origin: board.origin } }), count: count + 1 });
+  return <BoardView key={count} user={user} tenant={tenant} models={models} begun={boards} onSwap={swap} />;
+}
+
+interface BoardProps {
+  user: string;
+  tenant: string;
+  models: Model[];
+  begun: KeptBoards;
+  onSwap: (boards: KeptBoards) => void;
+}
+
+function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
+  const { state, dispatch, ask, sendResults, edit, regenerate, stop, remove } = usePlayground(begun.board.state);
+  const [sampling, setSampling] = useState(begun.board.sampling);
+  const [earlier, setEarlier] = useState(begun.earlier);
+  const [panel, setPanel] = useState(begun.board.state.columns.length < 3);
+  const [code, setCode] = useState<SnippetInput["body"]>();
+  const draft = useRef(begun.board.draft);
+  const input = useRef<HTMLTextAreaElement>(null);
+  const board: Board = { origin: begun.board.origin, state, sampling, draft: "" };
+  useKeptBoard(user, tenant, { board, earlier }, draft);
+  useCosts(tenant, state, dispatch);
+
+  const turns = shownTurns(state);
+  const names = state.columns.map(({ model }) => model);
   const change = (part: Partial<Sampling>) => setSampling((old) => ({ ...old, ...part }));
   const add = () => {
-    dispatch({ type: "add-column", model: nextModel(models, shown) });
+    dispatch({ type: "add-column", model: nextModel(models, names) });
     // Three columns and the panel do not fit beside each other on most screens.
     if (state.columns.length >= 2) setPanel(false);
   };
   const problem = problemOf(sampling);
   const running = state.turns.some(({ answers }) => Object.values(answers).some(isRunning));
+  const ready = !running && problem === null;
+  // What was pressed goes away while the answer comes; where it can be stopped, the keyboard goes on.
+  const then = () => focusOnDesktop(input);
   return (
     <div className="flex h-[calc(100dvh-3.25rem)] min-h-0 md:h-dvh">
       <div className="flex min-w-0 flex-1 flex-col gap-3 p-3 sm:p-5">
         <Toolbar
-          full={state.columns.length >= MOST_COLUMNS}
-          empty={state.turns.length === 0}
+          state={state}
+          turns={turns}
           running={running}
           sampling={sampling}
           onSampling={change}
-          code={problem ? null : requestBody(shown[0] ?? "", messagesFor([], 0, sampling.system, { prompt: lastPrompt(state.turns), results: [] }), sampling)}
+          onCode={problem ? null : () => setCode(nextRequest(state, turns, sampling))}
           panel={panel}
           onPanel={() => setPanel(!panel)}
           onAdd={add}
           onClear={() => dispatch({ type: "clear" })}
         />
+        {earlier && (
+          <Earlier
+            onBack={() => onSwap({ board: { ...board, draft: draft.current }, earlier })}
+            onDismiss={() => setEarlier(null)}
+            disabled={running}
+          />
+        )}
         <div
           className={cn(
             "scroll-quiet grid min-h-0 flex-1 snap-x gap-3 overflow-x-auto",
@@ -121,72 +219,84 @@ function Board({ models, replay }: { models: Model[]; replay: Replay | null }) {
             <ColumnView
               key={column.id}
               column={column}
-              turns={state.turns}
+              turns={turns}
+              all={state.turns}
               models={models}
               onChoose={(model) => dispatch({ type: "choose", column: column.id, model })}
               onRemove={state.columns.length > 1 ? () => remove(column.id) : null}
-              onResults={running || problem ? null : (results) => sendResults(column, results, sampling)}
-              empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={running || problem !== null} />}
+              actions={{
+                send: ready
+                  ? {
+                      results: (results) => sendResults(column, results, sampling),
+                      edit: (turn, prompt) => {
+                        edit(turn, prompt, sampling);
+                        then();
+                      },
+                      regenerate: (turn) => {
+                        regenerate(turn, column, sampling);
+                        then();
+                      },
+                    }
+                  : null,
+                show: (turn) => dispatch({ type: "show", turn }),
+                code: (turn, answer) => setCode(requestOf(state, turn, column, answer)),
+              }}
+              empty={<Welcome model={column.model} onExample={(prompt) => ask(prompt, sampling)} disabled={!ready} />}
             />
           ))}
         </div>
-        <Composer initial={replay?.prompt} running={running} problem={problem} onSend={(prompt) => ask(prompt, sampling)} onStop={stop} />
+        <Composer
+          area={input}
+          initial={begun.board.draft}
+          onDraft={(text) => (draft.current = text)}
+          running={running}
+          problem={problem}
+          onSend={(prompt) => ask(prompt, sampling)}
+          onStop={stop}
+        />
       </div>
       {panel && (
         <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">
           <h2 className="mb-4 text-sm font-semibold">Sampling</h2>
-          <SamplingPanel sampling={sampling} onChange={change} />
+          <Suspense fallback={<Skeleton className="h-96 w-full" />}>
+            <SamplingPanel sampling={sampling} onChange={change} />
+          </Suspense>
         </aside>
       )}
+      <CodeDialog body={code} onClose={() => setCode(undefined)} />
     </div>
   );
 }
 
-const lastPrompt = (turns: Turn[]) => turns.findLast(({ prompt }) => prompt)?.prompt ?? EXAMPLES[0]!;
+/** As an answer was asked for. */
+const requestOf = ({ turns }: PlaygroundState, turn: Turn, column: Column, { model, sampling }: Answer) =>
+  requestBody(model, messagesFor(turnsUpTo(turns, turn.parent), column.id, sampling.system, turn), sampling);
 
-interface ToolbarProps {
-  full: boolean;
-  empty: boolean;
-  running: boolean;
-  sampling: Sampling;
-  onSampling: (change: Partial<Sampling>) => void;
-  /** The request as it would be sent; null while it cannot be. */
-  code: SnippetInput["body"] | null;
-  panel: boolean;
-  onPanel: () => void;
-  onAdd: () => void;
-  onClear: () => void;
+/** The last message again, as the first column would be asked for an answer now. */
+function nextRequest({ turns, columns }: PlaygroundState, shown: Turn[], sampling: Sampling) {
+  const [first] = columns;
+  const last = shown.findLast(({ answers }) => first && answers[first.id]);
+  const question = last ?? { prompt: EXAMPLES[0]!, results: [] };
+  return requestBody(first?.model ?? "", messagesFor(last ? turnsUpTo(turns, last.parent) : [], first?.id ?? 0, sampling.system, question), sampling);
 }
 
-function Toolbar({ full, empty, running, sampling, onSampling, code, panel, onPanel, onAdd, onClear }: ToolbarProps) {
-  const [open, setOpen] = useState(false);
-  const [showing, setShowing] = useState(false);
+interface EarlierProps {
+  disabled: boolean;
+  onBack: () => void;
+  onDismiss: () => void;
+}
+
+/** A link began another conversation; the one before is a click away. */
+function Earlier({ disabled, onBack, onDismiss }: EarlierProps) {
   return (
-    <div className="flex items-center gap-2">
-      <h1 className="mr-auto text-xl font-semibold tracking-tight">Playground</h1>
-      <Button variant="ghost" disabled={empty || running} onClick={onClear} aria-label="Clear the conversation">
-        <Trash2 /> <span className="max-lg:hidden">Clear</span>
+    <div className="flex flex-wrap items-center gap-2 rounded-lg border bg-surface py-1.5 pr-1.5 pl-3 text-sm text-ink-2" data-testid="playground-earlier">
+      <span className="mr-auto">Your earlier conversation is kept.</span>
+      <Button size="sm" disabled={disabled} onClick={onBack}>
+        Back to it
       </Button>
-      <Button variant="ghost" disabled={!code} onClick={() => setShowing(true)} aria-label="Copy as code" data-testid="playground-code">
-        <Code /> <span className="max-lg:hidden">Code</span>
+      <Button size="sm" variant="ghost" onClick={onDismiss}>
+        Dismiss
       </Button>
-      <Button onClick={() => setOpen(true)} className="xl:hidden" aria-label="Sampling">
-        <SlidersHorizontal /> <span className="max-sm:hidden">Sampling</span>
-      </Button>
-      <Button variant={panel ? "secondary" : "ghost"} onClick={onPanel} aria-pressed={panel} className="max-xl:hidden">
-        <SlidersHorizontal /> Sampling
-      </Button>
-      <Button disabled={full} onClick={onAdd} data-testid="playground-add" aria-label="Compare: add a column">
-        <Columns2 /> <span className="max-sm:hidden">Compare</span>
-      </Button>
-      <Dialog open={showing} onOpenChange={setShowing} title="Copy as code" description="The last message with these settings, as the first column’s model is asked." className="max-w-2xl!">
-        <div className="min-w-0">
-          <Suspense fallback={<Skeleton className="h-40 w-full" />}>{code && <Snippets body={code} origin={location.origin} />}</Suspense>
-        </div>
-      </Dialog>
-      <Dialog open={open} onOpenChange={setOpen} title="Sampling">
-        <SamplingPanel sampling={sampling} onChange={onSampling} />
-      </Dialog>
     </div>
   );
 }

@@ -1,5 +1,6 @@
 import type { Transcript } from "@/api/types";
-import { type Playground, reduce, start } from "./conversation";
+import { BEGINNING, type Playground, reduce, shownTurns, start } from "./conversation";
+import { DEFAULTS } from "./sampling";
 
 /** A kept request as a conversation: what was said before, and the last message, to be sent again. */
 export interface Replay {
@@ -34,7 +35,7 @@ export function startWith(model: string, replay: Replay | null): Playground {
   let state = start(model);
   for (const { prompt, answer } of replay?.turns ?? []) {
     const turn = state.nextId;
-    state = reduce(state, { type: "ask", turn, prompt, columns: state.columns });
+    state = reduce(state, { type: "ask", turn, parent: shownTurns(state).at(-1)?.id ?? BEGINNING, prompt, columns: state.columns, sampling: DEFAULTS });
     state = reduce(state, { type: "change", turn, column: 0, change: { text: answer, status: "done" } });
   }
   return state;

@@ -1,8 +1,8 @@
 import { RotateCcw } from "lucide-react";
-import { useId } from "react";
+import { type ReactNode, useId, useState } from "react";
 import { Button } from "@/components/button";
 import { Field, Input, Select, Textarea } from "@/components/field";
-import { DEFAULTS, EXAMPLE_SCHEMA, EXAMPLE_TOOLS, type Format, type Sampling, schemaProblem, toolsProblem } from "./sampling";
+import { bounded, BOUNDS, DEFAULTS, EXAMPLE_SCHEMA, EXAMPLE_TOOLS, type Format, type NumberName, type Sampling, schemaProblem, seedOf, toolsProblem } from "./sampling";
 
 interface PanelProps {
   sampling: Sampling;
@@ -10,6 +10,7 @@ interface PanelProps {
 }
 
 export function SamplingPanel({ sampling, onChange }: PanelProps) {
+  const rest = { sampling, onChange };
   return (
     <div className="grid gap-5">
       <Field label="System prompt" hint="Goes before the conversation, in every column.">
@@ -23,27 +24,9 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
           />
         )}
       </Field>
-      <Range
-        label="Temperature"
-        hint="0 always picks the likeliest token."
-        value={sampling.temperature}
-        max={2}
-        step={0.05}
-        onChange={(temperature) => onChange({ temperature })}
-      />
-      <Range label="Top-p" hint="Only the likeliest tokens up to this share." value={sampling.topP} min={0.05} max={1} step={0.05} onChange={(topP) => onChange({ topP })} />
-      <Field label="Max tokens" hint="The answer ends here at the latest.">
-        {(control) => (
-          <Input
-            {...control}
-            type="number"
-            min={1}
-            max={32768}
-            value={sampling.maxTokens}
-            onChange={(event) => onChange({ maxTokens: Math.max(1, Math.floor(Number(event.target.value)) || 1) })}
-          />
-        )}
-      </Field>
+      <Setting name="temperature" label="Temperature" hint="0 always picks the likeliest token." step={0.05} {...rest} />
+      <Setting name="topP" label="Top-p" hint="Only the likeliest tokens up to this share." step={0.05} {...rest} />
+      <Setting name="maxTokens" label="Max tokens" hint="The answer ends here at the latest." step={1} {...rest} />
       <Field label="Seed" hint="The same seed gives the same answer.">
         {(control) => (
           <Input
@@ -51,10 +34,11 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
             inputMode="numeric"
             value={sampling.seed}
             placeholder="random"
-            onChange={(event) => onChange({ seed: event.target.value.replace(/\D/g, "").slice(0, 15) })}
+            onChange={(event) => onChange({ seed: seedOf(event.target.value) })}
           />
         )}
       </Field>
+      <Penalties {...rest} />
       <Field label="Answer">
         {(control) => (
           <Select {...control} value={sampling.format} onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))} data-testid="playground-format">
@@ -109,42 +93,118 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
 
 const withFormat = ({ schema }: Sampling, format: Format): Partial<Sampling> => ({ format, schema: format === "schema" && !schema ? EXAMPLE_SCHEMA : schema });
 
-interface RangeProps {
-  label: string;
-  hint: string;
-  value: number;
-  min?: number;
-  max: number;
-  step: number;
-  onChange: (value: number) => void;
+const IN_PENALTIES: NumberName[] = ["presencePenalty", "frequencyPenalty", "repetitionPenalty", "topK", "minP"];
+
+/** Folded up while it is as by default. */
+function Penalties(rest: PanelProps) {
+  const [open, setOpen] = useState(() => IN_PENALTIES.some((name) => rest.sampling[name] !== DEFAULTS[name]));
+  return (
+    <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)} className="rounded-lg border" data-testid="playground-penalties">
+      <summary className="cursor-pointer px-3 py-2 text-sm font-medium select-none">Penalties and cut-offs</summary>
+      <div className="grid gap-5 border-t p-3">
+        <Setting name="presencePenalty" label="Presence penalty" hint="Above 0: less of what was in the answer already." step={0.1} {...rest} />
+        <Setting name="frequencyPenalty" label="Frequency penalty" hint="The same, for each time that it was." step={0.1} {...rest} />
+        <Setting name="repetitionPenalty" label="Repetition penalty" hint="Above 1: less of what was in the prompt or the answer." slider={[0.5, 2]} step={0.05} {...rest} />
+        <Setting name="topK" label="Top-k" hint="Only so many of the likeliest tokens; 0 for all." slider={[0, 100]} step={1} {...rest} />
+        <Setting name="minP" label="Min-p" hint="Only tokens with this share of the likeliest one’s probability." step={0.01} {...rest} />
+      </div>
+    </details>
+  );
 }
 
-function Range({ label, hint, value, min = 0, max, step, onChange }: RangeProps) {
+interface SettingProps extends PanelProps {
+  name: NumberName;
+  label: string;
+  hint: ReactNode;
+  step: number;
+  /** What the slider covers, if it is less than what can be typed. */
+  slider?: [min: number, max: number];
+}
+
+/** A number with a slider beside it, where a slider is of use, and the way back to the default. */
+function Setting({ name, label, hint, step, slider, sampling, onChange }: SettingProps) {
   const id = useId();
+  const { min, max, whole } = BOUNDS[name];
+  const value = sampling[name];
+  const [from, to] = slider ?? [min, max];
+  const set = (next: number) => onChange({ [name]: bounded(name, next) });
   return (
     <div className="grid gap-1.5">
-      <div className="flex items-baseline justify-between">
-        <label htmlFor={id} className="text-sm font-medium">
+      <div className="flex items-center justify-between gap-1">
+        <label htmlFor={id} className="mr-auto text-sm font-medium">
           {label}
         </label>
-        <output htmlFor={id} className="tnum font-mono text-xs text-ink-2">
-          {value.toFixed(2)}
-        </output>
+        {value !== DEFAULTS[name] && (
+          <button
+            type="button"
+            aria-label={`Reset ${label}`}
+            title={`Reset to ${DEFAULTS[name]}`}
+            onClick={() => {
+              set(DEFAULTS[name]);
+              document.getElementById(id)?.focus(); // this button goes away
+            }}
+            className="grid size-6 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink"
+          >
+            <RotateCcw className="size-3" />
+          </button>
+        )}
+        <NumberBox id={id} value={value} min={min} max={max} step={whole ? 1 : "any"} onChange={set} />
       </div>
-      <input
-        id={id}
-        type="range"
-        min={min}
-        max={max}
-        step={step}
-        value={value}
-        aria-describedby={`${id}-hint`}
-        onChange={(event) => onChange(Number(event.target.value))}
-        className="h-5 w-full accent-accent"
-      />
+      {to - from <= 100 && (
+        <input
+          type="range"
+          aria-label={`${label}, as a slider`}
+          min={from}
+          max={to}
+          step={step}
+          value={value}
+          onChange={(event) => set(Number(event.target.value))}
+          className="h-5 w-full accent-accent"
+        />
+      )}
       <p id={`${id}-hint`} className="text-xs text-ink-3">
         {hint}
       </p>
     </div>
+  );
+}
+
+interface BoxProps {
+  id: string;
+  value: number;
+  min: number;
+  max: number;
+  step: number | "any";
+  onChange: (value: number) => void;
+}
+
+/** Takes what is typed as soon as the API would; what it would not is brought within its bounds when the box is left. */
+function NumberBox({ id, value, min, max, step, onChange }: BoxProps) {
+  const [typed, setTyped] = useState<string>();
+  const take = (text: string, inBounds: boolean) => {
+    const next = text.trim() ? Number(text) : NaN;
+    if (Number.isFinite(next) && (inBounds || (next >= min && next <= max))) onChange(next);
+  };
+  const leave = () => {
+    if (typed !== undefined) take(typed, true);
+    setTyped(undefined);
+  };
+  return (
+    <Input
+      id={id}
+      type="number"
+      aria-describedby={`${id}-hint`}
+      min={min}
+      max={max}
+      step={step}
+      value={typed ?? String(value)}
+      onChange={(event) => {
+        setTyped(event.target.value);
+        take(event.target.value, false);
+      }}
+      onBlur={leave}
+      onKeyDown={(event) => event.key === "Enter" && leave()}
+      className="tnum h-7! w-20 px-2! text-right font-mono text-xs"
+    />
   );
 }

@@ -6,6 +6,12 @@ export interface Sampling {
   system: string;
   temperature: number;
   topP: number;
+  /** Zero for all tokens. */
+  topK: number;
+  minP: number;
+  presencePenalty: number;
+  frequencyPenalty: number;
+  repetitionPenalty: number;
   maxTokens: number;
   /** Empty for a different answer each time. */
   seed: string;
@@ -16,7 +22,57 @@ export interface Sampling {
   tools: string;
 }
 
-export const DEFAULTS: Sampling = { system: "", temperature: 0.3, topP: 1, maxTokens: 256, seed: "", format: "text", schema: "", tools: "" };
+export const DEFAULTS: Sampling = {
+  system: "",
+  temperature: 0.3,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  maxTokens: 256,
+  seed: "",
+  format: "text",
+  schema: "",
+  tools: "",
+};
+
+export type NumberName = { [K in keyof Sampling]: Sampling[K] extends number ? K : never }[keyof Sampling];
+
+/** What the API takes. */
+export const BOUNDS: Record<NumberName, { min: number; max: number; whole?: true }> = {
+  temperature: { min: 0, max: 2 },
+  topP: { min: 0, max: 1 },
+  topK: { min: 0, max: 1_000_000, whole: true },
+  minP: { min: 0, max: 1 },
+  presencePenalty: { min: -2, max: 2 },
+  frequencyPenalty: { min: -2, max: 2 },
+  repetitionPenalty: { min: 0.01, max: 10 },
+  maxTokens: { min: 1, max: 1_000_000, whole: true },
+};
+
+const LONGEST_SEED = 15;
+const FORMATS: readonly Format[] = ["text", "json", "schema"];
+
+/** The nearest that the API takes; the default for what is no number. */
+export function bounded(name: NumberName, value: unknown): number {
+  const { min, max, whole } = BOUNDS[name];
+  if (typeof value !== "number" || Number.isNaN(value)) return DEFAULTS[name];
+  const within = Math.min(max, Math.max(min, value));
+  return whole ? Math.round(within) : within;
+}
+
+export const seedOf = (text: string) => text.replace(/\D/g, "").slice(0, LONGEST_SEED);
+
+/** Settings from elsewhere, a link or an earlier console: what is missing or wrong is as by default. */
+export function readSampling(value: unknown): Sampling {
+  const given = isObject(value) ? value : {};
+  const text = (name: "system" | "seed" | "schema" | "tools") => (typeof given[name] === "string" ? given[name] : DEFAULTS[name]);
+  const numbers = Object.fromEntries(Object.keys(BOUNDS).map((name) => [name, bounded(name as NumberName, given[name])])) as Pick<Sampling, NumberName>;
+  const format = FORMATS.find((one) => one === given.format) ?? DEFAULTS.format;
+  return { ...numbers, format, system: text("system"), seed: seedOf(text("seed")), schema: text("schema"), tools: text("tools") };
+}
 
 export const EXAMPLE_SCHEMA = `{
   "type": "object",
@@ -78,6 +134,20 @@ function toolList({ tools }: Sampling): Json {
   return list.length > 0 ? { tools: list.map((tool) => ({ type: "function", function: functionOf(tool) })) } : {};
 }
 
+/** As the API calls what is sent only where it is not as by default. */
+const SENT_IF_CHANGED = {
+  topK: "top_k",
+  minP: "min_p",
+  presencePenalty: "presence_penalty",
+  frequencyPenalty: "frequency_penalty",
+  repetitionPenalty: "repetition_penalty",
+} as const satisfies Partial<Record<NumberName, string>>;
+
+function changedNumbers(sampling: Sampling): Json {
+  const names = Object.keys(SENT_IF_CHANGED) as (keyof typeof SENT_IF_CHANGED)[];
+  return Object.fromEntries(names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [SENT_IF_CHANGED[name], sampling[name]]));
+}
+
 /** Of what `problemOf` finds nothing wrong with. */
 export function requestBody(model: string, messages: ChatMessage[], sampling: Sampling): Json & { model: string } {
   return {
@@ -86,6 +156,7 @@ export function requestBody(model: string, messages: ChatMessage[], sampling: Sa
     temperature: sampling.temperature,
     top_p: sampling.topP,
     max_tokens: sampling.maxTokens,
+    ...changedNumbers(sampling),
     ...(sampling.seed.trim() === "" ? {} : { seed: Number(sampling.seed) }),
     ...responseFormat(sampling),
     ...toolList(sampling),

@@ -1,8 +1,7 @@
 import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
 import { useGenerations } from "@/app/live-connection";
 import type { GenerationHandlers } from "@/lib/inference-socket";
-import { type Action, type Column, messagesFor, reduce, type ToolResult } from "./conversation";
-import { type Replay, startWith } from "./replay";
+import { type Action, BEGINNING, type Column, messagesFor, type Playground, reduce, shownTurns, type ToolResult, type Turn, turnsUpTo } from "./conversation";
 import { requestBody, type Sampling } from "./sampling";
 
 /** Text that came since the last frame; drawing once a frame keeps four fast columns smooth. */
@@ -27,8 +26,8 @@ class FrameBuffer {
 }
 
 /** Columns, turns, and the generations that fill them. */
-export function usePlayground(firstModel: string, replay: Replay | null) {
-  const [state, dispatch] = useReducer(reduce, null, () => startWith(firstModel, replay));
+export function usePlayground(beginning: Playground) {
+  const [state, dispatch] = useReducer(reduce, beginning);
   const stops = useRef(new Map<string, () => void>());
   useStopOnLeave(stops);
   const generations = useGenerations();
@@ -47,22 +46,31 @@ export function usePlayground(firstModel: string, replay: Replay | null) {
     [generations],
   );
 
-  const askColumns = (columns: Column[], prompt: string, results: ToolResult[], sampling: Sampling) => {
+  const messages = (question: Pick<Turn, "parent" | "prompt" | "results">, column: Column, { system }: Sampling) =>
+    messagesFor(turnsUpTo(state.turns, question.parent), column.id, system, question);
+  const askColumns = (columns: Column[], question: Pick<Turn, "parent" | "prompt" | "results">, sampling: Sampling) => {
     const turn = state.nextId;
-    dispatch({ type: "ask", turn, prompt, results, columns });
-    for (const column of columns) {
-      generate(turn, column, requestBody(column.model, messagesFor(state.turns, column.id, sampling.system, { prompt, results }), sampling));
-    }
+    dispatch({ type: "ask", turn, columns, sampling, ...question });
+    for (const column of columns) generate(turn, column, requestBody(column.model, messages(question, column, sampling), sampling));
   };
-  const ask = (prompt: string, sampling: Sampling) => askColumns(state.columns, prompt, [], sampling);
+  const end = () => shownTurns(state).at(-1)?.id ?? BEGINNING;
+  const ask = (prompt: string, sampling: Sampling) => askColumns(state.columns, { parent: end(), prompt, results: [] }, sampling);
   /** Only the column that made the calls goes on. */
-  const sendResults = (column: Column, results: ToolResult[], sampling: Sampling) => askColumns([column], "", results, sampling);
+  const sendResults = (column: Column, results: ToolResult[], sampling: Sampling) => askColumns([column], { parent: end(), prompt: "", results }, sampling);
+  /** A branch with another message, which every column answers. */
+  const edit = ({ parent }: Turn, prompt: string, sampling: Sampling) => askColumns(state.columns, { parent, prompt, results: [] }, sampling);
+  /** A branch with another answer of one column. */
+  const regenerate = (of: Turn, column: Column, sampling: Sampling) => {
+    const turn = state.nextId;
+    dispatch({ type: "again", turn, of: of.id, column, sampling });
+    generate(turn, column, requestBody(column.model, messages(of, column, sampling), sampling));
+  };
   const stop = () => [...stops.current.values()].forEach((cancel) => cancel());
   const remove = (column: number) => {
     stops.current.forEach((cancel, key) => key.endsWith(`.${column}`) && cancel());
     dispatch({ type: "remove-column", column });
   };
-  return { state, dispatch, ask, sendResults, stop, remove };
+  return { state, dispatch, ask, sendResults, edit, regenerate, stop, remove };
 }
 
 /** Nobody reads on after leaving the page: what still runs is cancelled. */

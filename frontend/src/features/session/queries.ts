@@ -2,6 +2,7 @@ import { queryOptions, useMutation, useQueryClient, useSuspenseQuery } from "@ta
 import { useParams } from "@tanstack/react-router";
 import { api, setCsrfToken, unwrap } from "@/api/client";
 import type { Capability, Session } from "@/api/types";
+import { forgetEverywhere } from "@/lib/kept";
 
 function remember(session: Session): Session {
   setCsrfToken(session.csrf_token);
@@ -36,6 +37,7 @@ export function useLogout() {
     onSuccess: (session) => {
       // What one person saw must not be there for the next.
       client.clear();
+      forgetEverywhere();
       client.setQueryData(sessionQuery.queryKey, session);
     },
   });

@@ -1,0 +1,91 @@
+import { ApiError } from "@/api/errors";
+import { MOST_COLUMNS } from "./conversation";
+import { DEFAULTS, readSampling, type Sampling } from "./sampling";
+
+/** What a link restores: columns and settings, and nothing that was said. */
+export interface Setup {
+  models: string[];
+  sampling: Sampling;
+}
+
+/** Longer addresses are cut by some of what they are sent through. */
+const LONGEST_LINK = 8000;
+/** Of what a link unfolds to: a short one may not fill the memory. */
+const MOST_BYTES = 256 * 1024;
+const LONGEST_NAME = 200;
+const PLAIN = "0";
+const DEFLATED = "1";
+/** Of Lorikeet's own form, and of OpenAI's. */
+const API_KEY = /\blk_[a-z2-7]{4,16}_[A-Za-z0-9_-]{16,}|\bsk-[A-Za-z0-9_-]{20,}/;
+
+const problem = (code: string, message: string, fix: string) => new ApiError({ code, message, fix }, 0);
+
+/** The address of the page at `page` with this setup. It is behind the #, which no browser sends to a server. Raises ApiError. */
+export async function linkTo(page: string, { models, sampling }: Setup): Promise<string> {
+  const names = Object.keys(DEFAULTS) as (keyof Sampling)[];
+  const changed = Object.fromEntries(names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [name, sampling[name]]));
+  const json = JSON.stringify({ models, ...(Object.keys(changed).length > 0 ? { sampling: changed } : {}) });
+  if (API_KEY.test(json)) {
+    throw problem("playground_link_secret", "The settings hold what looks like an API key, and a link must not.", "Take the key out of the system prompt, the schema or the tools, then copy the link again.");
+  }
+  const link = `${page}#${await packed(json)}`;
+  if (link.length > LONGEST_LINK) {
+    const size = `${link.length.toLocaleString("en-US")} characters`;
+    throw problem("playground_link_too_long", `The link would be ${size} long, more than the ${LONGEST_LINK.toLocaleString("en-US")} that arrive everywhere.`, "Shorten the system prompt, the schema or the tools, or send the request as code instead.");
+  }
+  return link;
+}
+
+async function packed(json: string): Promise<string> {
+  const bytes = new TextEncoder().encode(json);
+  const plain = PLAIN + base64(bytes);
+  const deflated = DEFLATED + base64(await through(new CompressionStream("deflate-raw"), bytes, Infinity));
+  return deflated.length < plain.length ? deflated : plain;
+}
+
+/** What a link holds behind its #. Raises ApiError. */
+export async function readLink(hash: string): Promise<Setup> {
+  try {
+    const bytes = fromBase64(hash.slice(1));
+    const json = hash.startsWith(DEFLATED) ? await through(new DecompressionStream("deflate-raw"), bytes, MOST_BYTES) : bytes;
+    const { models, sampling } = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json)) as Record<string, unknown>;
+    const names = (models as unknown[]).filter((name): name is string => typeof name === "string" && name !== "" && name.length <= LONGEST_NAME);
+    if (names.length === 0) throw new Error("It names no model.");
+    return { models: names.slice(0, MOST_COLUMNS), sampling: readSampling(sampling) };
+  } catch {
+    throw problem("playground_link_damaged", "This link is damaged: its settings cannot be read.", "Ask for it again, and copy all of it.");
+  }
+}
+
+/** Raises when more than `most` bytes come out. */
+async function through(stream: CompressionStream | DecompressionStream, bytes: Uint8Array<ArrayBuffer>, most: number): Promise<Uint8Array<ArrayBuffer>> {
+  const writer = stream.writable.getWriter();
+  // Of damaged input it fails too; the reader below says so.
+  void writer.write(bytes).then(() => writer.close()).catch(() => {});
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  const reader = (stream.readable).getReader();
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    parts.push(next.value);
+    size += next.value.length;
+    if (size > most) {
+      await reader.cancel();
+      throw new Error("It is too large.");
+    }
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+/** As addresses may hold it (RFC 4648 section 5), without padding. */
+function base64(bytes: Uint8Array): string {
+  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+const fromBase64 = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (char) => char.charCodeAt(0));

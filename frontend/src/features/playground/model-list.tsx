@@ -1,0 +1,91 @@
+import { useQuery } from "@tanstack/react-query";
+import { Command } from "cmdk";
+import { Check } from "lucide-react";
+import { useDeferredValue, useEffect, useRef, useState } from "react";
+import type { Model } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { modelsQuery } from "@/features/adapters/queries";
+import { useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
+import { ModelDot } from "./model-dot";
+
+interface ListProps {
+  value: string;
+  onChoose: (model: string) => void;
+}
+
+/** Of so few models, all other names are shown; of more, only those of the one that is chosen. */
+const FEW_MODELS = 8;
+/** Of one model. The others are found by what is typed. */
+const MOST_NAMES = 6;
+
+/** What can be called, which the server searches, with versions and aliases; "name@v7" and "a+b:0.5" can be typed. */
+export function ModelList({ value, onChoose }: ListProps) {
+  const [needle, setNeedle] = useState("");
+  const [name = "", pointer] = needle.trim().split("@");
+  const search = useDeferredValue(name.split(/[+:]/)[0]!.trim());
+  const { data: found = [] } = useQuery(modelsQuery(useTenant(), search));
+  const chosen = value.split("@")[0];
+  const namesOf = ({ id, aliases }: Model) => {
+    if (pointer === undefined && found.length > FEW_MODELS && id !== chosen) return [];
+    return aliases.filter((alias) => alias.split("@")[1]?.startsWith(pointer ?? "") ?? pointer === undefined).slice(0, MOST_NAMES);
+  };
+  // The list comes after the popover has opened and taken the focus.
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => input.current?.focus(), []);
+  const typed = /[@+:]/.test(needle) ? needle.trim() : "";
+  return (
+    <Command label="Models" shouldFilter={false}>
+      <Command.Input
+        ref={input}
+        value={needle}
+        onValueChange={setNeedle}
+        placeholder="Search, or type name@v2 or a+b:0.5"
+        className="h-10 w-full border-b bg-transparent px-3.5 text-sm outline-none"
+      />
+      <Command.List className="scroll-quiet max-h-80 overflow-y-auto p-1">
+        <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">Nothing that can be called has this name.</Command.Empty>
+        {found.map((model) => {
+          const names = namesOf(model);
+          return (
+            <Command.Group key={model.id} aria-label={model.id}>
+              {pointer === undefined && <Option model={model} selected={model.id === value} onSelect={() => onChoose(model.id)} />}
+              {names.map((alias) => (
+                <Command.Item key={alias} value={alias} onSelect={() => onChoose(alias)} className={cn(ITEM, "min-h-7 pl-7")} data-model={alias}>
+                  <span className="min-w-0 flex-1 truncate font-mono text-xs text-ink-2">{alias}</span>
+                  <Chosen chosen={alias === value} />
+                </Command.Item>
+              ))}
+              {names.length > 0 && pointer === undefined && model.aliases.length > names.length && (
+                <p className="py-1 pl-7 text-xs text-ink-3">{model.aliases.length - names.length} more: type {model.id}@</p>
+              )}
+            </Command.Group>
+          );
+        })}
+        {typed && !found.some(({ aliases }) => aliases.includes(typed)) && (
+          <Command.Item value={typed} onSelect={() => onChoose(typed)} className={ITEM}>
+            Use <span className="font-mono text-xs break-all">{typed}</span>
+          </Command.Item>
+        )}
+      </Command.List>
+    </Command>
+  );
+}
+
+const ITEM = "flex min-h-9 cursor-pointer items-center gap-2.5 rounded-md px-2.5 py-1.5 text-sm data-[selected=true]:bg-fill-2";
+
+const Chosen = ({ chosen }: { chosen: boolean }) => <Check className={cn("size-4 shrink-0 text-accent-text", !chosen && "invisible")} aria-label={chosen ? "selected" : undefined} />;
+
+function Option({ model, selected, onSelect }: { model: Model; selected: boolean; onSelect: () => void }) {
+  return (
+    <Command.Item value={model.id} onSelect={onSelect} className={ITEM} data-model={model.id}>
+      <ModelDot kind={model.kind} />
+      <span className="min-w-0 flex-1">
+        <span className="block truncate font-medium">{model.id}</span>
+        {model.description && <span className="block truncate text-xs text-ink-3">{model.description}</span>}
+      </span>
+      {model.kind === "base" ? <Badge tone="blue">base</Badge> : <Badge>v{model.version}</Badge>}
+      <Chosen chosen={selected} />
+    </Command.Item>
+  );
+}
