@@ -121,6 +121,9 @@ class Settings(BaseSettings):
     batch_tenant_bytes: int = Field(default=GIB, gt=0)
     batch_file_expire_s: int = Field(default=30 * 86_400, gt=0)
     batch_concurrency: int = Field(default=32, gt=0)
+    evaluation_max_bytes: int = Field(default=1 << 20, gt=0)
+    evaluation_max_items: int = Field(default=500, gt=0)
+    evaluation_wait_s: int = Field(default=86_400, gt=0)
 
     upload_max_bytes: int = Field(default=2 * GIB, gt=0)
     upload_max_files: int = Field(default=16, gt=0)

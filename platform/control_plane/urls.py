@@ -28,6 +28,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.audit.urls")),
     path("", include("control_plane.batches.urls")),
     path("", include("control_plane.canaries.urls")),
+    path("", include("control_plane.evaluations.urls")),
     path("", include("control_plane.origins.urls")),
     path("", include("control_plane.placements.urls")),
     path("", include("control_plane.keys.urls")),

@@ -191,18 +191,18 @@ def _follow(own: Client, sent: Any, asked: Namespace) -> None:
 
 
 def promote(asked: Namespace) -> None:
-    name, number = _version_of(asked.version)
+    name, number = version_of(asked.version)
     client().tenant("POST", f"adapters/{name}/versions/{number}/promote")
     say(f"{name} is now version {number}; running requests keep the one they started with.")
 
 
 def confirm_base(asked: Namespace) -> None:
-    name, number = _version_of(asked.version)
+    name, number = version_of(asked.version)
     found = client().tenant("POST", f"adapters/{name}/versions/{number}/confirm-base")
     say(f"{name}@v{number} is taken for an adapter of {found['base_model']}.")
 
 
-def _version_of(text: str) -> tuple[str, str]:
+def version_of(text: str) -> tuple[str, str]:
     name, _, number = text.partition("@v")
     if not number.isdecimal():
         raise CliError(f'"{text}" names no version.', "Write it like support@v7.")

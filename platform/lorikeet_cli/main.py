@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from lorikeet_cli import batches, commands, hosts
+from lorikeet_cli import batches, commands, evaluations, hosts
 from lorikeet_cli.errors import CliError
 
 Command = Callable[[argparse.Namespace], None]
@@ -53,6 +53,10 @@ def parser() -> argparse.ArgumentParser:
     promote.add_argument("version", help="like support@v7")
     confirm = add("confirm-base", commands.confirm_base, "Say that the base which a version names is the served one.")
     confirm.add_argument("version", help="like support@v7")
+    _evaluate(add("evaluate", evaluations.evaluate, "Score a version, the live one and the base on an evaluation set."))
+    _sets(add("evaluation-sets", evaluations.sets, "List, add and delete evaluation sets."))
+    add("evaluations", evaluations.listed, "The latest fifty evaluations, with their scores.")
+    _rule(add("promotion-rule", evaluations.rule, "What a version must score before it can be live."))
     _keys(add("keys", commands.keys, "List, create and revoke API keys."))
     _usage(add("usage", commands.usage, "What was used, by adapter; or a statement, or CSV."))
     _batches(add("batches", batches.listed, "List, send, follow and cancel batches of requests."))
@@ -69,6 +73,36 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", default="", help="by default that of the folder or archive")
     verb.add_argument("--description", default="")
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and do not wait")
+
+
+def _evaluate(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("version", help="like support@v7")
+    verb.add_argument("--set", required=True, help="an evaluation set's name")
+    verb.add_argument("--key", default="", help="whose requests they are: a key's name; not if logged in with a key")
+    verb.add_argument("--no-wait", action="store_true", help="print the evaluation's id and end")
+
+
+def _sets(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="list them, as without an action")
+    create = actions.add_parser("add", help='keep a file of JSON lines {"prompt" or "messages", "expected"}')
+    create.add_argument("path", help="like sums.jsonl")
+    create.add_argument("--name", default="", help="by default that of the file")
+    create.add_argument("--metric", choices=evaluations.METRICS, default="exact")
+    create.add_argument("--max-tokens", type=int, default=64, help="of an answer")
+    create.set_defaults(run=evaluations.add_set)
+    remove = actions.add_parser("remove", help="delete one; its scores stay")
+    remove.add_argument("name")
+    remove.set_defaults(run=evaluations.remove_set)
+
+
+def _rule(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("adapter")
+    verb.add_argument("--set", default="", help="new versions are evaluated with it by themselves")
+    verb.add_argument("--minimum", type=float, help="score")
+    verb.add_argument("--may-be-worse", action="store_true", help="than the live version")
+    verb.add_argument("--key", default="", help="whose requests they are: a key's name; not if logged in with a key")
+    verb.add_argument("--remove", action="store_true", help="any ready version may be live")
 
 
 def _follow(verb: argparse.ArgumentParser) -> None:

@@ -155,6 +155,38 @@ def test_batches_and_their_files(member: Run, lorikeet: Run, access: Access, tmp
     assert lorikeet("batches", "create", str(good)).stdout.startswith("batch_")
 
 
+def test_evaluations(lorikeet: Run, access: Access, tmp_path: Path) -> None:
+    """By the real engine: what is expected is what the base model answers."""
+    bearer = {"Authorization": f"Bearer {access.key}"}
+    own = httpx.Client(base_url=access.url, headers=bearer, trust_env=False, timeout=60)
+    base = own.get("/v1/models").json()["data"][0]["id"]
+    items = []
+    for prompt in ("Once upon a time", "The parrot says", "äöü 你好"):
+        body = {"model": base, "prompt": prompt, "max_tokens": 8, "temperature": 0}
+        answer = own.post("/v1/completions", json=body).json()["choices"][0]["text"]
+        items.append({"prompt": prompt, "expected": answer})
+    file = tmp_path / "of-base.jsonl"
+    file.write_text("\n".join(json.dumps(item) for item in items if item["expected"].strip()))
+    lorikeet("login", access.url, "--tenant", "acme", "--key", access.key)
+    for metric in ("exact", "logprob"):
+        made = lorikeet("evaluation-sets", "add", str(file), "--name", metric, "--metric", metric, "--max-tokens", "8")
+        assert f"scored by {metric}" in made.stderr
+        assert metric in lorikeet("evaluation-sets").stdout
+        done = lorikeet("evaluate", "pirate@v1", "--set", metric)
+        assert done.stdout.startswith(f"pirate@v1  {metric} ({metric}): ")
+    found = own.get("/api/tenants/acme/adapters/pirate/versions/1").json()["evaluations"]
+    scores = {each["set"]: each for each in found}
+    assert scores["exact"]["base"] == 1 and scores["exact"]["score"] < 1
+    assert 0 > scores["logprob"]["base"] > scores["logprob"]["score"]
+    assert "completed" in lorikeet("evaluations").stdout
+    lorikeet("promotion-rule", "pirate", "--set", "exact", "--minimum", "1", "--may-be-worse")
+    assert "below 1" in lorikeet("promote", "pirate@v1", fails=True).stderr
+    assert "names this set" in lorikeet("evaluation-sets", "remove", "exact", fails=True).stderr
+    lorikeet("promotion-rule", "pirate", "--remove")
+    for metric in ("exact", "logprob"):
+        lorikeet("evaluation-sets", "remove", metric)
+
+
 def test_origins(member: Run) -> None:
     origin = "https://app.example.org"
     member("origins", "allow", origin)

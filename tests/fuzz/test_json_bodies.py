@@ -88,6 +88,12 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", f"{TENANT}/adapters/support/aliases/beta", {"version": 1}),
     ("PUT", f"{TENANT}/adapters/support/aliases/beta/canary", {"version": 1, "percent": 10}),
     ("POST", f"{TENANT}/imports", {"name": "imported", "source": "https://127.0.0.1:1/adapter.zip"}),
+    ("POST", f"{TENANT}/evaluations", {"set": "sums", "adapter": "support", "version": 1, "upload": None, "key": ID}),
+    (
+        "PUT",
+        f"{TENANT}/adapters/support/promotion-rule",
+        {"set": "sums", "key": ID, "minimum": 0.5, "not_worse_than_live": True},
+    ),
     ("POST", f"{TENANT}/follows", {"name": "followed", "source": "hub:org/name@main"}),
     ("PUT", f"{TENANT}/hub-models", {"enabled": False, "organizations": ["org"]}),
     ("PUT", f"{TENANT}/hub-token", {"token": "hf_x"}),

@@ -21,7 +21,7 @@ from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
-from control_plane.adapters.models import AdapterVersion, Alias, HubToken, VersionState
+from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, VersionState
 from control_plane.fleet.join_tokens import create_token
 from control_plane.fleet.models import EngineHost
 from control_plane.http.access import Access
@@ -110,6 +110,11 @@ def with_hub_token(world: World) -> Sent:
     return {}
 
 
+def with_promotion_rule(world: World) -> Sent:
+    Adapter.objects.filter(name="support").update(promotion_rule={"set": "sums", "set_id": "", "key": ""})
+    return {}
+
+
 def unconfirmed(world: World) -> Sent:
     AdapterVersion.objects.update(named_base="another-model")
     return {}
@@ -189,6 +194,21 @@ BODIES: dict[str, Callable[[World], Sent]] = {
         "file": SimpleUploadedFile("r.jsonl", b"{}"),
     },
     f"POST {_T}batches/<str:batch_id>/cancel": lambda world: {},
+    f"POST {_T}evaluation-sets": lambda world: {
+        "name": "new",
+        "metric": "exact",
+        "file": SimpleUploadedFile("s.jsonl", b'{"prompt": "a", "expected": "b"}'),
+    },
+    f"DELETE {_T}evaluation-sets/<str:set_name>": lambda world: {},
+    f"POST {_T}evaluations": lambda world: {
+        "set": "sums",
+        "adapter": "support",
+        "version": 1,
+        "key": str(world["key_id"]),
+    },
+    f"DELETE {_T}evaluations/<uuid:evaluation_id>": lambda world: {},
+    f"PUT {_T}adapters/<str:name>/promotion-rule": lambda world: {"set": "sums", "key": str(world["key_id"])},
+    f"DELETE {_T}adapters/<str:name>/promotion-rule": with_promotion_rule,
     f"DELETE {_T}files/<str:file_id>": lambda world: {},
     f"PUT {_T}origins": lambda world: {"origins": ["https://app.example.org"]},
     f"PUT {_T}recording": lambda world: {"enabled": True, "days": 7},

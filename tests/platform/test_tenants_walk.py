@@ -32,6 +32,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("members/<uuid:user_id>", "patch"): {"role": "viewer"},
     ("adapters/<str:name>/aliases/<str:alias>", "put"): {"version": 1},
     ("adapters/<str:name>/aliases/<str:alias>/canary", "put"): {"version": 1, "percent": 5},
+    ("adapters/<str:name>/promotion-rule", "put"): {"set": "sums"},
 }
 
 

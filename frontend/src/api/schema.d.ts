@@ -781,6 +781,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/adapters/{name}/promotion-rule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** @description What a version must score to be live, or a canary of it. New versions are evaluated by themselves. */
+        put: operations["set_promotion_rule"];
+        post?: never;
+        /** @description Any ready version may be live. */
+        delete: operations["remove_promotion_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/adapters/{name}/versions/{number}": {
         parameters: {
             query?: never;
@@ -1103,6 +1121,78 @@ export interface paths {
         put: operations["set_budgets"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/evaluation-sets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description All of them: fifty at most. */
+        get: operations["list_evaluation_sets"];
+        put?: never;
+        /** @description Keep prompts with expected answers. A set never changes, so that its scores can be compared. */
+        post: operations["create_evaluation_set"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/evaluation-sets/{set_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description One set, without its items. */
+        get: operations["read_evaluation_set"];
+        put?: never;
+        post?: never;
+        /** @description Delete a set; scores stay. Refused while an evaluation runs with it or a promotion rule names it. */
+        delete: operations["delete_evaluation_set"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/evaluations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Newest first; `search` by the adapter's name. */
+        get: operations["list_evaluations"];
+        put?: never;
+        /** @description Score a version, the live one and the base model once it is ready, by requests that wait for all others. */
+        post: operations["start_evaluation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/evaluations/{evaluation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description How far it is, and what came of it. */
+        get: operations["read_evaluation"];
+        put?: never;
+        post?: never;
+        /** @description Cancel it and its batch; it stays in the list. */
+        delete: operations["cancel_evaluation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2279,6 +2369,7 @@ export interface components {
             description: string;
             live_version: number | null;
             name: string;
+            promotion_rule: components["schemas"]["PromotionRule"] | null;
             rank: number | null;
             status: components["schemas"]["AdapterStatus"];
             targets: string[];
@@ -2398,6 +2489,22 @@ export interface components {
             /** @description A JSON object as text. */
             arguments: string;
             name: string;
+        };
+        /** @description An item of an evaluation set; what was answered is null where only probabilities were asked for. */
+        AnsweredItem: {
+            base: string | null;
+            expected: string;
+            /** @description Of the set, from 1. */
+            line: number;
+            live: string | null;
+            /** @description Its end, if it is long. */
+            prompt: string;
+            /**
+             * Format: double
+             * @description Of the version.
+             */
+            score: number;
+            version: string | null;
         };
         AnsweredToolCall: {
             function: components["schemas"]["AnsweredFunction"];
@@ -3280,6 +3387,60 @@ export interface components {
         ErrorResponse: {
             error: components["schemas"]["Error"];
         };
+        Evaluation: {
+            adapter: string;
+            /** @description That runs them; null before it began. */
+            readonly batch: string | null;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            ended_at: string | null;
+            /** Format: uuid */
+            id: string;
+            /** @description Whose requests they are. */
+            key: string;
+            /** @description Why it waits or failed. */
+            problem: components["schemas"]["Problem"] | null;
+            score: components["schemas"]["Score"] | null;
+            set: string;
+            state: components["schemas"]["EvaluationState"];
+            /** Format: uuid */
+            upload: string | null;
+            /** @description Null until its upload has become one. */
+            version?: number | null;
+        };
+        /**
+         * @description * `exact` - Exact
+         *     * `contains` - Contains
+         *     * `logprob` - Logprob
+         * @enum {string}
+         */
+        EvaluationMetric: "exact" | "contains" | "logprob";
+        EvaluationSet: {
+            /** Format: date-time */
+            created_at: string;
+            items: number;
+            /** @description Of an answer. */
+            max_tokens: number;
+            /**
+             * @description exact: the answer is the expected text, white space around either left out; contains: that is in it; logprob: the mean natural log-probability of its tokens behind the prompt. A score is the mean over all items.
+             *
+             *     * `exact` - Exact
+             *     * `contains` - Contains
+             *     * `logprob` - Logprob
+             */
+            metric: components["schemas"]["EvaluationMetric"];
+            name: string;
+        };
+        /**
+         * @description * `waiting` - Waiting
+         *     * `running` - Running
+         *     * `completed` - Completed
+         *     * `failed` - Failed
+         *     * `cancelled` - Cancelled
+         * @enum {string}
+         */
+        EvaluationState: "waiting" | "running" | "completed" | "failed" | "cancelled";
         /**
          * @description * `upload.accepted` - Upload Accepted
          *     * `upload.refused` - Upload Refused
@@ -3781,6 +3942,11 @@ export interface components {
             message: string;
             param: string | null;
         };
+        LiveScore: {
+            /** Format: double */
+            score: number;
+            version: number;
+        };
         /**
          * @description * `to_device` - to_device
          *     * `from_disk` - from_disk
@@ -3929,6 +4095,41 @@ export interface components {
              */
             key?: string;
         };
+        /** @description Of a version, or of what an upload becomes. */
+        NewEvaluationRequest: {
+            adapter?: string;
+            /**
+             * Format: uuid
+             * @description The API key whose requests they are; for a key: always itself.
+             */
+            key?: string;
+            set: string;
+            /**
+             * Format: uuid
+             * @description Instead of adapter and version.
+             */
+            upload?: string;
+            version?: number;
+        };
+        /** @description The multipart form of a new set. */
+        NewEvaluationSetRequest: {
+            /**
+             * Format: binary
+             * @description JSON lines of {"prompt" or "messages", "expected"}: all prompts, or all messages.
+             */
+            file: string;
+            /** @description Of an answer; none for logprob. By default 64. */
+            max_tokens?: number;
+            /**
+             * @description exact: the answer is the expected text, white space around either left out; contains: that is in it; logprob: the mean natural log-probability of its tokens behind the prompt. A score is the mean over all items.
+             *
+             *     * `exact` - Exact
+             *     * `contains` - Contains
+             *     * `logprob` - Logprob
+             */
+            metric: components["schemas"]["EvaluationMetric"];
+            name: string;
+        };
         /** @description `from` and `to`, or the last `days`. */
         NewExportRequest: {
             days?: number;
@@ -3978,6 +4179,21 @@ export interface components {
             input_per_million: number;
             output_per_million: number;
             storage_per_gb_month: number;
+        };
+        NewPromotionRuleRequest: {
+            /**
+             * Format: uuid
+             * @description Whose requests evaluations are; for a key: always itself.
+             */
+            key?: string;
+            /**
+             * Format: double
+             * @description Of the score.
+             */
+            minimum?: number | null;
+            /** @description By default true. */
+            not_worse_than_live?: boolean;
+            set: string;
         };
         NewTenantRequest: {
             name: string;
@@ -4232,6 +4448,19 @@ export interface components {
             code: string;
             fix: string;
             message: string;
+        };
+        /** @description What a version must score before it is live, or a canary of it. */
+        PromotionRule: {
+            /**
+             * Format: uuid
+             * @description The API key whose requests those are.
+             */
+            key: string;
+            /** Format: double */
+            minimum: number | null;
+            not_worse_than_live: boolean;
+            /** @description The evaluation set; new versions are evaluated with it by themselves. */
+            set: string;
         };
         /** @description As vLLM has it. Ranks begin with 1, the most likely token. */
         PromptLogprob: {
@@ -4576,6 +4805,27 @@ export interface components {
         RotateApiKeyRequest: {
             /** @description Seconds for which the old secret is still accepted. By default 86400. */
             grace_s?: number;
+        };
+        /** @description How a version answered an evaluation set, beside the base model and what was live then. */
+        Score: {
+            /** Format: date-time */
+            at: string;
+            /** Format: double */
+            base: number;
+            /** Format: uuid */
+            evaluation: string;
+            items: number;
+            /** @description Null where nothing was live, or this version. */
+            live: components["schemas"]["LiveScore"] | null;
+            metric: components["schemas"]["EvaluationMetric"];
+            /**
+             * Format: double
+             * @description Of the version: the mean over all items; more is better.
+             */
+            score: number;
+            set: string;
+            /** @description Items that the version answered worst, five at most. */
+            worst: components["schemas"]["AnsweredItem"][];
         };
         SeriesPart: {
             cached_prompt_tokens: number;
@@ -5407,6 +5657,8 @@ export interface components {
             dtype: string;
             effect: components["schemas"]["VersionEffect"] | null;
             error: components["schemas"]["Problem"] | null;
+            /** @description The last score of each evaluation set. */
+            evaluations: components["schemas"]["Score"][];
             /**
              * Format: date-time
              * @description An archived version can be restored until then.
@@ -8253,6 +8505,105 @@ export interface operations {
             507: components["responses"]["Error"];
         };
     };
+    set_promotion_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPromotionRuleRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Adapter"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    remove_promotion_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
     read_version: {
         parameters: {
             query?: never;
@@ -9217,6 +9568,364 @@ export interface operations {
             };
             413: components["responses"]["Error"];
             415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_evaluation_sets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationSet"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    create_evaluation_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": components["schemas"]["NewEvaluationSetRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationSet"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            415: components["responses"]["Error"];
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    read_evaluation_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                set_name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationSet"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    delete_evaluation_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                set_name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_evaluations: {
+        parameters: {
+            query?: {
+                /** @description Left out: all. */
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Evaluation"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    start_evaluation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewEvaluationRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Evaluation"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    read_evaluation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                evaluation_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Evaluation"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    cancel_evaluation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                evaluation_id: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
             507: components["responses"]["Error"];

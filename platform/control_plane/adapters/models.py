@@ -31,6 +31,9 @@ class Adapter(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     archived_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="After that it cannot be restored.")
+    promotion_rule = models.JSONField(
+        null=True, blank=True, help_text="What a version must score to be live, as `PromotionRuleSerializer` says."
+    )
 
     objects = TenantQuerySet["Adapter"].as_manager()
 
@@ -63,6 +66,14 @@ class EffectVerdict(models.TextChoices):
     OVERFLOWS = "overflows"
 
 
+class EvaluationMetric(models.TextChoices):
+    """What an answer scores beside the expected one; a set's score is the mean over its items."""
+
+    EXACT = "exact"  # 1 if it is the expected text, white space around either left out
+    CONTAINS = "contains"  # 1 if the expected text is in it
+    LOGPROB = "logprob"  # the mean natural log-probability of the expected text's tokens behind the prompt
+
+
 # Neither callable nor on any host, and counted against no limit.
 OUT_OF_USE = (VersionState.ARCHIVED, VersionState.DELETED)
 
@@ -74,7 +85,9 @@ class ImmutableVersionError(RuntimeError):
 class AdapterVersion(models.Model):
     """Immutable content, identified by its digest; only `state` and what goes with it move."""
 
-    MUTABLE = frozenset({"state", "error", "ready_at", "archived_at", "overflowed_at", "base_confirmed_at", "effect"})
+    MUTABLE = frozenset(
+        {"state", "error", "ready_at", "archived_at", "overflowed_at", "base_confirmed_at", "effect", "evaluations"}
+    )
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
@@ -106,6 +119,9 @@ class AdapterVersion(models.Model):
 
     effect = models.JSONField(
         null=True, blank=True, help_text="What it did when a host tried it, as `VersionEffectSerializer` says."
+    )
+    evaluations = models.JSONField(
+        default=list, db_default=[], blank=True, help_text="The last result of each set, as `ScoreSerializer` says."
     )
 
     objects = TenantQuerySet["AdapterVersion"].as_manager()

@@ -6,7 +6,14 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.adapters.imports.sources import BUCKET_FORM
-from control_plane.adapters.models import NAME, AdapterVersion, EffectVerdict, UploadState, VersionState
+from control_plane.adapters.models import (
+    NAME,
+    AdapterVersion,
+    EffectVerdict,
+    EvaluationMetric,
+    UploadState,
+    VersionState,
+)
 from control_plane.adapters.queries import (
     LATEST_ARCHIVED,
     AdapterSort,
@@ -104,6 +111,46 @@ class VersionEffectSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
 
 
+class LiveScoreSerializer(serializers.Serializer[Any]):
+    version = serializers.IntegerField()
+    score = serializers.FloatField()
+
+
+class AnsweredItemSerializer(serializers.Serializer[Any]):
+    """An item of an evaluation set; what was answered is null where only probabilities were asked for."""
+
+    line = serializers.IntegerField(help_text="Of the set, from 1.")
+    prompt = serializers.CharField(help_text="Its end, if it is long.")
+    expected = serializers.CharField()
+    base = serializers.CharField(allow_null=True)
+    live = serializers.CharField(allow_null=True)
+    version = serializers.CharField(allow_null=True)
+    score = serializers.FloatField(help_text="Of the version.")
+
+
+class ScoreSerializer(serializers.Serializer[Any]):
+    """How a version answered an evaluation set, beside the base model and what was live then."""
+
+    evaluation = serializers.UUIDField()
+    set = serializers.CharField()
+    metric = serializers.ChoiceField(choices=EvaluationMetric.choices)
+    items = serializers.IntegerField()
+    base = serializers.FloatField()
+    live = LiveScoreSerializer(allow_null=True, help_text="Null where nothing was live, or this version.")
+    score = serializers.FloatField(help_text="Of the version: the mean over all items; more is better.")
+    worst = AnsweredItemSerializer(many=True, help_text="Items that the version answered worst, five at most.")
+    at = serializers.DateTimeField()
+
+
+class PromotionRuleSerializer(serializers.Serializer[Any]):
+    """What a version must score before it is live, or a canary of it."""
+
+    set = serializers.CharField(help_text="The evaluation set; new versions are evaluated with it by themselves.")
+    key = serializers.UUIDField(help_text="The API key whose requests those are.")
+    minimum = serializers.FloatField(allow_null=True)
+    not_worse_than_live = serializers.BooleanField()
+
+
 class VersionSummarySerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     digest = serializers.CharField()
@@ -138,6 +185,7 @@ class VersionSerializer(VersionSummarySerializer):
     aliases = serializers.SerializerMethodField()
     report = ValidationReportSerializer()
     effect = VersionEffectSerializer(allow_null=True)
+    evaluations = ScoreSerializer(many=True, help_text="The last score of each evaluation set.")
     placements = PlacementSerializer(many=True)
 
     def get_aliases(self, version: AdapterVersion) -> list[str]:
@@ -188,6 +236,7 @@ class AdapterSummarySerializer(serializers.Serializer[Any]):
 class AdapterSerializer(AdapterSummarySerializer):
     versions = VersionSummarySerializer(many=True)
     aliases = AliasSerializer(many=True)
+    promotion_rule = PromotionRuleSerializer(source="adapter.promotion_rule", allow_null=True)
 
 
 class ArchivedAdapterSerializer(serializers.Serializer[Any]):

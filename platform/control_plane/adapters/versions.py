@@ -13,9 +13,13 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, EffectVerdict, VersionState
 from control_plane.adapters.payloads import adapter_json
+from control_plane.adapters.promotion_rules import meets_rule, require_rule
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.writes import announce
+
+MOST_SCORES = 20
+"""That are kept with a version."""
 
 
 class VersionNotReadyError(LorikeetError):
@@ -79,7 +83,8 @@ def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
 def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
     """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called.
 
-    Not if its base has to be confirmed: then it becomes live with that. Nor if it overflowed when the host tried it.
+    Not if its base has to be confirmed, or the adapter has a rule that it does not meet: then it becomes live with
+    that. Nor if it overflowed when the host tried it.
     """
     with transaction.atomic():
         version = lock_version(version)
@@ -87,9 +92,14 @@ def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
             return version
         version.ready_at = timezone.now()
         _move(version, VersionState.READY)
-        if not version.asks_for_base and version.verdict != EffectVerdict.OVERFLOWS:
-            _point_alias(version, LIVE, SYSTEM, only_new=True)
+        _go_live_first(version, SYSTEM)
     return version
+
+
+def _go_live_first(version: AdapterVersion, actor: Actor) -> None:
+    """If nothing is live and nothing speaks against this version, which is ready."""
+    if not version.asks_for_base and version.verdict != EffectVerdict.OVERFLOWS and meets_rule(version):
+        _point_alias(version, LIVE, actor, only_new=True)
 
 
 def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
@@ -109,7 +119,7 @@ def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersio
             named=version.named_base,
             served=version.base_model,
         )
-        if version.state == VersionState.READY:
+        if version.state == VersionState.READY and meets_rule(version):
             _point_alias(version, LIVE, acting.actor, only_new=True)
         tell_adapter(version.adapter)
     return version
@@ -159,6 +169,26 @@ def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
         tell_adapter(version.adapter)
 
 
+def record_score(version: AdapterVersion, score: Mapping[str, Any]) -> None:
+    """How the version answered an evaluation set. Of each set the last score is kept."""
+    with transaction.atomic():
+        version = lock_version(version)
+        others = [each for each in version.evaluations if each["set"] != score["set"]]
+        version.evaluations = [dict(score), *others][:MOST_SCORES]
+        version.save(update_fields=["evaluations"])
+        audit.record(
+            SYSTEM,
+            "version.evaluate",
+            version,
+            tenant=version.tenant,
+            label=label_of(version),
+            **{name: score[name] for name in ("set", "metric", "items", "score", "base", "live")},
+        )
+        if version.state == VersionState.READY:
+            _go_live_first(version, SYSTEM)
+        tell_adapter(version.adapter)
+
+
 def unarchive_version(version: AdapterVersion, actor: Actor) -> None:
     """Make an archived version one that is to be placed. Does nothing to others. Its caller has locked the adapter."""
     if version.state != VersionState.ARCHIVED:
@@ -177,14 +207,18 @@ def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any]
     tell_adapter(version.adapter)
 
 
-def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = LIVE) -> Alias:
+def promote_version(
+    *, acting: Principal, version: AdapterVersion, alias: str = LIVE, regardless_of_rule: bool = False
+) -> Alias:
     """Point `alias` at `version`. Requests that run keep the version they started with.
 
-    Raises VersionNotReadyError, VersionArchivedError or BaseNotConfirmedError (409).
+    Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError or RuleUnmetError (409).
     """
     with transaction.atomic():
         version = lock_version(version)
         require_ready(version)
+        if not regardless_of_rule:
+            require_rule(version, alias)
         return _point_alias(version, alias, acting.actor)
 
 

@@ -87,14 +87,17 @@ def upload_batch(
     *, acting: Principal, key_id: UUID | None, endpoint: ApiEndpoint, name: str, content: Iterable[bytes], size: int
 ) -> Batch:
     """A file and the batch that reads it, or neither. Raises LorikeetError (403, 404, 409, 413, 429)."""
-    api_key = _key_for(acting, key_id)
+    api_key = key_for(acting, key_id)
     with transaction.atomic():
         file = files.upload_file(acting=acting, name=name, content=content, size=size)
         return create_batch(acting=acting, api_key=api_key, input_file=str(file), endpoint=endpoint)
 
 
-def _key_for(acting: Principal, key_id: UUID | None) -> ApiKey:
-    """A key's batches are its own; who may make keys may have one run as any of them."""
+def key_for(acting: Principal, key_id: UUID | None) -> ApiKey:
+    """A key's batches are its own; who may make keys may have one run as any of them.
+
+    Raises LorikeetError (403, 404, 409).
+    """
     if acting.api_key is not None:
         if key_id not in (None, acting.api_key.pk):
             raise ForbiddenError(

@@ -26,6 +26,7 @@ QUEUES = (
             "usage.aggregate",
             "quotas.reconcile",
             "adapters.judge_canaries",
+            "evaluations.tend",
             "adapters.tend_uploads",
             "fleet.reconcile",
         ),

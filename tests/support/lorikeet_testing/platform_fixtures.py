@@ -34,12 +34,13 @@ from control_plane.adapters.aliases import set_alias, start_canary
 from control_plane.adapters.archiving import archive_adapter
 from control_plane.adapters.imports.actions import set_bucket_credentials
 from control_plane.adapters.imports.follows import add_follow
-from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.adapters.models import AdapterVersion, EvaluationMetric, Upload
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
 from control_plane.adapters.uploads.spool import SpooledFile
 from control_plane.batches.actions import upload_batch
 from control_plane.batches.files import upload_file
+from control_plane.evaluations.actions import create_set, start_evaluation
 from control_plane.fleet import actions as fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.join_tokens import create_token
@@ -350,12 +351,18 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         acting=acme.principal(), key_id=key.pk, endpoint=ApiEndpoint.CHAT, name="requests.jsonl", content=[content],
         size=len(content),
     )  # fmt: skip
+    items = b'{"prompt": "1 + 1 =", "expected": "2"}'
+    for name in ("sums", "in-use"):
+        create_set(acting=acme.principal(), name=name, metric=EvaluationMetric.EXACT, max_tokens=4, content=items)
+    evaluation = start_evaluation(acting=acme.principal(), set_name="in-use", key_id=key.pk, of=version)
     own_file = upload_file(acting=acme.principal(), name="other.jsonl", content=[content], size=len(content))
     now = datetime.now(UTC)
     sign_in = SignIn.objects.create(user=acme.users[Role.OWNER], session_key="f" * 32, last_seen_at=now)
     return {
         "session_id": sign_in.pk,
         "batch_id": str(batch),
+        "set_name": "sums",
+        "evaluation_id": evaluation.pk,
         "file_id": str(own_file),
         "name": "support",
         "request_id": "req_1",
