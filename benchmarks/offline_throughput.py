@@ -216,6 +216,7 @@ def main() -> None:
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--quantization", choices=("auto", "fp8"), default="auto")
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--profile", action="store_true", help="print where the GPU's time goes in the first case")
     arguments = parser.parse_args()
     source = LoadedAdapters()
@@ -223,6 +224,7 @@ def main() -> None:
         model=Path("random"), device="cuda", max_context=4096, max_running=arguments.max_running,
         step_tokens=arguments.step_tokens, quantization=arguments.quantization, pool_mb=arguments.pool_mb,
         kv_cache_dtype=arguments.kv_cache_dtype, prefix_cache=False, tensor_parallel=arguments.tensor_parallel,
+        deterministic=arguments.deterministic,
     )  # fmt: skip
     if arguments.lora_off:
         TritonOps.project = lambda ops, group, layer, x, weight, bias, plan: ops.base_product(x, weight, bias)  # type: ignore[method-assign]
@@ -235,6 +237,8 @@ def main() -> None:
     if arguments.profile:
         profile(engine, source, CASES[arguments.cases[0]])
     system = system_name(arguments.quantization, arguments.kv_cache_dtype)
+    if arguments.deterministic:
+        system += ", deterministic"
     if arguments.tensor_parallel > 1:
         system += f", {arguments.tensor_parallel} GPUs"
     sizes = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
