@@ -20,6 +20,7 @@ from .memory import PagePool, PoolGeometry
 from .request import GenerationRequest, RequestError, RequestUsage
 from .scheduling.core import SchedulingCore
 from .scheduling.sequence import Chunk, RequestState, Sequence
+from .text import IncrementalDetokenizer
 
 # Nothing runs and something is being loaded: how far the clock goes until the next step.
 _IDLE_STEP_S = 0.001
@@ -177,6 +178,15 @@ class SimulatedWeights:
         """Nothing to write."""
 
 
+class _NoText(IncrementalDetokenizer):
+    """Tokens have no text here."""
+
+    def __init__(self) -> None: ...
+
+    def append(self, token_id: int) -> str:
+        return ""
+
+
 _TOKEN = 1  # every token that is generated
 _PAGE_TOKENS = 16
 _GEOMETRY_ELEMS = 2 * _PAGE_TOKENS
@@ -219,9 +229,7 @@ class SimulatedEngine:
         """Queue a request that came at ``at`` (now); False if it was refused."""
         submitted = self.clock.now if at is None else at
         usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest)
-        state = self.core.new_request(
-            request, usage, request.sampling.max_tokens, submitted, detokenizer=lambda: cast(Any, None)
-        )
+        state = self.core.new_request(request, usage, request.sampling.max_tokens, submitted, detokenizer=_NoText)
         try:
             self.core.add(state)
         except RequestError as error:

@@ -97,6 +97,7 @@ class Settings(BaseSettings):
     engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
     host_requests: int = Field(default=512, ge=0)
     host_return_s: float = Field(default=30.0, ge=0)
+    migration: str = "off"
 
     connections_max: int = Field(default=4096, gt=0)
     connections_per_address: int = Field(default=512, ge=0)
@@ -184,6 +185,11 @@ class Settings(BaseSettings):
             raise SettingsError(
                 "LORIKEET_OTLP_URL is set, but OpenTelemetry is not installed. Run pip install 'lorikeet[otel]', or "
                 "leave the setting out."
+            )
+        if self.migration != "off" and importlib.util.find_spec("highspy") is None:
+            raise SettingsError(
+                "LORIKEET_MIGRATION is set, but the solver HiGHS is not installed. Run pip install "
+                "'lorikeet[migration]', or leave the setting out."
             )
         if self.second_process and not self._can_share:
             raise SettingsError(

@@ -13,6 +13,7 @@ from control_plane.adapters.resolve import ModelKind, ResolvedModel
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
+from control_plane.fleet.migration import MOST_MOVES, Lengths
 from control_plane.gateway import dispatch as dispatch_module
 from control_plane.gateway.dispatch import Dispatch
 from control_plane.quotas.budgets import UNBUDGETED
@@ -42,6 +43,13 @@ class Stream:
 
     def abort(self) -> None: ...
 
+    @property
+    def tokens_waiting(self) -> int:
+        return self.items.qsize()
+
+    def hand_out(self) -> bool:
+        return not self.items.empty()
+
     def close(self) -> None:
         self.closed = True
 
@@ -66,9 +74,11 @@ class Around:
             acknowledge=lambda host, name: None,
         )
         self.reservations = SimpleNamespace(ended=self._ended)
+        self.lengths = Lengths()
+        self.migrator = SimpleNamespace(ended=lambda submit, tokens: self.lengths.ended("t", "", tokens))
         self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True,
                                      resumes=lambda host: True, charge=lambda submit, tokens: None)  # fmt: skip
-        self.admission_cache = SimpleNamespace(admission=self._admission)
+        self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
                                               budgets=UNBUDGETED)  # fmt: skip
@@ -329,5 +339,119 @@ def test_a_request_that_is_refused_after_all_is_nobodys_usage() -> None:
         dispatch.retract()
         around.report("aborted", 7)
         assert around.rows == [] and around.abandoned == [REQUEST] and not around.reserved
+
+    run(go())
+
+
+# -- requests that move ------------------------------------------------------------------------------------------------
+
+
+async def settled() -> None:
+    await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("waits", [True, False], ids=["while-it-waits", "before-it-reads-on"])
+def test_a_request_that_moves_goes_on_after_all_that_came(streamed: bool, waits: bool) -> None:
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch(streamed=streamed)
+        first = around.tries[REQUEST]
+        assert first.open_request(around.lengths).output_tokens == 0
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1, token_ids=[7]))
+        reading: asyncio.Future[list[Chunk]] = asyncio.ensure_future(anext(dispatch, []))
+        await settled()
+        if streamed:
+            assert [chunk.text for chunk in await reading] == ["one"]
+            reading = asyncio.ensure_future(anext(dispatch, [])) if waits else reading
+            await settled()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, " two", 1, token_ids=[8]))  # not read yet
+        first.move("b")
+        texts = []
+        if streamed:
+            reading = reading if waits else asyncio.ensure_future(anext(dispatch, []))
+            texts += [chunk.text for chunk in await reading]
+            reading = asyncio.ensure_future(anext(dispatch, []))
+        await settled()
+        second = f"{REQUEST}.2"
+        assert [list(part.token_ids) for part in around.submits[second].so_far] == [[7, 8]]
+        assert around.abandoned == [REQUEST] and around.streams[REQUEST].closed
+        assert not first.open_request(around.lengths), "it is another's now"
+        around.report("aborted", 2)  # the old host's, which nobody is billed for
+        for item in (Chunk(0, " three", 1, "stop", [9]), None):
+            around.streams[second].items.put_nowait(item)
+        around.report("finished", 3, name=second)
+        texts += [chunk.text for chunk in await reading]
+        assert "".join(texts) == (" two three" if streamed else "one two three")
+        assert around.row() == ("finished", "", 5, 3)
+
+    run(go())
+
+
+def test_what_has_no_token_yet_begins_elsewhere() -> None:
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch()
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        await settled()
+        around.tries[REQUEST].move("b")
+        await settled()
+        second = f"{REQUEST}.2"
+        assert not around.submits[second].so_far and around.abandoned == [REQUEST]
+        around.streams[second].items.put_nowait(Chunk(0, "one", 1))
+        assert [chunk.text for chunk in await reading] == ["one"]
+
+    run(go())
+
+
+def test_what_does_not_move() -> None:
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch()
+        attempt = around.tries[REQUEST]
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        await settled()
+        around.fleet.accepts = lambda host, base: False  # it drains, since the plan was made
+        attempt.move("b")
+        await settled()
+        attempt.move("c")  # which has not the content
+        await settled()
+        around.fleet.accepts, around.fleet.resumes = lambda host, base: True, lambda host: False
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1, token_ids=[7]))
+        assert [chunk.text for chunk in await reading] == ["one"]
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        attempt.move("b")  # which cannot go on with what another began
+        await settled()
+        assert list(around.tries) == [REQUEST] and attempt.open_request(around.lengths) is not None
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        dispatch.close()
+        attempt.move("b")
+        assert attempt.open_request(around.lengths) is None
+
+    run(go())
+
+
+def test_a_request_moves_so_often_at_most_and_a_host_that_refuses_it_sends_it_on() -> None:
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch()
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        for number in range(1, MOST_MOVES + 1):
+            await settled()
+            name = REQUEST if number == 1 else f"{REQUEST}.{number}"
+            around.tries[name].move("b")
+        await settled()
+        last = f"{REQUEST}.{MOST_MOVES + 1}"
+        assert around.tries[last].open_request(around.lengths) is None
+        around.streams[last].items.put_nowait(HostError("overloaded", "", ""))
+        await settled()
+        after = f"{REQUEST}.{MOST_MOVES + 2}"
+        around.streams[after].items.put_nowait(Chunk(0, "one", 1))
+        assert [chunk.text for chunk in await reading] == ["one"]
 
     run(go())

@@ -85,6 +85,11 @@ class RequestBuffer:
     def finished(self) -> bool:
         return self._finished
 
+    @property
+    def tokens(self) -> int:
+        """That nobody has taken yet."""
+        return self._tokens
+
     def push(self, delta: pb.Delta, now: float) -> bool:
         """Add a delta. True if it begins a wait for company: the caller then makes it due within ``max_delay_s``."""
         begins = not self._pending

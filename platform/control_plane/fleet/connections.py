@@ -24,6 +24,7 @@ from control_plane.fleet.engine_client import (
 )
 from control_plane.fleet.errors import HostError, unavailable
 from control_plane.fleet.first_token import FirstTokenPrediction
+from control_plane.fleet.migration import HostNow
 from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
 from control_plane.fleet.turns import Turns
 from lora_engine.peft_format import digests_of
@@ -88,6 +89,22 @@ class HostConnection:
         resident = not digest or self._resident.issuperset(digests_of(digest))
         return HostLoad(
             self.client.host, pending, status.tokens_per_second, resident, self._first_token.seconds(submit)
+        )
+
+    @property
+    def now(self) -> HostNow | None:
+        """What migration compares hosts by; None if the host has told nothing yet."""
+        status = self.status
+        if status is None:
+            return None
+        return HostNow(
+            self.client.host,
+            waiting=status.waiting + self._sent_since_status,
+            running=status.running,
+            tokens_per_second=status.tokens_per_second,
+            prompt_token_s=self._first_token.prompt_token_s,
+            pages_used=status.pool.kv,
+            pages=status.pool.total - status.pool.reserved,
         )
 
     async def submit(self, submit: pb.Submit, coalescing: Coalescing | None) -> RequestStream:
@@ -192,6 +209,10 @@ class Fleet:
 
     def status(self, host: str) -> pb.HostStatus | None:
         return self._hosts[host].status if host in self._hosts else None
+
+    def now(self) -> list[HostNow]:
+        """Of those that take requests."""
+        return [now for host in self._hosts.values() if host.accepts and (now := host.now) is not None]
 
     def accepts(self, host: str, base_digest: str) -> bool:
         """Whether a request for this base model could go there now."""

@@ -72,6 +72,16 @@ class RequestStream:
             raise StopAsyncIteration
         return chunks
 
+    @property
+    def tokens_waiting(self) -> int:
+        """That its reader has not taken yet."""
+        return self._buffer.tokens
+
+    def hand_out(self) -> bool:
+        """Let the reader have at once what is there; False if that is nothing, and more may come."""
+        self._buffer.make_due(asyncio.get_running_loop().time())
+        return self._buffer.tokens > 0 or self._buffer.finished
+
     def abort(self) -> None:
         """Ask the engine to stop. What it did until then, and its usage, still arrive."""
         if not (self._closed or self._buffer.finished):

@@ -6,6 +6,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 CLIENT_TOO_SLOW = "client_too_slow"
 HUNG = "engine_hung"
+MOVED = "moved"
 # What another host may well do: nothing of it is the request's own fault.
 ELSEWHERE = frozenset(
     {
@@ -109,6 +110,11 @@ def stopping() -> HostError:
         "Send it again: another server, or this one when it is back, takes it.",
         retry_after_s=1.0,
     )
+
+
+def moved(host: str) -> HostError:
+    """Only a reason to go on elsewhere: a caller is never told."""
+    return HostError(MOVED, f"Engine host {host} has far more to do than others.", "Nothing: another goes on with it.")
 
 
 def hung(host: str, seconds: float) -> HostError:

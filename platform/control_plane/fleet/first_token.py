@@ -30,6 +30,11 @@ class FirstTokenPrediction:
             self._adapters = {adapter.digest: adapter for adapter in status.adapters}
             self._load_times, self._loading = status.load_times, set()
 
+    @property
+    def prompt_token_s(self) -> float:
+        """What a prompt's token takes there; 0 if the host cannot tell."""
+        return self._forecast.prompt_token_s if self._forecast is not None else 0.0
+
     def forget(self) -> None:
         self._forecast = None
 

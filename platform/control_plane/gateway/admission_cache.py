@@ -84,6 +84,16 @@ class AdmissionCache:
                     raise
             await asyncio.sleep(LOADING_LOOK_S)
 
+    def remembered(self, principal: Principal, model: str) -> Admission | None:
+        """What the last looks say, if all of them still count."""
+        tenant, who = principal.tenant, principal.api_key or principal.user
+        assert who is not None
+        serving, terms = self._serving.peek(None), self._terms.peek((tenant.pk, who.pk))
+        if serving is None or terms is None:
+            return None
+        placed = self._placed.peek((tenant.pk, model, self._changes.peek(tenant.pk), serving.mark))
+        return admission(principal, serving, terms, placed) if placed is not None else None
+
     async def _admission(self, principal: Principal, model: str) -> Admission:
         tenant, who = principal.tenant, principal.api_key or principal.user
         assert who is not None

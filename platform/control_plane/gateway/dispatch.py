@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from django.db import Error as StorageError
 from prometheus_client import Counter
@@ -22,11 +22,11 @@ from control_plane.errors import LorikeetError
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import WHOLE, Chunk
 from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, LOST, NOT_BACK, HostError
+from control_plane.fleet.migration import MOST_MOVES, Lengths, OpenRequest, open_request
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.answer_so_far import AnswerSoFar
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.spans import report_request
-from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
 from control_plane.quotas.reservations import Held
@@ -35,6 +35,9 @@ from control_plane.usage.actions import Ended
 from control_plane.usage.counters import Counts, Details
 from control_plane.usage.models import Outcome
 from lora_engine.wire import engine_pb2 as pb
+
+if TYPE_CHECKING:
+    from control_plane.fleet.engine_client import RequestStream
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class HostAttempt:
         self._dispatch = dispatch
         self.engine_id, self.host = engine_id, ""
         self.asked_at = self.sent_at = time.monotonic()
-        self.stream: OutputStream | None = None
+        self.stream: RequestStream | None = None
         self.report: pb.Finished | None = None
         self.is_lost = False
 
@@ -78,6 +81,12 @@ class HostAttempt:
         if self.report.usage.outcome == Outcome.ABORTED:
             return errors.stopped(self.host)
         return HostError.from_wire(self.report.error)
+
+    def open_request(self, lengths: Lengths) -> OpenRequest | None:
+        return self._dispatch.open_request(self, lengths)
+
+    def move(self, host: str) -> None:
+        self._dispatch.move(self, host)
 
     def close(self) -> None:
         if self.stream is not None:
@@ -104,6 +113,9 @@ class Dispatch:
         self._fruitless = 0  # attempts since the last output
         self._returns_until = 0.0  # how long a host that was lost since the last output is waited for
         self._broken = 0
+        self._moves = 0
+        self._moves_to = ""  # the host that is to go on with it
+        self._patience: asyncio.Timeout | None = None  # of who waits for output
         self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
         self._handed_out = 0  # tokens
         self._began = False  # something was handed out
@@ -190,12 +202,16 @@ class Dispatch:
         hangs_after = config.current().engine_hang_s
         while True:
             try:
-                async with asyncio.timeout(hangs_after / HANG_PROBES):
+                async with asyncio.timeout(0 if self._moves_to else hangs_after / HANG_PROBES) as self._patience:
                     chunks: list[Chunk] = await anext(self._stream, [])
             except TimeoutError:
-                if self._runtime.fleet.hangs(self._now.host):
+                if self._moves_to:
+                    await self._move()
+                elif self._runtime.fleet.hangs(self._now.host):
                     await self._go_elsewhere(errors.hung(self._now.host, hangs_after))
                 continue
+            finally:
+                self._patience = None
             if chunks:
                 self._first_output_at = self._first_output_at or time.monotonic()
                 self._so_far.add(chunks)
@@ -204,10 +220,44 @@ class Dispatch:
             return chunks
 
     @property
-    def _stream(self) -> OutputStream:
+    def _stream(self) -> RequestStream:
         stream = self._now.stream
         assert stream is not None
         return stream
+
+    # -- moving --------------------------------------------------------------------
+
+    def open_request(self, attempt: HostAttempt, lengths: Lengths) -> OpenRequest | None:
+        """What is left of it, for a plan of what moves; None if it stays where it is."""
+        submit, stream = self._submit, attempt.stream
+        if attempt is not self._now or stream is None or self._moves == MOST_MOVES or not self._can_go_on:
+            return None
+        if submit.slo.background or submit.prompt_only or submit.HasField("prompt_logprobs"):
+            return None
+        admission, name = self._admission, self._context.model.display_name
+        hosts = self._same(self._runtime.admission_cache.remembered(admission.principal, name), admission.hosts)
+        so_far = self._so_far.tokens + stream.tokens_waiting
+        return replace(open_request(submit, attempt.host, hosts, so_far, lengths), name=attempt.engine_id)
+
+    def move(self, attempt: HostAttempt, host: str) -> None:
+        """Let another host go on with it, once its reader has what came so far."""
+        if attempt is self._now and self._can_go_on:
+            self._moves_to = host
+            if self._patience is not None and not self._patience.expired():
+                self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def _move(self) -> None:
+        fleet, hosts = self._runtime.fleet, await self._hosts(())  # it may be cordoned since
+        if self._stream.hand_out():
+            return  # its reader takes that first
+        host, self._moves_to = self._moves_to, ""
+        if host not in hosts or not fleet.accepts(host, self._admission.base_digest):
+            return
+        if self._so_far.tokens and not (self._so_far.may_go_on and fleet.resumes(host)):
+            return
+        # The host is connected, so it is asked without a wait: nothing comes of the old one meanwhile.
+        if await self._hand_over(errors.moved(self._now.host), (host,)):
+            self._moves += 1
 
     # -- sending -------------------------------------------------------------------
 
@@ -232,6 +282,7 @@ class Dispatch:
         attempt.host, attempt.stream = host, stream
         attempt.sent_at += stream.held_s  # for its tenant's turn
         self._attempts.append(attempt)
+        self._moves_to = ""  # which was for the one before
 
     async def _go_elsewhere(self, failure: HostError) -> bool:
         """Whether another host has it now."""
@@ -304,8 +355,14 @@ class Dispatch:
             fresh = await self._runtime.admission_cache.admission(admission.principal, model.display_name)
         except (ApiError, LorikeetError, StorageError):
             return otherwise
+        return self._same(fresh, otherwise)
+
+    def _same(self, fresh: Admission | None, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+        """Its hosts, if it is about the content of this request."""
+        if fresh is None:
+            return otherwise
         fresh = fresh.for_request(self._submit.request_id)
-        same = fresh.model.digest == model.digest and fresh.base_digest == admission.base_digest
+        same = fresh.model.digest == self._context.model.digest and fresh.base_digest == self._admission.base_digest
         return fresh.hosts if same else otherwise
 
     def _others(self, hosts: tuple[str, ...], *, must_accept: bool, tried_too: bool) -> tuple[str, ...]:
@@ -412,6 +469,8 @@ class Dispatch:
             prompt=prompt, cached=cached, completion=completion, batch=context.keep is not None
         )
         self._runtime.ended(current.engine_id, prompt + completion, cost)
+        if outcome == Outcome.FINISHED:
+            self._runtime.migrator.ended(self._submit, completion)
 
 
 def naming_parts(failure: HostError, model: ResolvedModel) -> HostError:

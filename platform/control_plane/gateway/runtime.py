@@ -13,10 +13,12 @@ from control_plane import config, traces
 from control_plane.db import run_db
 from control_plane.fleet.connections import Fleet
 from control_plane.fleet.endpoint import configured_endpoints, known_endpoints
+from control_plane.fleet.migration import make_migration
 from control_plane.fleet.router import make_policy
 from control_plane.gateway.admission_cache import AdmissionCache
 from control_plane.gateway.constraint_checks import ConstraintChecks
 from control_plane.gateway.idempotency import Idempotency, make_answers
+from control_plane.gateway.migrator import Migrator, MovableAttempt
 from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.gateway.recording.transcripts import TranscriptWriter
 from control_plane.gateway.recording.usage import UsageWriter
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 FOLLOW_EVERY_S = 1.0
 
 
-class EngineAttempt(Protocol):
+class EngineAttempt(MovableAttempt, Protocol):
     """One attempt of a request on an engine. It ends with exactly one of these calls."""
 
     def finished(self, host: str, finished: pb.Finished) -> None:
@@ -65,12 +67,14 @@ class Runtime:
             usage_sink=self._finished,
             lost_sink=self._lost,
         )
+        self.migrator = Migrator(self.fleet, self._attempts, make_migration(settings.migration))
         self.usage.start()
         self.refusals.start()
         self.transcripts.start()
         self.reservations.start()
         self.budgets.start()
         self.fleet.start()
+        self.migrator.start()
         self.resume_relay.start()
         self._following = asyncio.create_task(self._follow_fleet(), name="follow-fleet")
 
@@ -130,6 +134,7 @@ class Runtime:
         What cannot be stored, because the database is away, stays in the engines' journals.
         """
         self._following.cancel()
+        await _within(1.0, self.migrator.close())
         await _within(1.0, self.resume_relay.close())
         self.sessions.close()
         self.constraint_checks.close()
