@@ -5,7 +5,8 @@
 //   --screens        save a picture of each page below test-results/screens (ignored by git)
 //   --dialogs        open the dialogs of each page too
 //   --states=A,B     "full" as the platform is (the default), "loading" while no answer comes, "failing" when each is an
-//                    error, "empty" of a tenant made for this (as an operator)
+//                    error, "cut" when no connection comes about, "forbidden" and "missing" when each is 403 or 404,
+//                    "empty" of a tenant made for this (as an operator)
 //   --only=A,B --sizes=wide,phone,narrow --themes=light,dark
 import axe from "axe-core";
 import { mkdir } from "node:fs/promises";
@@ -24,7 +25,12 @@ const PAGES = ["", "playground", "adapters", "upload", "batches", "requests", "u
 const OPERATOR_PAGES = ["operator", "operator/tenants", "operator/hosts", "operator/audit"];
 // Buttons that ask before they do anything.
 const OPENS_A_DIALOG = /^(Create|New|Add|Invite|Edit|Set|Change|Rename|Rotate|Revoke|Remove|Delete|Archive|Suspend|Cordon|Drain|Promote|Canary|Code|Compare effect)/;
-const FAILURE = { error: { code: "database_unavailable", message: "The database cannot be reached.", fix: "Try again in a moment; the operator sees it in the log.", param: null, request_id: "req_0" } };
+const refusal = (status, code, message, fix) => ({ status, json: { error: { code, message, fix, param: null, request_id: "req_0" } } });
+const ANSWERS = {
+  failing: refusal(503, "database_unavailable", "The database cannot be reached.", "Try again in a moment; the operator sees it in the log."),
+  forbidden: refusal(403, "permission_denied", "Your role does not allow this.", "Ask an admin of the tenant."),
+  missing: refusal(404, "not_found", "This is not there any more.", "Go back to the list."),
+};
 
 let failures = 0;
 
@@ -44,6 +50,8 @@ async function pages(page, state) {
   const found = names.map((name) => [name.replaceAll("/", "-") || "overview", `/t/${tenant}/${name}`]);
   const [adapter] = await json(page, `tenants/${tenant}/adapters?limit=1`);
   if (adapter) found.push(["adapter", `/t/${tenant}/adapters/${adapter.name}`]);
+  const { results: [request] = [] } = await json(page, `tenants/${tenant}/requests?limit=1`);
+  if (request) found.push(["request", `/t/${tenant}/requests?open=${request.id}`]);
   return found.filter(([name]) => !only || only.includes(name));
 }
 
@@ -65,8 +73,10 @@ async function look(page, name) {
   if (flag("screens")) await page.screenshot({ path: `${screens}${name}.png`, fullPage: flag("full-height") });
 }
 
-async function visitPage(page, name, path) {
+async function visitPage(page, name, path, fails = false) {
   await page.goto(url + path, { waitUntil: "networkidle", timeout: 8000 }).catch(() => undefined);
+  // The console asks again twice before it says that something failed.
+  if (fails) await page.getByRole("alert").first().waitFor({ timeout: 8000 }).catch(() => fail(`${name}: nothing says that it failed`));
   await page.waitForTimeout(400);
   await look(page, name);
 }
@@ -92,7 +102,8 @@ async function visitDialogs(page, name, path) {
 async function prepare(context, state) {
   const api = (address) => address.pathname.startsWith("/api/") && !/\/api\/session$/.test(address.pathname);
   if (state === "loading") await context.route(api, () => undefined);
-  if (state === "failing") await context.route(api, (route) => route.fulfill({ status: 503, json: FAILURE }));
+  if (state === "cut") await context.route(api, (route) => route.abort("connectionreset"));
+  if (state in ANSWERS) await context.route(api, (route) => route.fulfill(ANSWERS[state]));
 }
 
 async function signIn(page, { email, password }) {
@@ -145,10 +156,11 @@ async function visitAll(browser, state, storageState, theme, size) {
   const context = await browser.newContext({ ...options, storageState });
   await prepare(context, state);
   const page = await context.newPage();
-  page.on("console", (message) => message.type() === "error" && state !== "failing" && fail(`${suffix} ${page.url()}: console: ${message.text()}`));
+  const fails = state in ANSWERS || state === "cut";
+  page.on("console", (message) => message.type() === "error" && !fails && fail(`${suffix} ${page.url()}: console: ${message.text()}`));
   page.on("pageerror", (error) => fail(`${suffix} ${page.url()}: ${error.message}`));
   for (const [name, path] of await pages(page, state)) {
-    await visitPage(page, `${name}-${suffix}`, path);
+    await visitPage(page, `${name}-${suffix}`, path, fails);
     if (flag("dialogs") && state === "full") await visitDialogs(page, `${name}-${suffix}`, path);
   }
   if (flag("dialogs") && state === "full") {

@@ -9,16 +9,19 @@ import contextlib
 import re
 import uuid
 from collections.abc import Iterator
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import httpx
 import pytest
+from lorikeet_testing.axe import broken_rules
 from lorikeet_testing.launched import Access, Launched
-from lorikeet_testing.web import free_port
+from lorikeet_testing.web import eventually, free_port
 from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
 from scripts.test_services import services
 
+DEMO = Path(__file__).parents[2] / "demo"
 MOST_TABS = 150
 LONG_NAME = "🦜 مرحبا بالعالم " + "a-very-long-name-that-ends-nowhere-" + "at-all" * 4
 FIRST_ROW = "Details of request"
@@ -28,12 +31,13 @@ FIRST_ROW = "Details of request"
     scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], ids=lambda name: str(name)
 )
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
-    """The one that all end-to-end tests share, and for the long run one on PostgreSQL and Redis."""
+    """The one that all end-to-end tests share, and for the long run one on PostgreSQL."""
     if request.param == "sqlite":
         yield request.getfixturevalue("access")
         return
     with services() as running:
-        settings = {"LORIKEET_DATABASE_URL": running.database_url, "LORIKEET_REDIS_URL": running.redis_url}
+        # Without Redis: the web process then is its own worker, and `make run` starts no other.
+        settings = {"LORIKEET_DATABASE_URL": running.database_url, "LORIKEET_SECRET_KEY": "console" * 8}
         launched = Launched(tmp_path_factory.mktemp("postgres") / "var", free_port(), settings)
         try:
             yield launched.start()
@@ -90,6 +94,13 @@ class Keyboard:
         expect(marked).to_have_text(re.compile(words, re.I))
         self.press("Enter")
         expect(search).to_have_count(0)
+
+    def dialog(self, words: str | re.Pattern[str]) -> Locator:
+        """The one that is open; whoever cannot see it well is not left out."""
+        dialog = self.page.locator("[role=dialog], [role=alertdialog]")
+        expect(dialog).to_contain_text(words)
+        assert broken_rules(self.page) == []
+        return dialog
 
     def open(self, label: str, heading: str | None = None) -> None:
         self.palette(label)
@@ -262,6 +273,62 @@ def test_an_operator_makes_weighs_suspends_and_deletes_a_tenant(keyboard: Keyboa
     expect(page.get_by_text("Deleted").first).to_be_visible()
 
 
+def test_an_adapter_is_uploaded_tried_as_a_canary_and_promoted(keyboard: Keyboard, platform: Access) -> None:
+    page = keyboard.page
+    name = f"a-{uuid.uuid4().hex[:8]}"
+    uploaded(keyboard, name, DEMO / "uploads" / "emoji")
+    uploaded(keyboard, name, DEMO / "adapters" / "haiku")
+
+    def live() -> dict[str, Any]:
+        path = f"{platform.url}/api/tenants/acme/adapters/{name}"
+        (alias,) = httpx.get(path, headers=platform.bearer, trust_env=False).json()["aliases"]
+        return dict(alias)
+
+    began = live()["updated_at"]
+    page.goto(f"/t/acme/adapters/{name}")
+    alias = page.get_by_label(f"{name}@live", exact=True)
+    keyboard.do(alias.get_by_role("button", name="Try a canary"))
+    dialog = keyboard.dialog("A share of its requests")
+    keyboard.reach(dialog.get_by_role("slider"))
+    keyboard.press("ArrowRight")
+    expect(dialog).to_contain_text("6%")
+    keyboard.do(dialog.get_by_role("button", name="Start canary"))
+    expect(alias.get_by_role("button", name="Promote v2")).to_be_visible()
+    assert (live()["canary_percent"], live()["updated_at"]) == (6, began)
+    keyboard.do(alias.get_by_role("button", name="End canary"))
+    expect(alias.get_by_role("button", name="Try a canary")).to_be_visible()
+    assert (live()["canary"], live()["version"], live()["updated_at"]) == (None, 1, began)
+    keyboard.do(alias.get_by_role("button", name="Try a canary"))
+    keyboard.do(page.get_by_role("dialog").get_by_role("button", name="Start canary"))
+    keyboard.do(alias.get_by_role("button", name="Promote v2"))
+    expect(alias.get_by_role("button", name="Back to v1")).to_be_visible()
+    assert (live()["version"], live()["canary"]) == (2, None)
+    assert live()["updated_at"] > began
+    keyboard.do(page.get_by_role("button", name=f"Archive {name}"))
+    keyboard.dialog("It can no longer be called")
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Archive adapter"))
+    page.wait_for_url(re.compile("/adapters$"))
+    archived = page.get_by_label("Archived adapters").get_by_role("listitem").filter(has_text=name)
+    keyboard.do(archived.get_by_role("button", name=f"Delete {name}"))
+    keyboard.dialog("This cannot be undone")
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Delete adapter"))
+    expect(archived).to_have_count(0)
+
+
+def uploaded(keyboard: Keyboard, name: str, folder: Path) -> None:
+    """Until it is ready. The browser's own window for files is the one thing that is not done with keys."""
+    page = keyboard.page
+    page.goto(f"/t/acme/upload?name={name}")
+    page.wait_for_load_state("networkidle")  # what comes later may take the focus's element with it
+    keyboard.reach(page.locator("input[type=file]").first)
+    with page.expect_file_chooser() as chooser:
+        keyboard.press("Enter")
+    chooser.value.set_files([folder / "adapter_config.json", folder / "adapter_model.safetensors"])
+    keyboard.enter(page.get_by_test_id("upload-name"), name)
+    keyboard.press("Enter")
+    expect(page.get_by_test_id("staging-status")).to_have_attribute("data-state", "ready", timeout=60_000)
+
+
 def test_an_operator_cordons_a_host_and_takes_it_back(keyboard: Keyboard) -> None:
     page = keyboard.page
     keyboard.open("Hosts & staging")
@@ -273,6 +340,62 @@ def test_an_operator_cordons_a_host_and_takes_it_back(keyboard: Keyboard) -> Non
     keyboard.do(host.get_by_role("button", name="Back in service"))
     keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Back in service"))
     expect(host.get_by_role("button", name="Cordon")).to_be_visible()
+
+
+def test_an_operator_drains_a_host_and_takes_it_back(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Hosts & staging")
+    host = page.get_by_label("Host local")
+    keyboard.do(host.get_by_role("button", name="Drain"))
+    keyboard.dialog("takes nothing from anybody")
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Drain"))
+    expect(host).to_contain_text("can be stopped")
+    keyboard.do(host.get_by_role("button", name="Back in service"))
+    keyboard.dialog("It gets requests again")
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Back in service"))
+    expect(host.get_by_role("button", name="Drain")).to_be_visible()
+    expect(host).to_contain_text("online")
+
+
+def test_an_operator_restarts_a_host(keyboard: Keyboard, platform: Access) -> None:
+    page = keyboard.page
+    keyboard.open("Hosts & staging")
+    host = page.get_by_label("Host local")
+    keyboard.do(host.get_by_role("button", name="Restart"))
+    dialog = keyboard.dialog("refused with 503 until it is back")
+    keyboard.reach(dialog.get_by_role("combobox"))
+    keyboard.press("ArrowUp")
+    expect(dialog.get_by_role("combobox")).to_have_value("60")
+    keyboard.do(dialog.get_by_role("button", name="Restart"))
+    expect(host.get_by_role("status")).to_contain_text("Restart asked")
+    expect(page.get_by_text("local is back", exact=True)).to_be_visible(timeout=60_000)
+    body = {"model": "pirate", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}
+
+    def answered() -> bool:
+        address = f"{platform.url}/v1/chat/completions"
+        return httpx.post(address, json=body, headers=platform.bearer, trust_env=False, timeout=60).is_success
+
+    # The web process finds it again by itself, a moment after the host has said that it is back.
+    eventually(answered, 15, what="the host that is back answers")
+
+
+def test_an_operator_makes_a_token_for_a_host_and_takes_it_back(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Hosts & staging")
+    keyboard.do(page.get_by_role("button", name="Add a host"))
+    page.wait_for_url(re.compile("add=true"))
+    name = f"gpu-{uuid.uuid4().hex[:6]}"
+    keyboard.dialog("one machine joins, once")
+    keyboard.enter(page.get_by_label("Name (optional)"), name)
+    keyboard.press("Enter")
+    expect(page.get_by_test_id("join-command")).to_contain_text("--token")
+    keyboard.dialog("Start its engine")
+    keyboard.press("Escape")
+    expect(page.get_by_test_id("join-command")).to_be_visible()
+    keyboard.do(page.get_by_role("button", name="Done"))
+    token = page.get_by_role("listitem").filter(has_text=name)
+    keyboard.do(token.get_by_role("button"))
+    expect(token).to_have_count(0)
 
 
 def test_an_operator_sees_who_did_that(keyboard: Keyboard) -> None:

@@ -136,6 +136,23 @@ def test_verdict(canary: VersionStats, own: VersionStats, code: str | None) -> N
     assert (judged["code"] if judged else None) == code
 
 
+def test_an_alias_keeps_its_age_through_its_canaries(acme: Any, two: Any) -> None:
+    first, second = two
+    began = live(first).updated_at
+    start_canary(acting=acme.principal(), version=second, name="live", percent=20)
+    start_canary(acting=acme.principal(), version=second, name="live", percent=40)
+    fail_canary(live(first), {"code": "error_rate", "message": ""})
+    start_canary(acting=acme.principal(), version=second, name="live", percent=5)
+    stop_canary(acting=acme.principal(), adapter=first.adapter, name="live")
+    start_canary(acting=acme.principal(), version=second, name="live", percent=5)
+    set_alias(acting=acme.principal(), version=first, name="live")
+    now = live(first)
+    assert (now.updated_at, now.canary, now.previous) == (began, None, None)
+    set_alias(acting=acme.principal(), version=second, name="live")
+    assert live(first).updated_at > began
+    assert live(first).previous == first
+
+
 def test_judged_too_late(acme: Any, two: Any) -> None:
     first, second = two
     start_canary(acting=acme.principal(), version=second, name="live", percent=20)

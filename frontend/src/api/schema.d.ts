@@ -2468,7 +2468,10 @@ export interface components {
             /** @description Where a rollback leads. */
             previous?: number | null;
             rolled_back: components["schemas"]["CanaryRollback"] | null;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Since when it points at this version, whatever canary it had.
+             */
             updated_at: string;
             version: number;
         };

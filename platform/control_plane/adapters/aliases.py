@@ -147,6 +147,7 @@ def _end_canary(alias: Alias, actor: Actor, action: str, detail: Mapping[str, An
 
 
 def _save_canary(alias: Alias, actor: Actor, action: str, **detail: Any) -> None:
-    alias.save(update_fields=["canary", "canary_percent", "canary_since", "rolled_back", "updated_at"])
+    # `updated_at` stays: the alias points where it did.
+    alias.save(update_fields=["canary", "canary_percent", "canary_since", "rolled_back"])
     audit.record(actor, action, alias, tenant=alias.tenant, label=label(alias), **detail)
     tell_adapter(alias.adapter)

@@ -166,6 +166,7 @@ class Alias(models.Model):
     adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="aliases")
     name = models.CharField(max_length=64, validators=[NAME])
     version = models.ForeignKey(AdapterVersion, on_delete=models.PROTECT, related_name="aliases")
+    # Since when it points there: what only concerns its canary is saved without it.
     updated_at = models.DateTimeField(auto_now=True)
     previous = models.ForeignKey(
         AdapterVersion,

@@ -204,7 +204,7 @@ class CanaryRollbackSerializer(serializers.Serializer[Any]):
 class AliasSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     version = serializers.IntegerField(source="version.number")
-    updated_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField(help_text="Since when it points at this version, whatever canary it had.")
     previous = serializers.IntegerField(
         source="previous.number", default=None, allow_null=True, help_text="Where a rollback leads."
     )

@@ -232,10 +232,12 @@ def _point_alias(version: AdapterVersion, name: str, actor: Actor, *, only_new: 
         return alias
     before = None if created else alias.version
     if not created:
+        changed = ["canary", "canary_percent", "canary_since"]
+        alias.canary, alias.canary_percent, alias.canary_since = None, None, None
         if before != version:
-            alias.previous = before
-        alias.version, alias.canary, alias.canary_percent, alias.canary_since = version, None, None, None
-        alias.save()
+            alias.version, alias.previous = version, before
+            changed += ["version", "previous", "updated_at"]
+        alias.save(update_fields=changed)
     audit.record(
         actor,
         "version.promote",

@@ -49,10 +49,12 @@ export function AdaptersPage() {
       )}
       {none && <NoAdapters upload={upload} tenant={tenant} />}
       {data && !none && <List adapters={data.adapters} total={data.total} search={search} show={show} />}
-      <div className="mt-5 grid items-start gap-5 empty:hidden">
-        <Storage />
-        <Archived search={search} show={(change) => show({ page: search.page, ...change })} />
-      </div>
+      {!error && (
+        <div className="mt-5 grid items-start gap-5 empty:hidden">
+          <Storage />
+          <Archived search={search} show={(change) => show({ page: search.page, ...change })} />
+        </div>
+      )}
     </Page>
   );
 }

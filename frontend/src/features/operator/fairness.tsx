@@ -3,7 +3,7 @@ import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostFairness, ServiceGap } from "@/api/types";
 import { Card, CardHeader } from "@/components/card";
-import { ErrorNotice, Skeleton } from "@/components/notices";
+import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { useTimeRange } from "@/components/time-range";
 import { Shares, tenantRows } from "@/features/hosts/shares";
 import { short } from "@/lib/format";
@@ -16,14 +16,17 @@ const ofBound = (percent: number) => `${percent < 10 ? percent.toFixed(1) : Math
 
 /** Who gets what of each engine now, and how far apart tenants that waited were served over time. */
 export function FairShares() {
-  const hosts = (useQuery(allHostsQuery).data ?? []).filter(({ shares }) => shares?.length);
+  const { data, error, refetch } = useQuery(allHostsQuery);
+  const hosts = (data ?? []).filter(({ shares }) => shares?.length);
   return (
     <Card aria-label="Fair shares">
       <CardHeader
         title="Fair shares"
         note="Owed: the weight’s share among tenants in the engine. Received: of the last 10 to 20 s. Ahead: priced tokens per weight more than the one served least."
       />
-      {hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>}
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={2} />}
+      {data && hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>}
       {hosts.map(({ name, shares = [] }) => (
         <section key={name} aria-label={`Shares on ${name}`} className="border-t first:border-0">
           {hosts.length > 1 && <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{name}</h3>}

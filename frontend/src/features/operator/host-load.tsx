@@ -27,7 +27,7 @@ export function HostLoad() {
   const hosts = useQuery(operatorSeriesQuery(range.asked)).data?.by_host ?? [];
   const { data, error, refetch } = useQuery(operatorSeriesQuery(range.asked, host ? { host } : {}));
   // They met no host, so they are of all hosts together.
-  const refused = useQuery({ ...operatorRefusalSeriesQuery(range.asked), enabled: !host }).data;
+  const refusals = useQuery({ ...operatorRefusalSeriesQuery(range.asked), enabled: !host });
   const names = [...new Set([...hosts.map(({ name }) => name ?? ""), host])].filter(Boolean).toSorted();
   return (
     <>
@@ -55,7 +55,7 @@ export function HostLoad() {
         {data && data.totals.requests > 0 && (
           <>
             <Suspense fallback={<Skeleton className="m-4 h-80" />}>
-              <SeriesCharts report={data} refused={host ? undefined : refused} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+              <SeriesCharts report={data} refused={host ? undefined : refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
             </Suspense>
             {!host && <Parts title="By host" noun="Host" rows={data.by_host} whole={data.totals.device_us} />}
             <FairnessChart report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
@@ -63,7 +63,7 @@ export function HostLoad() {
           </>
         )}
       </Card>
-      {!host && <RefusalsCard refused={refused} range={range} />}
+      {!host && <RefusalsCard query={refusals} range={range} />}
     </>
   );
 }

@@ -44,15 +44,18 @@ export function OperatorHostsPage() {
 }
 
 function Memory() {
-  const hosts = useQuery(allHostsQuery).data ?? [];
+  const { data, error, refetch } = useQuery(allHostsQuery);
   const { map } = route.useSearch();
   const navigate = route.useNavigate();
   const show = (host: string | undefined) => void navigate({ search: (now) => ({ ...now, map: host }), replace: true, resetScroll: false });
   return (
     <Card aria-label="Memory">
       <CardHeader title="Memory" note="Whose each page of a host’s pool is, now and up to ten minutes back." />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={1} />}
+      {data?.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">There is no host whose memory could be shown.</p>}
       <Suspense>
-        {hosts.map(({ name }) => (
+        {data?.map(({ name }) => (
           <PageMapSection key={name} host={name} everybody open={map === name} onOpen={(open) => show(open ? name : undefined)} />
         ))}
       </Suspense>

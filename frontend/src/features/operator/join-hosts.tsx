@@ -95,9 +95,10 @@ function JoinCommand({ made, onClose }: { made: CreatedJoinToken; onClose: () =>
 
 /** Tokens that somebody could still join with. */
 export function OpenTokens() {
-  const { data } = useQuery(joinTokensQuery);
+  const { data, error, refetch } = useQuery(joinTokensQuery);
   const withdraw = useWithdrawJoinToken();
   const open = (data ?? []).filter(({ state }) => state === "open");
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (open.length === 0) return null;
   return (
     <ul className="divide-y border-t bg-fill" aria-label="Open join tokens">

@@ -34,8 +34,8 @@ export const baseModelQuery = queryOptions({
 export const allHostsQuery = queryOptions({
   queryKey: ["operator", "hosts"],
   queryFn: () => unwrap(api.GET("/api/operator/hosts")),
-  // A restart is followed closely: its steps take seconds.
-  refetchInterval: ({ state }) => (state.data?.some(({ restart }) => restart) ? 1000 : 10_000),
+  // A restart is followed closely, and so is an engine that has not heard yet what was decided: it takes seconds.
+  refetchInterval: ({ state }) => (state.data?.some((host) => host.restart || (host.state === "draining") !== (host.service === "drained")) ? 1000 : 10_000),
 });
 
 export const fairnessQuery = (range: AskedRange) =>

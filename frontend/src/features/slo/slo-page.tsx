@@ -58,10 +58,10 @@ export function SloPage() {
 }
 
 function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
-  const { data: refused, isPending } = useQuery(refusalSeriesQuery(useTenant(), range.asked));
+  const refusals = useQuery(refusalSeriesQuery(useTenant(), range.asked));
   // Refusals are looked up apart; until they are there nobody can say that there was nothing.
-  if (slo.requests === 0 && isPending) return <Skeleton className="h-96 w-full" />;
-  if (slo.requests === 0 && !refused?.total) return <Nothing slo={slo} />;
+  if (slo.requests === 0 && refusals.isPending) return <Skeleton className="h-96 w-full" />;
+  if (slo.requests === 0 && refusals.data?.total === 0) return <Nothing slo={slo} />;
   return (
     <>
       <Stats>
@@ -73,7 +73,7 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
       <Latencies slo={slo} range={range} />
       <Metric title="Time to first token" slo={slo} metric={slo.first_token} />
       <Metric title="Inter-token latency" slo={slo} metric={slo.inter_token} />
-      <RefusalsCard refused={refused} range={range} />
+      <RefusalsCard query={refusals} range={range} />
     </>
   );
 }

@@ -13,9 +13,10 @@ const EMPTY: BucketKeys = { bucket: "", region: "us-east-1", endpoint: "", acces
 /** Keys of buckets, for imports from s3://bucket: set or removed, never shown. */
 export function BucketKeysSection() {
   const tenant = useTenant();
-  const { data: buckets } = useQuery(bucketsQuery(tenant));
+  const { data: buckets, error, refetch } = useQuery(bucketsQuery(tenant));
   const [open, setOpen] = useState(false);
   const remove = useBucketKeys(tenant);
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!buckets) return null;
   return (
     <div className="grid gap-3 border-t px-4 py-3 text-sm">

@@ -57,8 +57,9 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
 /** Branches whose every move becomes a version. */
 function Follows() {
   const tenant = useTenant();
-  const { data: follows } = useQuery(followsQuery(tenant));
+  const { data: follows, error, refetch } = useQuery(followsQuery(tenant));
   const end = useFollow(tenant);
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!follows?.length) return null;
   return (
     <ul aria-label="Followed branches" className="grid gap-3 border-t px-4 py-3 text-sm">
@@ -81,9 +82,10 @@ function Follows() {
 /** The tenant's token for private repositories: set or removed, never shown. */
 function HubToken() {
   const tenant = useTenant();
-  const { data } = useQuery(hubTokenQuery(tenant));
+  const { data, error, refetch } = useQuery(hubTokenQuery(tenant));
   const [token, setToken] = useState("");
   const keep = useHubToken(tenant);
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!data) return null;
   const change = (value: string | null) =>
     keep.mutate(value, { onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")), onError: toast.bad });

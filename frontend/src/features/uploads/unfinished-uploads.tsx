@@ -12,8 +12,9 @@ import { receivedBytesQuery, uploadsQuery, useCancelUpload } from "./queries";
 
 /** Uploads that began and did not end. Nothing is shown when there are none. */
 export function UnfinishedUploads() {
-  const { data } = useQuery(uploadsQuery(useTenant()));
+  const { data, error, refetch } = useQuery(uploadsQuery(useTenant()));
   const arriving = data?.filter(({ state }) => state === "arriving") ?? [];
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (arriving.length === 0) return null;
   return (
     <Card>

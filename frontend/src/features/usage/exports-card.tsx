@@ -29,7 +29,7 @@ const route = getRouteApi("/t/$tenant/usage");
 export function ExportsCard() {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(exportsQuery(tenant));
-  const { data: schedules } = useQuery(schedulesQuery(tenant));
+  const { data: schedules, error: unscheduled, refetch: readSchedules } = useQuery(schedulesQuery(tenant));
   const { export: asking = false } = route.useSearch();
   const navigate = route.useNavigate();
   const setAsking = (open: boolean) => void navigate({ search: (now) => ({ ...now, export: open || undefined }), replace: true, resetScroll: false });
@@ -49,6 +49,7 @@ export function ExportsCard() {
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
+      {unscheduled && !error && <ErrorNotice error={asApiError(unscheduled)} onRetry={() => void readSchedules()} className="m-4" />}
       {schedules && schedules.length > 0 && <Schedules schedules={schedules} may={may} />}
       {data?.length === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No exports yet. For a quick look, “Download CSV” above streams the same table at once.</p>}
       {data && data.length > 0 && <Exports tenant={tenant} exports={data} />}

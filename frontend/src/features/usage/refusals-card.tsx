@@ -1,8 +1,10 @@
+import type { UseQueryResult } from "@tanstack/react-query";
 import { Suspense } from "react";
+import { asApiError } from "@/api/errors";
 import type { RefusalSeries } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Card, CardHeader } from "@/components/card";
-import { Skeleton } from "@/components/notices";
+import { ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import type { ChartSeries } from "@/components/time-chart";
 import type { useTimeRange } from "@/components/time-range";
@@ -14,12 +16,13 @@ const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart")
 const COLORS: ChartSeries["color"][] = [3, 2, 1, 4];
 
 interface RefusalsCardProps {
-  refused: RefusalSeries | undefined;
+  query: UseQueryResult<RefusalSeries>;
   range: ReturnType<typeof useTimeRange>;
 }
 
 /** Requests that reached no engine, over time and by code. Nothing where there were none. */
-export function RefusalsCard({ refused, range }: RefusalsCardProps) {
+export function RefusalsCard({ query: { data: refused, error, refetch }, range }: RefusalsCardProps) {
+  if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (!refused || refused.total === 0) return null;
   const { by_code: codes, total, failed } = refused;
   const most = codes.slice(0, COLORS.length);

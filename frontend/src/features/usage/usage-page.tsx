@@ -29,7 +29,7 @@ export function UsagePage() {
   const range = useTimeRange("30d");
   const now = useNow(60_000);
   const { data, error, refetch } = useQuery(seriesQuery(tenant, range.asked));
-  const refused = useQuery(refusalSeriesQuery(tenant, range.asked)).data;
+  const refusals = useQuery(refusalSeriesQuery(tenant, range.asked));
   return (
     <Page
       title="Usage"
@@ -48,8 +48,8 @@ export function UsagePage() {
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
-        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={refused} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
-        <RefusalsCard refused={refused} range={range} />
+        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
+        <RefusalsCard query={refusals} range={range} />
         <StatementCard />
         <ExportsCard />
       </div>

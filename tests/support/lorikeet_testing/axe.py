@@ -1,0 +1,26 @@
+"""What a page of the console breaks of WCAG 2.2 A and AA and of best practices, by axe-core."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+AXE = Path(__file__).parents[3] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+# The one rule whose answer depends on the theme.
+COLOURS = {"runOnly": ["color-contrast"]}
+
+
+def broken_rules(page: Page, options: dict[str, Any] | None = None) -> list[str]:
+    """Each with the elements at fault."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text())  # not a script tag: the console's content security policy forbids inline ones
+    answer: dict[str, Any] = page.evaluate("options => axe.run(document, options)", options or {})
+    return [
+        f"{violation['id']}: {violation['help']}: {json.dumps([node['target'] for node in violation['nodes']])}"
+        for violation in answer["violations"]
+    ]
