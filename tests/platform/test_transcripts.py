@@ -9,6 +9,8 @@ import pytest
 
 from control_plane.audit.models import AuditEvent
 from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
+from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.recording.transcripts import MOST_KEPT, Taking, prompt_of, storable, text_of
 from control_plane.tenants.roles import Role
 from control_plane.transcripts import actions
@@ -65,7 +67,12 @@ def test_who_may_read(acme: Any, globex: Any) -> None:
     store([taken(acme)])
     path = acme.path("requests/req_1/transcript")
     shown = acme.client(Role.ADMIN).get(path).json()
-    assert shown == {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
+    assert shown == {
+        "prompt": [{"role": "user", "content": "hi"}],
+        "answers": ["hello"],
+        "settings": None,
+        "cut": False,
+    }
     for role in (Role.DEVELOPER, Role.VIEWER):
         assert acme.client(role).get(path).status_code == 403
     elsewhere = globex.client().get(globex.path("requests/req_1/transcript"))
@@ -117,6 +124,54 @@ def test_prompts_of_every_kind(acme: Any) -> None:
     assert taking(acme, text="once upon").taken().prompt == [{"role": "text", "content": "once upon"}]
     tokens = taking(acme, token_ids=pb.TokenIds(ids=[7, 8])).taken().prompt
     assert tokens == [{"role": "token_ids", "content": "7 8"}]
+
+
+def test_settings_by_the_names_of_the_api(acme: Any) -> None:
+    plain = pb.Sampling(temperature=0.3, top_p=1, max_tokens=64, repetition_penalty=1, n=1)
+    assert taking(acme, text="t", sampling=plain).taken().settings == {"temperature": 0.3, "top_p": 1, "max_tokens": 64}
+    body = {
+        "model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "top_p": 0.95, "max_tokens": 7,
+        "top_k": 40, "min_p": 0.05, "presence_penalty": -0.5, "frequency_penalty": 0.1, "repetition_penalty": 1.15,
+        "seed": 0, "stop": ["\n"], "tool_choice": "required",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}},
+        "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}],
+    }  # fmt: skip
+    asked = read_parameters(ChatCompletionRequest, body)
+    [sent] = asked.submits()
+    assert asked.asked_constraint
+    sent.constraint.CopyFrom(asked.asked_constraint.wire())
+    kept = Taking(acme.principal(), sent, NOW).taken().settings
+    assert kept == {name: value for name, value in body.items() if name not in ("model", "messages")}
+
+
+def test_settings_that_are_too_long_are_not_kept(acme: Any) -> None:
+    tool = pb.Tool(name="f", description="x" * MOST_KEPT)
+    row = taking(acme, chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")], tools=[tool])).taken()
+    assert (row.settings, row.cut) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kept"),
+    [
+        ('{"title": "a\\u0000b\\ud800"}', {"title": "ab?"}),
+        ('{"minimum": NaN}', None),
+        ('{"a":' * 20_000 + "1" + "}" * 20_000, None),
+    ],
+    ids=["no text of a database", "no number", "too deep"],
+)
+def test_hostile_settings_stop_no_request(acme: Any, schema: str, kept: Any) -> None:
+    record_of(acme)
+    constraint = pb.Constraint(kind=pb.Constraint.JSON_SCHEMA, text=schema)
+    store([taking(acme, text="t", constraint=constraint).taken()])
+    shown = acme.client().get(acme.path("requests/req_1/transcript")).json()["settings"]
+    assert (shown and shown["response_format"]["json_schema"]["schema"]) == kept
+
+
+def test_settings_are_read_with_the_text(acme: Any) -> None:
+    record_of(acme)
+    store([taken(acme, settings={"temperature": 0.5, "stop": ["\n"]})])
+    shown = acme.client().get(acme.path("requests/req_1/transcript")).json()
+    assert shown["settings"] == {"temperature": 0.5, "stop": ["\n"]}
 
 
 def test_calls_and_reasoning_are_a_part_of_the_text() -> None:

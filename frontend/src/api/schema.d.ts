@@ -5538,6 +5538,10 @@ export interface components {
             /** @description It was longer than is kept. */
             cut: boolean;
             prompt: components["schemas"]["TranscriptMessage"][];
+            /** @description How it was asked for, by the parameters' names: sampling, `response_format`, `tools`. Null = longer than is kept, or from before they were. */
+            settings: {
+                [key: string]: unknown;
+            } | null;
         };
         TranscriptMessage: {
             content: string;

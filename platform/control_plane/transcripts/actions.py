@@ -30,6 +30,7 @@ class Taken:
     prompt: list[dict[str, str]]
     answers: list[str]
     cut: bool
+    settings: dict[str, Any] | None = None
 
 
 def set_recording(*, acting: Principal, enabled: bool, days: int) -> Recording:

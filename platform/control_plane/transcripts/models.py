@@ -39,6 +39,7 @@ class Transcript(models.Model):
     request_id = models.CharField(max_length=64, unique=True)
     prompt = models.JSONField(help_text="Messages: role and content.")
     answers = models.JSONField(help_text="The text of each choice.")
+    settings = models.JSONField(null=True, help_text="Parameters as the API names them; null = not kept.")
     cut = models.BooleanField(help_text="The text was longer than is kept.")
     created_at = models.DateTimeField(help_text="When the request came in.")
 

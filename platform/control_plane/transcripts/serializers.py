@@ -20,4 +20,9 @@ class TranscriptMessageSerializer(serializers.Serializer[Any]):
 class TranscriptSerializer(serializers.Serializer[Any]):
     prompt = TranscriptMessageSerializer(many=True)
     answers = serializers.ListField(child=serializers.CharField(allow_blank=True), help_text="One for each choice.")
+    settings = serializers.DictField(
+        allow_null=True,
+        help_text="How it was asked for, by the parameters' names: sampling, `response_format`, `tools`. "
+        "Null = longer than is kept, or from before they were.",
+    )
     cut = serializers.BooleanField(help_text="It was longer than is kept.")

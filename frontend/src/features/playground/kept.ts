@@ -10,6 +10,8 @@ export interface Board {
   sampling: Sampling;
   /** What was being written. */
   draft: string;
+  /** Settings of a replayed request that could not be restored. */
+  left: string[];
 }
 
 /** What is kept while the page is left or loaded again: the board in use, and the one that a link put aside. */

@@ -90,12 +90,15 @@ describe("playground", () => {
   });
 
   it("begins with the conversation of a kept request", async () => {
-    const kept = { prompt: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }, { role: "user", content: "And?" }], answers: ["So."], cut: false };
+    const kept = { prompt: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }, { role: "user", content: "And?" }], answers: ["So."], settings: { temperature: 0.7, top_k: 5, stop: ["x"] }, cut: false };
     server.use(http.get("/api/tenants/acme/requests/req_1/transcript", () => HttpResponse.json(kept)));
     openConsole("/t/acme/playground?model=support&request=req_1");
     expect(await screen.findByTestId("playground-input")).toHaveValue("And?");
     expect(screen.getByText("Ho")).toBeVisible();
-    expect(screen.getByRole("textbox", { name: "System prompt" })).toHaveValue("Be brief.");
+    expect(await screen.findByRole("textbox", { name: "System prompt" })).toHaveValue("Be brief.");
+    expect(screen.getByRole("spinbutton", { name: "Temperature" })).toHaveValue(0.7);
+    expect(screen.getByRole("spinbutton", { name: "Top-k" })).toHaveValue(5);
+    expect(screen.getByTestId("playground-left")).toHaveTextContent("That request also set stop, which the playground does not.");
   });
 
   it("sends a schema and tools, and the same as code", async () => {

@@ -124,9 +124,8 @@ function nextModel(models: Model[], shown: string[]): string {
 }
 
 function freshBoard(origin: string, model: string, replay: Replay | null, setup: Setup | null): Board {
-  if (setup) return { origin, state: startColumns(setup.models), sampling: setup.sampling, draft: "" };
-  const sampling = { ...DEFAULTS, system: replay?.system ?? DEFAULTS.system };
-  return { origin, state: startWith(model, replay), sampling, draft: replay?.prompt ?? "" };
+  if (setup) return { origin, state: startColumns(setup.models), sampling: setup.sampling, draft: "", left: [] };
+  return { origin, state: startWith(model, replay), sampling: replay?.sampling ?? DEFAULTS, draft: replay?.prompt ?? "", left: replay?.left ?? [] };
 }
 
 /** The board that is kept, unless the address asks for another; then that one, and the kept one is put aside. */
@@ -166,11 +165,12 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
   const { state, dispatch, ask, sendResults, edit, regenerate, stop, remove } = usePlayground(begun.board.state);
   const [sampling, setSampling] = useState(begun.board.sampling);
   const [earlier, setEarlier] = useState(begun.earlier);
+  const [left, setLeft] = useState(begun.board.left);
   const [panel, setPanel] = useState(begun.board.state.columns.length < 3);
   const [code, setCode] = useState<SnippetInput["body"]>();
   const draft = useRef(begun.board.draft);
   const input = useRef<HTMLTextAreaElement>(null);
-  const board: Board = { origin: begun.board.origin, state, sampling, draft: "" };
+  const board: Board = { origin: begun.board.origin, state, sampling, draft: "", left };
   useKeptBoard(user, tenant, { board, earlier }, draft);
   useCosts(tenant, state, dispatch);
 
@@ -203,10 +203,17 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
           onClear={() => dispatch({ type: "clear" })}
         />
         {earlier && (
-          <Earlier
-            onBack={() => onSwap({ board: { ...board, draft: draft.current }, earlier })}
-            onDismiss={() => setEarlier(null)}
-            disabled={running}
+          <Notice onDismiss={() => setEarlier(null)} name="earlier" text="Your earlier conversation is kept.">
+            <Button size="sm" disabled={running} onClick={() => onSwap({ board: { ...board, draft: draft.current }, earlier })}>
+              Back to it
+            </Button>
+          </Notice>
+        )}
+        {left.length > 0 && (
+          <Notice
+            onDismiss={() => setLeft([])}
+            name="left"
+            text={`That request also set ${left.join(", ")}, which the playground does not.`}
           />
         )}
         <div
@@ -280,20 +287,18 @@ function nextRequest({ turns, columns }: PlaygroundState, shown: Turn[], samplin
   return requestBody(first?.model ?? "", messagesFor(last ? turnsUpTo(turns, last.parent) : [], first?.id ?? 0, sampling.system, question), sampling);
 }
 
-interface EarlierProps {
-  disabled: boolean;
-  onBack: () => void;
+interface NoticeProps {
+  name: string;
+  text: string;
   onDismiss: () => void;
+  children?: React.ReactNode;
 }
 
-/** A link began another conversation; the one before is a click away. */
-function Earlier({ disabled, onBack, onDismiss }: EarlierProps) {
+function Notice({ name, text, onDismiss, children }: NoticeProps) {
   return (
-    <div className="flex flex-wrap items-center gap-2 rounded-lg border bg-surface py-1.5 pr-1.5 pl-3 text-sm text-ink-2" data-testid="playground-earlier">
-      <span className="mr-auto">Your earlier conversation is kept.</span>
-      <Button size="sm" disabled={disabled} onClick={onBack}>
-        Back to it
-      </Button>
+    <div className="flex flex-wrap items-center gap-2 rounded-lg border bg-surface py-1.5 pr-1.5 pl-3 text-sm text-ink-2" data-testid={`playground-${name}`}>
+      <span className="mr-auto min-w-0 break-words">{text}</span>
+      {children}
       <Button size="sm" variant="ghost" onClick={onDismiss}>
         Dismiss
       </Button>

@@ -1,10 +1,13 @@
 import type { Transcript } from "@/api/types";
 import { BEGINNING, type Playground, reduce, shownTurns, start } from "./conversation";
-import { DEFAULTS } from "./sampling";
+import { DEFAULTS, type Sampling, settingsOf } from "./sampling";
 
 /** A kept request as a conversation: what was said before, and the last message, to be sent again. */
 export interface Replay {
-  system: string;
+  /** Its settings as far as they are kept, with its system prompt. */
+  sampling: Sampling;
+  /** Names of settings that the playground has no control for. */
+  left: string[];
   turns: { prompt: string; answer: string }[];
   prompt: string;
 }
@@ -12,11 +15,12 @@ export interface Replay {
 const ROLES = ["system", "developer", "user", "assistant", "text"];
 
 /** Null where the conversation cannot be had again as it was: cut, of token ids, or with results of tools. */
-export function replayOf({ prompt: messages, cut }: Transcript): Replay | null {
+export function replayOf({ prompt: messages, cut, settings }: Transcript): Replay | null {
   if (cut || !messages.every(({ role }) => ROLES.includes(role))) return null;
-  const replay: Replay = { system: "", turns: [], prompt: "" };
+  const { sampling, left } = settingsOf(settings ?? {});
+  const replay: Replay = { sampling: { ...DEFAULTS, ...sampling }, left, turns: [], prompt: "" };
   for (const { role, content } of messages) {
-    if (role === "system" || role === "developer") replay.system = joined(replay.system, content);
+    if (role === "system" || role === "developer") replay.sampling.system = joined(replay.sampling.system, content);
     else if (role !== "assistant") replay.prompt = joined(replay.prompt, content);
     // An answer without a question before it, or of nothing but calls, has no place among the turns.
     else if (!replay.prompt || !content) return null;
@@ -35,7 +39,7 @@ export function startWith(model: string, replay: Replay | null): Playground {
   let state = start(model);
   for (const { prompt, answer } of replay?.turns ?? []) {
     const turn = state.nextId;
-    state = reduce(state, { type: "ask", turn, parent: shownTurns(state).at(-1)?.id ?? BEGINNING, prompt, columns: state.columns, sampling: DEFAULTS });
+    state = reduce(state, { type: "ask", turn, parent: shownTurns(state).at(-1)?.id ?? BEGINNING, prompt, columns: state.columns, sampling: replay?.sampling ?? DEFAULTS });
     state = reduce(state, { type: "change", turn, column: 0, change: { text: answer, status: "done" } });
   }
   return state;

@@ -143,6 +143,37 @@ const SENT_IF_CHANGED = {
   repetitionPenalty: "repetition_penalty",
 } as const satisfies Partial<Record<NumberName, string>>;
 
+const NAMES: Record<string, NumberName> = {
+  temperature: "temperature",
+  top_p: "topP",
+  max_tokens: "maxTokens",
+  ...Object.fromEntries(Object.entries(SENT_IF_CHANGED).map(([name, sent]) => [sent, name as NumberName])),
+};
+
+/** The settings of a kept request, by the API's names; and the names of those that have no control here. */
+export function settingsOf(settings: Json): { sampling: Partial<Sampling>; left: string[] } {
+  const sampling: Partial<Sampling> = {};
+  const left: string[] = [];
+  for (const [name, value] of Object.entries(settings)) {
+    const known = NAMES[name];
+    const format = name === "response_format" ? formatOf(value) : null;
+    if (known) sampling[known] = bounded(known, value);
+    else if (format) Object.assign(sampling, format);
+    // Of larger ones the browser's numbers lose digits.
+    else if (name === "seed" && Number.isSafeInteger(value) && seedOf(String(value)) === String(value)) sampling.seed = String(value);
+    else if (name === "tools" && toolsProblem({ ...DEFAULTS, tools: JSON.stringify(value) }) === null) sampling.tools = JSON.stringify((value as Json[]).map(functionOf), null, 2);
+    else left.push(name);
+  }
+  return { sampling, left };
+}
+
+function formatOf(value: unknown): Partial<Sampling> | null {
+  if (!isObject(value)) return null;
+  if (value.type === "json_object") return { format: "json" };
+  const schema = isObject(value.json_schema) ? value.json_schema.schema : undefined;
+  return value.type === "json_schema" && isObject(schema) ? { format: "schema", schema: JSON.stringify(schema, null, 2) } : null;
+}
+
 function changedNumbers(sampling: Sampling): Json {
   const names = Object.keys(SENT_IF_CHANGED) as (keyof typeof SENT_IF_CHANGED)[];
   return Object.fromEntries(names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [SENT_IF_CHANGED[name], sampling[name]]));

@@ -8,7 +8,7 @@ import { RelativeTime } from "@/components/relative-time";
 import { useCan } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { fullTime, milliseconds, money, number } from "@/lib/format";
-import { TranscriptView } from "./transcript";
+import { ReplayLink, TranscriptView } from "./transcript";
 import { TimingBar, totalMs } from "./timings";
 import { Waterfall } from "./waterfall";
 
@@ -156,7 +156,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
               </div>
             ))}
           </dl>
-          {mayRead && <TranscriptView id={row.id} model={row.model} />}
+          {mayRead ? <TranscriptView row={row} /> : <ReplayLink row={row} whole={false} />}
         </div>
       </td>
     </tr>

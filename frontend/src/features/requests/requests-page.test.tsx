@@ -101,7 +101,7 @@ describe("the request log", () => {
     expect(await screen.findByText("Where is my parcel?")).toBeVisible();
     expect(screen.getByText("On its way.")).toBeVisible();
     expect(screen.getByText(/longer than is kept/)).toBeVisible();
-    expect(screen.queryByRole("link", { name: "Open in the playground" })).toBeNull();
+    expect(screen.queryByRole("link", { name: "Replay in the playground" })).toBeNull();
   });
 
   it("opens a kept request in the playground", async () => {
@@ -109,7 +109,14 @@ describe("the request log", () => {
     server.use(http.get(`${tenant}/requests/req_1/transcript`, () => HttpResponse.json({ ...text, cut: false })));
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
-    expect(await screen.findByRole("link", { name: "Open in the playground" })).toHaveAttribute("href", expect.stringMatching(/playground\?.*request=req_1/));
+    expect(await screen.findByRole("link", { name: "Replay in the playground" })).toHaveAttribute("href", expect.stringMatching(/playground\?model=support%40v1&request=req_1/));
+  });
+
+  it("opens the version that answered where no text may be read", async () => {
+    serve({ capabilities: ["infer"] });
+    const { user } = openConsole("/t/acme/requests");
+    await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
+    expect(await screen.findByRole("link", { name: "Open its model in the playground" })).toHaveAttribute("href", expect.stringMatching(/playground\?model=support%40v1$/));
   });
 
   it("says why there is none", async () => {

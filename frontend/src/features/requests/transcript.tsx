@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { MessagesSquare } from "lucide-react";
 import { asApiError } from "@/api/errors";
-import type { Transcript } from "@/api/types";
+import type { RequestRecord, Transcript } from "@/api/types";
 import { Button } from "@/components/button";
 import { CopyButton } from "@/components/code-block";
 import { ErrorNotice, Skeleton } from "@/components/notices";
@@ -11,29 +11,39 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { recordingQuery } from "./queries";
 import { transcriptQuery } from "./transcript-query";
 
-/** What was asked and answered, where the tenant keeps it. */
-export function TranscriptView({ id, model }: { id: string; model: string }) {
+/** What was asked and answered, where the tenant keeps it; and the way to ask it again. */
+export function TranscriptView({ row }: { row: RequestRecord }) {
   const tenant = useTenant();
-  const { data, error, refetch } = useQuery(transcriptQuery(tenant, id));
+  const { data, error, refetch } = useQuery(transcriptQuery(tenant, row.id));
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (data === undefined) return <Skeleton className="h-16 w-full" />;
-  if (!data) return <NotKept />;
   return (
     <>
-      <Text transcript={data} />
-      {replayOf(data) && <ReplayLink id={id} model={model} />}
+      {data ? <Text transcript={data} /> : <NotKept />}
+      <ReplayLink row={row} whole={data !== null && replayOf(data) !== null} />
     </>
   );
 }
 
-/** The same conversation and model; the settings of sampling are not kept. */
-function ReplayLink({ id, model }: { id: string; model: string }) {
+/** What has a conversation. */
+const REPLAYED: RequestRecord["endpoint"][] = ["chat.completions", "completions"];
+
+interface ReplayProps {
+  row: RequestRecord;
+  /** With its conversation and settings; else only what answered is the same. */
+  whole: boolean;
+}
+
+/** To the playground, with the version that answered, whatever its name means by now. */
+export function ReplayLink({ row, whole }: ReplayProps) {
   const tenant = useTenant();
-  if (!useCan("infer")) return null;
+  const may = useCan("infer");
+  if (!may || row.model === "" || !REPLAYED.includes(row.endpoint)) return null;
+  const model = row.adapter && row.version ? `${row.adapter}@v${row.version}` : row.model;
   return (
     <Button asChild size="sm" className="justify-self-start">
-      <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model, request: id }}>
-        <MessagesSquare /> Open in the playground
+      <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model, request: whole ? row.id : undefined }}>
+        <MessagesSquare /> {whole ? "Replay in the playground" : "Open its model in the playground"}
       </Link>
     </Button>
   );

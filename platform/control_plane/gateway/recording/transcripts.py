@@ -5,10 +5,12 @@ Text is never logged: an error of the database is named by its type, because its
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from django.db import DatabaseError, InterfaceError
 from prometheus_client import Counter
@@ -16,6 +18,7 @@ from prometheus_client import Counter
 from control_plane.access.principal import Principal
 from control_plane.db import run_db
 from control_plane.fleet.coalescing import Chunk
+from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.recording.flusher import Flusher
 from control_plane.transcripts.actions import Taken, store
 from control_plane.unavailable import is_database_away
@@ -27,6 +30,8 @@ GATHER_S = 0.5
 LARGEST_BATCH = 64
 # Characters that are kept of a prompt, and of the answers to it.
 MOST_KEPT = 32_768
+# Characters that are kept of its settings, as JSON: a schema and the definitions of tools may be long.
+MOST_SETTINGS = 32_768
 # Characters that wait for the database; what comes beyond is not kept.
 MOST_WAITING = 16 << 20
 LOST = Counter("lorikeet_transcripts_lost", "Texts that were to be kept and could not be stored.")
@@ -83,6 +88,7 @@ class Taking:
         self.ended = False
         self._principal, self._request_id, self._created_at = principal, submit.request_id, created_at
         self._prompt, self._cut = bounded(prompt_of(submit))
+        self._settings = _kept_settings(submit)
         self._answers: dict[int, str] = dict.fromkeys(range(max(1, submit.sampling.n)), "")
         self._room = MOST_KEPT
 
@@ -94,7 +100,8 @@ class Taking:
 
     @property
     def size(self) -> int:
-        return MOST_KEPT - self._room + sum(len(message["content"]) for message in self._prompt)
+        prompt = sum(len(message["content"]) for message in self._prompt)
+        return MOST_KEPT - self._room + prompt + len(self._settings)
 
     def taken(self) -> Taken:
         return Taken(
@@ -104,6 +111,7 @@ class Taking:
             prompt=[{name: storable(text) for name, text in message.items()} for message in self._prompt],
             answers=[storable(text) for _, text in sorted(self._answers.items())],
             cut=self._cut,
+            settings=json.loads(self._settings),
         )
 
 
@@ -166,6 +174,76 @@ def _prompt(prompt: pb.Submit | pb.Prompt) -> Mapping[str, str]:
     return {"role": "token_ids", "content": " ".join(map(str, prompt.token_ids.ids))}
 
 
+def _kept_settings(submit: pb.Submit) -> str:
+    """As JSON; null for what is too long or too deep."""
+    try:
+        text = encode(_storable_json(settings_of(submit)))
+    except (ValueError, RecursionError):
+        return "null"
+    return text if len(text) <= MOST_SETTINGS else "null"
+
+
+def settings_of(submit: pb.Submit) -> dict[str, Any]:
+    """How the answer is asked for, by the names that the API has for it; without what is as by default."""
+    sampling, chat = submit.sampling, submit.chat
+    given: dict[str, Any] = {
+        "temperature": _short(sampling.temperature),
+        "top_p": _short(sampling.top_p),
+        "max_tokens": sampling.max_tokens,
+        "seed": sampling.seed if sampling.HasField("seed") else None,
+        **{name: _short(getattr(sampling, name)) for name in _OFF_AT_ZERO},
+        "repetition_penalty": _short(sampling.repetition_penalty),
+        "stop": list(sampling.stop),
+        "n": sampling.n,
+        "response_format": _response_format(submit.constraint) if submit.HasField("constraint") else None,
+        "tools": [_tool(tool) for tool in chat.tools],
+        "tool_choice": _tool_choice(chat.tool_choice),
+        "reasoning_effort": chat.reasoning_effort,
+    }
+    always = ("temperature", "top_p")
+    return {
+        name: value for name, value in given.items() if name in always or value not in _DEFAULTS.get(name, _NOTHING)
+    }
+
+
+_OFF_AT_ZERO = ("top_k", "min_p", "presence_penalty", "frequency_penalty")
+_NOTHING: tuple[Any, ...] = (None, 0, "", [])
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+    "temperature": (),
+    "top_p": (),
+    "repetition_penalty": (0, 1),
+    "n": (0, 1),
+    "seed": (None,),
+}
+
+
+def _short(number: float) -> float:
+    """As it was written: on the wire numbers have 24 bits."""
+    return float(f"{number:.6g}")
+
+
+def _response_format(constraint: pb.Constraint) -> dict[str, Any]:
+    """In OpenAI's form; of what OpenAI does not have, the kind."""
+    if constraint.kind == pb.Constraint.JSON_OBJECT:
+        return {"type": "json_object"}
+    if constraint.kind == pb.Constraint.JSON_SCHEMA:
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": json.loads(constraint.text)}}
+    return {"type": pb.Constraint.Kind.Name(constraint.kind).lower(), "text": constraint.text}
+
+
+def _tool(tool: pb.Tool) -> dict[str, Any]:
+    described = {"description": tool.description} if tool.description else {}
+    parameters = {"parameters": json.loads(tool.parameters)} if tool.parameters else {}
+    strict = {"strict": True} if tool.strict else {}
+    return {"type": "function", "function": {"name": tool.name, **described, **parameters, **strict}}
+
+
+def _tool_choice(choice: pb.ToolChoice) -> str | None:
+    if choice.mode == pb.ToolChoice.AUTO:
+        return None
+    return choice.name or pb.ToolChoice.Mode.Name(choice.mode).lower()
+
+
 def content_of(message: pb.ChatMessage) -> str:
     calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
     return "\n".join(part for part in (message.content, *calls) if part)
@@ -193,3 +271,16 @@ def bounded(messages: list[Mapping[str, str]]) -> tuple[list[dict[str, str]], bo
 def storable(text: str) -> str:
     """Without what PostgreSQL cannot hold: NUL characters, and halves of surrogate pairs."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _storable_json(value: Any) -> Any:
+    """The same with storable texts. Raises ``ValueError`` for numbers that JSON does not have."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(name): _storable_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_storable_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("It holds a number that is not finite.")
+    return value
