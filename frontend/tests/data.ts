@@ -150,10 +150,11 @@ export const version: Version = {
   kept_until: null,
   report: validReport,
   effect: null,
+  evaluations: [],
   placements: [placement],
 };
 
-export const adapterDetail: Adapter = { ...adapter, versions: [{ ...version, adapter: undefined } as never], aliases: [] };
+export const adapterDetail: Adapter = { ...adapter, promotion_rule: null, versions: [{ ...version, adapter: undefined } as never], aliases: [] };
 
 export const upload: Upload = {
   id: "up-1",

@@ -10,7 +10,7 @@ const T = "/api/tenants/acme/adapters/support";
 const AT = "2026-05-04T10:00:00Z";
 const live: Alias = { name: "live", version: 1, updated_at: AT, previous: null, canary: null, canary_percent: null, canary_since: null, rolled_back: null };
 const version = (number: number, changes = {}) => ({ ...data.version, adapter: "support", number, state: "ready" as const, aliases: [], ...changes });
-const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): Adapter => ({ ...data.adapter, versions, aliases: [{ ...live, ...alias }] });
+const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): Adapter => ({ ...data.adapter, promotion_rule: null, versions, aliases: [{ ...live, ...alias }] });
 
 function serve(shown: Adapter) {
   server.use(

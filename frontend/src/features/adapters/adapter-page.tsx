@@ -15,6 +15,7 @@ import { ErrorNotice, Skeleton } from "@/components/notices";
 import { TargetModules } from "@/components/target-modules";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
+import { Evaluations } from "@/features/evaluations/evaluations";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { bytes, day, params, shortDigest } from "@/lib/format";
@@ -195,7 +196,7 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-32" />}
-      {data && <Sections version={data} />}
+      {data && <Sections version={data} rule={adapter.promotion_rule} />}
     </Card>
   );
 }
@@ -217,7 +218,7 @@ function Overflowed({ at }: { at: string }) {
   );
 }
 
-function Sections({ version }: { version: Version }) {
+function Sections({ version, rule }: { version: Version; rule: Adapter["promotion_rule"] }) {
   return (
     <>
       <section className="border-t px-4 py-4">
@@ -230,6 +231,7 @@ function Sections({ version }: { version: Version }) {
         <h3 className="mb-3 text-sm font-semibold">Effect</h3>
         <EffectView effect={version.effect} state={version.state} />
       </section>
+      <Evaluations subject={{ adapter: version.adapter, version: version.number }} rule={rule} />
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Validation</h3>
         <ValidationReportView report={version.report} />

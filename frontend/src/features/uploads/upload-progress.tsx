@@ -12,6 +12,7 @@ import { BaseConfirmation } from "@/features/adapters/base-confirmation";
 import { versionQuery } from "@/features/adapters/queries";
 import { ValidationReportView } from "@/features/adapters/validation-report";
 import { Staging } from "@/features/adapters/staging";
+import { Evaluations } from "@/features/evaluations/evaluations";
 import { useTenant } from "@/features/session/queries";
 import { bytes } from "@/lib/format";
 import { uploadQuery } from "./queries";
@@ -41,6 +42,7 @@ export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => voi
         />
         <Progress label="Upload" value={1} max={1} tone={data.state === "refused" ? "danger" : "accent"} className="h-0.5! rounded-none!" data-testid="upload-progress" />
         <Validation upload={data} />
+        {data.state !== "refused" && data.state !== "cancelled" && <Evaluations subject={{ adapter: data.adapter, upload: data.id }} />}
       </Card>
       {data.state === "accepted" && data.version != null && <StagingCard adapter={data.adapter} number={data.version} onAgain={onAgain} />}
     </div>

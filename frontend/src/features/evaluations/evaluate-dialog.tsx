@@ -1,0 +1,174 @@
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { ApiKey, EvaluationMetric, PromotionRule } from "@/api/types";
+import { Button } from "@/components/button";
+import { CodeBlock } from "@/components/code-block";
+import { Dialog } from "@/components/dialog";
+import { Field, Input, Select } from "@/components/field";
+import { ErrorNotice } from "@/components/notices";
+import { keysQuery } from "@/features/keys/queries";
+import { useTenant } from "@/features/session/queries";
+import { setsQuery, type Subject, useEvaluationActions } from "./queries";
+
+const METRICS: [metric: EvaluationMetric, label: string][] = [
+  ["exact", "Exact match"],
+  ["contains", "Contains the expected text"],
+  ["logprob", "Log-probability of the expected text"],
+];
+const NEW = "";
+const mayInfer = (key: ApiKey) => !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
+const nameOf = (file: File) => file.name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "").slice(0, 64) || "set";
+
+/** Which set, made here if it is new, and whose requests they are. */
+function useChoice(tenant: string, adapter: string) {
+  const actions = useEvaluationActions(tenant, adapter);
+  const sets = useQuery(setsQuery(tenant));
+  const keys = useQuery(keysQuery(tenant));
+  const usable = keys.data?.filter(mayInfer) ?? [];
+  const [chosenSet, setSet] = useState<string>();
+  const [chosenKey, setKey] = useState("");
+  const [metric, setMetric] = useState<EvaluationMetric>("exact");
+  const [file, setFile] = useState<File>();
+  const set = chosenSet ?? sets.data?.[0]?.name ?? NEW;
+  const key = chosenKey || usable[0]?.id || "";
+  /** The set's name, once it is there. */
+  const made = async () => (set === NEW && file ? (await actions.addSet.mutateAsync({ name: nameOf(file), metric, file })).name : set);
+  const fields = (
+    <>
+      {keys.data && usable.length === 0 && (
+        <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">An evaluation runs as an API key, and no active key may infer.</p>
+      )}
+      <Field label="Evaluation set" hint="A set never changes, so that scores can be compared.">
+        {(control) => (
+          <Select {...control} value={set} onChange={(event) => setSet(event.target.value)}>
+            {sets.data?.map(({ name, metric: by, items }) => (
+              <option key={name} value={name}>
+                {name} ({by}, {items} items)
+              </option>
+            ))}
+            <option value={NEW}>New set…</option>
+          </Select>
+        )}
+      </Field>
+      {set === NEW && (
+        <>
+          <Field label="File" hint="JSON lines, each with a prompt or messages, and what is expected.">
+            {(control) => <Input {...control} type="file" accept=".jsonl,.ndjson,.json,.txt" className="py-1.5" onChange={(event) => setFile(event.target.files?.[0])} />}
+          </Field>
+          <CodeBlock code={`{"prompt": "2 + 2 =", "expected": "4"}`} label="A line" />
+          <Field label="Scored by">
+            {(control) => (
+              <Select {...control} value={metric} onChange={(event) => setMetric(event.target.value as EvaluationMetric)}>
+                {METRICS.map(([value, label]) => (
+                  <option key={value} value={value}>
+                    {label}
+                  </option>
+                ))}
+              </Select>
+            )}
+          </Field>
+        </>
+      )}
+      <Field label="Run as" hint="The requests count against this key’s limits, and run when nobody else’s wait.">
+        {(control) => (
+          <Select {...control} value={key} disabled={usable.length === 0} onChange={(event) => setKey(event.target.value)}>
+            {usable.map(({ id, name, prefix }) => (
+              <option key={id} value={id}>
+                {name} (lk_{prefix}_…)
+              </option>
+            ))}
+          </Select>
+        )}
+      </Field>
+    </>
+  );
+  return { actions, fields, key, made, complete: key !== "" && (set !== NEW || file !== undefined), error: actions.addSet.error ?? sets.error ?? keys.error };
+}
+
+export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose: () => void }) {
+  const { actions, fields, key, made, complete, error } = useChoice(useTenant(), subject.adapter);
+  const failed = error ?? actions.start.error;
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title="Evaluate" description="Prompts with expected answers, asked of this version, the live one and the base model.">
+      <form
+        className="grid grid-cols-[minmax(0,1fr)] gap-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void made().then(
+            (set) => actions.start.mutate({ set, key, ...subject }, { onSuccess: onClose }),
+            () => undefined, // shown as the mutation's error
+          );
+        }}
+      >
+        {failed && <ErrorNotice error={asApiError(failed)} />}
+        {fields}
+        <Buttons onClose={onClose} busy={actions.addSet.isPending || actions.start.isPending} disabled={!complete} action="Evaluate" />
+      </form>
+    </Dialog>
+  );
+}
+
+export function RuleDialog({ adapter, rule, onClose }: { adapter: string; rule: PromotionRule | null; onClose: () => void }) {
+  const { actions, fields, key, made, complete, error } = useChoice(useTenant(), adapter);
+  const [minimum, setMinimum] = useState(rule?.minimum == null ? "" : String(rule.minimum));
+  const [notWorse, setNotWorse] = useState(rule?.not_worse_than_live ?? true);
+  const failed = error ?? actions.setRule.error ?? actions.removeRule.error;
+  const least = minimum.trim() === "" ? null : Number(minimum);
+  return (
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Promotion rule"
+      description={`What a version must score before it is live, or a canary of it. New versions of ${adapter} are evaluated by themselves.`}
+    >
+      <form
+        className="grid grid-cols-[minmax(0,1fr)] gap-4"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void made().then(
+            (set) => actions.setRule.mutate({ set, key, minimum: least, not_worse_than_live: notWorse }, { onSuccess: onClose }),
+            () => undefined, // shown as the mutation's error
+          );
+        }}
+      >
+        {failed && <ErrorNotice error={asApiError(failed)} />}
+        {fields}
+        <Field label="Least score" hint="Empty: any." error={Number.isNaN(least) ? "A number, like 0.8." : undefined}>
+          {(control) => <Input {...control} inputMode="decimal" value={minimum} onChange={(event) => setMinimum(event.target.value)} />}
+        </Field>
+        <label className="flex items-center gap-2 text-sm">
+          <input type="checkbox" checked={notWorse} onChange={(event) => setNotWorse(event.target.checked)} />
+          Not worse than the live version
+        </label>
+        <Buttons onClose={onClose} busy={actions.addSet.isPending || actions.setRule.isPending} disabled={!complete || Number.isNaN(least)} action="Set rule">
+          {rule && (
+            <Button busy={actions.removeRule.isPending} onClick={() => actions.removeRule.mutate(undefined, { onSuccess: onClose })}>
+              Remove rule
+            </Button>
+          )}
+        </Buttons>
+      </form>
+    </Dialog>
+  );
+}
+
+interface ButtonsProps {
+  onClose: () => void;
+  busy: boolean;
+  disabled: boolean;
+  action: string;
+  children?: ReactNode;
+}
+
+function Buttons({ onClose, busy, disabled, action, children }: ButtonsProps) {
+  return (
+    <div className="flex justify-end gap-2">
+      {children}
+      <Button onClick={onClose}>Cancel</Button>
+      <Button type="submit" variant="primary" busy={busy} disabled={disabled}>
+        {action}
+      </Button>
+    </div>
+  );
+}

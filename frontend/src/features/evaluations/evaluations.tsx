@@ -1,0 +1,125 @@
+import { useQuery } from "@tanstack/react-query";
+import { FlaskConical } from "lucide-react";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { Evaluation, EvaluationScore, PromotionRule } from "@/api/types";
+import { Button } from "@/components/button";
+import { ErrorNotice } from "@/components/notices";
+import { RelativeTime } from "@/components/relative-time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { EvaluateDialog, RuleDialog } from "./evaluate-dialog";
+import { evaluationsQuery, isOpen, type Subject, useEvaluationActions } from "./queries";
+
+const isOf = (evaluation: Evaluation, subject: Subject) => ("upload" in subject ? evaluation.upload === subject.upload : evaluation.version === subject.version);
+const SHOWN = 5;
+
+/** How a version, or what an upload becomes, was scored; and, with a rule, what its adapter asks for. */
+export function Evaluations({ subject, rule }: { subject: Subject; rule?: PromotionRule | null }) {
+  const { data, error, refetch } = useQuery(evaluationsQuery(useTenant(), subject.adapter));
+  const may = useCan("adapters.write");
+  const [asked, setAsked] = useState<"evaluate" | "rule" | null>(null);
+  const own = data?.filter((evaluation) => isOf(evaluation, subject)).slice(0, SHOWN);
+  const close = () => setAsked(null);
+  return (
+    <section className="border-t px-4 py-4" data-testid="evaluations">
+      <div className="mb-3 flex flex-wrap items-center justify-between gap-2">
+        <h3 className="text-sm font-semibold">Evaluation</h3>
+        {may && (
+          <span className="flex gap-2">
+            {rule !== undefined && (
+              <Button size="sm" variant="ghost" onClick={() => setAsked("rule")}>
+                Promotion rule
+              </Button>
+            )}
+            <Button size="sm" onClick={() => setAsked("evaluate")}>
+              <FlaskConical /> Evaluate
+            </Button>
+          </span>
+        )}
+      </div>
+      {rule && <p className="mb-3 text-sm text-ink-2">{ruleText(rule)}</p>}
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {own?.length === 0 && <p className="text-sm text-ink-3">Not evaluated. A set of prompts with expected answers is scored on it, the live version and the base model.</p>}
+      <ul className="grid gap-3">
+        {own?.map((evaluation) => (
+          <li key={evaluation.id} className="rounded-lg border px-3.5 py-2.5 text-sm">
+            <Row evaluation={evaluation} may={may} />
+          </li>
+        ))}
+      </ul>
+      {asked === "evaluate" && <EvaluateDialog subject={subject} onClose={close} />}
+      {asked === "rule" && <RuleDialog adapter={subject.adapter} rule={rule ?? null} onClose={close} />}
+    </section>
+  );
+}
+
+function ruleText({ set, minimum, not_worse_than_live }: PromotionRule): string {
+  const asks = [minimum !== null && `a score of at least ${minimum}`, not_worse_than_live && "a score not below the live version’s"].filter(Boolean);
+  return `To be live a version needs ${asks.join(" and ") || "an evaluation"} on ${set}.`;
+}
+
+function Row({ evaluation, may }: { evaluation: Evaluation; may: boolean }) {
+  const { cancel } = useEvaluationActions(useTenant(), evaluation.adapter);
+  const { set, state, problem, score, created_at } = evaluation;
+  return (
+    <>
+      <p className="flex flex-wrap items-center gap-x-2">
+        <span className="font-medium">{set}</span>
+        <span className="text-ink-3">
+          {score ? `${score.metric}, ${score.items} items` : state} · <RelativeTime at={created_at} />
+        </span>
+        {may && isOpen(evaluation) && (
+          <Button size="sm" className="ml-auto" busy={cancel.isPending} onClick={() => cancel.mutate(evaluation.id, { onError: toast.bad })}>
+            Cancel
+          </Button>
+        )}
+      </p>
+      {problem && !score && (
+        <p className="mt-1 text-ink-2">
+          {problem.message} {problem.fix}
+        </p>
+      )}
+      {score && <Score score={score} />}
+    </>
+  );
+}
+
+const figure = (value: number) => value.toFixed(3);
+
+function Score({ score }: { score: EvaluationScore }) {
+  const figures: [label: string, value: string][] = [
+    ["This version", figure(score.score)],
+    [score.live ? `Live v${score.live.version}` : "Live", score.live ? figure(score.live.score) : "–"],
+    ["Base", figure(score.base)],
+  ];
+  return (
+    <>
+      <dl className="mt-2 flex gap-6">
+        {figures.map(([label, value]) => (
+          <div key={label}>
+            <dt className="text-xs text-ink-3">{label}</dt>
+            <dd className="tnum font-medium">{value}</dd>
+          </div>
+        ))}
+      </dl>
+      {score.worst.length > 0 && (
+        <details className="mt-2">
+          <summary className="cursor-pointer text-xs text-ink-3">Answered worst</summary>
+          <ul className="mt-2 grid gap-2">
+            {score.worst.map((item) => (
+              <li key={item.line} className="grid grid-cols-[auto_1fr] gap-x-3 font-mono text-xs">
+                <span className="text-ink-3">Line {item.line}</span>
+                <span className="break-words text-ink-3">{item.prompt}</span>
+                <span className="text-ink-3">Expected</span>
+                <span className="break-words whitespace-pre-wrap">{item.expected}</span>
+                <span className="text-ink-3">Version</span>
+                <span className="break-words whitespace-pre-wrap">{item.version ?? figure(item.score)}</span>
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </>
+  );
+}
