@@ -283,6 +283,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AdapterTier": "control_plane.placements.host_serializers.TIERS",
         "PageKind": "control_plane.placements.host_serializers.PAGE_KINDS",
+        "BaseModelState": "control_plane.placements.base_models.STATES",
         "QuarantineCode": "control_plane.placements.host_serializers.QUARANTINE_CODES",
         "AdapterPlace": "control_plane.placements.host_serializers.PLACES",
         "LoadStep": "control_plane.fleet.host_status.LOADS",

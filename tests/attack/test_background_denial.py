@@ -213,8 +213,8 @@ def test_only_a_check_that_takes_long_gives_way() -> None:
 
 def ask(**what: Any) -> Any:
     """A child's answer to a request of files that are not there."""
-    limits = {"max_rank": 8, "max_bytes": 1 << 20}
-    request = {"files": {}, "sha256": {}, "into": "/nonexistent", "geometry": {}, "limits": limits}
+    base = {"names": ["base"], "geometry": {}, "limits": {"max_rank": 8, "max_bytes": 1 << 20}}
+    request = {"files": {}, "sha256": {}, "into": "/nonexistent", "bases": [base], "own_base": ""}
     request |= {"cpu_s": 5, "memory_bytes": 1 << 30, "nice": 0, **what}
     return validation_child.start_child().ask(json.dumps(request), 60)
 

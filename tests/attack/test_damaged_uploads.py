@@ -12,13 +12,12 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, tar_gz_of, zip_of
+from lorikeet_testing.peft_files import GEOMETRY, adapter_files, as_candidate, config_bytes, tar_gz_of, zip_of
 from lorikeet_testing.tus_requests import ask, creation
 
 from control_plane.adapters.models import Upload
@@ -318,8 +317,8 @@ def decide(folder: Path, files: dict[str, bytes], **more: Any) -> dict[str, Any]
     for index, content in enumerate(files.values()):
         (folder / str(index)).write_bytes(content)
     paths = {name: str(folder / str(index)) for index, name in enumerate(files)}
-    limits, geometry = asdict(AdapterLimits(max_bytes=64 << 20)), asdict(GEOMETRY)
-    return validate({"files": paths, "into": str(folder / "out"), "limits": limits, "geometry": geometry, **more})
+    bases = {"bases": [as_candidate()], "own_base": ""}
+    return validate({"files": paths, "into": str(folder / "out"), **bases, **more})
 
 
 def test_a_stored_config_holds_no_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

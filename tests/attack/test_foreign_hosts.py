@@ -28,7 +28,7 @@ from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.base_model import served_base
+from control_plane.fleet.base_model import served_bases
 from control_plane.fleet.base_model_actions import AdaptersDoNotFitError, set_base_model
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.connections import Fleet
@@ -125,11 +125,11 @@ def shown(org: Org) -> dict[str, str | None]:
 def test_at_the_first_start_it_is_that_of_the_first_host_by_name_not_by_time(names: Any, acme: Org) -> None:
     names("zeta", "alpha")
     fleet_actions.record_boot("alpha", describe(OTHER))
-    assert served_base() is None
+    assert not served_bases()
     assert shown(acme) == {"zeta": None, "alpha": "base_model_undecided"}
     assert acme.client().get("/api/operator/base-model").status_code == 403
     fleet_actions.record_boot("zeta", describe())
-    base = served_base()
+    base = served_bases().only
     assert base is not None and (base.name, base.digest) == ("fake-base", BASE_DIGEST)
     assert shown(acme) == {"zeta": None, "alpha": FOREIGN}
     assert AuditEvent.objects.get(action="base_model.set").detail["digest"] == BASE_DIGEST
@@ -142,10 +142,10 @@ def test_it_outlives_every_restart_in_any_order(names: Any) -> None:
     for boot in ("a", "b"):
         fleet_actions.record_boot("two", describe(OTHER, boot))
         fleet_actions.record_boot("one", describe(OTHER, boot))
-        base = served_base()
+        base = served_bases().only
         assert base is not None and base.digest == BASE_DIGEST
     fleet_actions.sync_hosts({})
-    assert served_base() is not None, "also without any host"
+    assert served_bases(), "also without any host"
 
 
 @pytest.mark.parametrize(("first", "second", "reason"), [("", "t1", None), ("t1", "", None), ("t1", "t2", "other")])
@@ -157,7 +157,7 @@ def test_the_same_weights_with_another_tokenizer(
     fleet_actions.record_boot("two", describe(text_digest=second))  # "": an older engine does not say it
     assert shown(acme)["two"] == (reason and "other_tokenizer")
     fleet_actions.record_boot("one", describe(text_digest="t1"))
-    assert BaseModel.objects.get().text_digest == "t1"
+    assert BaseModel.objects.get(withdrawn_at=None).text_digest == "t1"
 
 
 def test_the_smallest_host_bounds_what_adapters_may_be(names: Any) -> None:
@@ -166,12 +166,12 @@ def test_the_smallest_host_bounds_what_adapters_may_be(names: Any) -> None:
     small = describe(boot="small")
     small.max_lora_rank = 16
     fleet_actions.record_boot("two", small)
-    base = served_base()
+    base = served_bases().only
     assert base is not None and base.max_lora_rank == 16
     foreign = describe(OTHER)
     foreign.max_lora_rank = 1
     fleet_actions.record_boot("two", foreign)
-    base = served_base()
+    base = served_bases().only
     assert base is not None and base.max_lora_rank == 64
 
 
@@ -294,7 +294,7 @@ async def test_another_engine_on_the_same_connection(tmp_path: Path, settings: A
 def callable_hosts_of_base() -> list[str]:
     from control_plane.fleet.base_model import serving_hosts
 
-    return [host.name for host in serving_hosts(served_base())]
+    return [host.name for host in serving_hosts(served_bases())]
 
 
 # -- the base model is replaced on purpose --------------------------------------------
@@ -333,7 +333,7 @@ def test_the_command_says_what_it_did_and_what_is_wrong(engines: SimpleNamespace
     see("one")
     call_command("set_base_model", "--host", "two")
     assert OTHER in capsys.readouterr().out
-    assert BaseModel.objects.get().digest == OTHER
+    assert BaseModel.objects.get(withdrawn_at=None).digest == OTHER
     engines.two.stop()
     with pytest.raises(CommandError, match="does not answer"):
         call_command("set_base_model", "--host", "two")
@@ -379,7 +379,7 @@ def test_the_same_model_saved_anew_keeps_its_adapters_if_the_operator_says_so(
     (request,) = engines.two.engine.stage_calls
     assert request.base_digest == OTHER, "the host is asked for what it serves"
     call_command("set_base_model", "--host", "one", "--keep-adapters")
-    assert BaseModel.objects.get().adapters_of == [OTHER]
+    assert BaseModel.objects.get(withdrawn_at=None).adapters_of == [OTHER]
 
 
 def test_adapters_cannot_be_kept_for_a_model_of_other_shapes(names: Any) -> None:
@@ -388,9 +388,9 @@ def test_adapters_cannot_be_kept_for_a_model_of_other_shapes(names: Any) -> None
     wider = describe(OTHER, geometry=pb.BaseGeometry(num_layers=2, hidden_size=128))
     with pytest.raises(AdaptersDoNotFitError):
         set_base_model(actor=SYSTEM, description=wider, keep_adapters=True)
-    assert BaseModel.objects.get().digest == BASE_DIGEST
+    assert BaseModel.objects.get(withdrawn_at=None).digest == BASE_DIGEST
     set_base_model(actor=SYSTEM, description=wider)
-    assert BaseModel.objects.get().digest == OTHER
+    assert BaseModel.objects.get(withdrawn_at=None).digest == OTHER
 
 
 def test_the_same_files_can_be_uploaded_again_for_the_new_one(acme: Org, uploader: Uploader) -> None:

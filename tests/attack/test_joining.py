@@ -23,7 +23,7 @@ from control_plane.audit.models import AuditEvent
 from control_plane.config import current
 from control_plane.fleet import authority
 from control_plane.fleet.actions import record_boot, record_status, sync_hosts
-from control_plane.fleet.base_model import host_quarantine, served_base, serving_hosts
+from control_plane.fleet.base_model import host_quarantine, served_bases, serving_hosts
 from control_plane.fleet.base_model_actions import set_base_model
 from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints, endpoint_of, known_endpoints
@@ -235,12 +235,12 @@ def test_a_revoked_host_is_in_quarantine_at_once_and_connected_to_no_more(
     before = endpoint_of("gpu1")
     set_base_model(actor=SYSTEM, description=describe(before))
     record_boot("gpu1", describe(before))
-    assert [host.name for host in serving_hosts(served_base())] == ["gpu1"]
+    assert [host.name for host in serving_hosts(served_bases())] == ["gpu1"]
     revoke_host(actor=SYSTEM, name="gpu1")
     host = EngineHost.objects.get(name="gpu1")
-    reason = host_quarantine(served_base(), host)
+    reason = host_quarantine(served_bases(), host)
     assert reason is not None and reason.code == "revoked"
-    assert not serving_hosts(served_base()) and "gpu1" not in known_endpoints()
+    assert not serving_hosts(served_bases()) and "gpu1" not in known_endpoints()
     with pytest.raises(HostError, match="revoked"):
         endpoint_of("gpu1")
     # A watcher that still follows it for a moment changes nothing of that.

@@ -73,6 +73,8 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/invitations/accept", {"token": "t", "password": "a new pass phrase", "name": "A"}),
     ("POST", "/api/operator/prices", {"effective_on": "2100-01-01", "currency": "USD", "note": "n"}),
     ("PUT", "/api/operator/base-model", {"host": "local", "keep_adapters": False}),
+    ("POST", "/api/operator/base-models", {"host": "nowhere", "name": "n"}),
+    ("PATCH", "/api/operator/base-models/nowhere", {"name": "n"}),
     ("POST", "/api/operator/tenants", {"slug": "initech", "name": "Initech", "owner": "nobody@initech.example"}),
     ("PATCH", "/api/operator/tenants/globex", {"name": "Globex"}),
     ("POST", "/api/operator/tenants/globex/invitations", {"email": "nobody@globex.example", "role": "viewer"}),

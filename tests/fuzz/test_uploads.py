@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,12 @@ from lorikeet_testing.adapter_forms import ADAPTER as FORM_TENSORS
 from lorikeet_testing.adapter_forms import BINARY, FORMS, torch_bytes
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.mutations import damaged
-from lorikeet_testing.peft_files import GEOMETRY, adapter_files, config_bytes, safetensors_bytes, tensors
+from lorikeet_testing.peft_files import GEOMETRY, adapter_files, as_candidate, config_bytes, safetensors_bytes, tensors
 
 from control_plane.adapters.uploads.validation_sandbox import validate
 from lora_engine.adapters.embedding_layers import EmbeddingLayersPlanner, pack_embedding_layers
 from lora_engine.memory import PoolGeometry
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, SafetensorsFile, inspect_adapter
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTER = adapter_files(rank=2)
@@ -63,8 +63,8 @@ def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]
             {
                 "files": {name: str(folder / str(index)) for index, name in enumerate(files)},
                 "into": str(into),
-                "limits": asdict(AdapterLimits(max_bytes=64 << 20)),
-                "geometry": asdict(GEOMETRY),
+                "bases": [as_candidate(), as_candidate(replace(GEOMETRY, name="other", digest="sha256:other"))],
+                "own_base": GEOMETRY.digest,
             }
         )
         json.dumps(answer)

@@ -22,11 +22,12 @@ from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, VersionState
+from control_plane.fleet.base_model_actions import admit_base_model
 from control_plane.fleet.join_tokens import create_token
 from control_plane.fleet.models import EngineHost
 from control_plane.http.access import Access
 from control_plane.members.invitations import invitation_link
-from control_plane.placements import host_views
+from control_plane.placements import base_model_views
 from control_plane.tenants.models import Invitation, Tenant
 from control_plane.tenants.roles import Capability, Role
 from lora_engine.server.identity import certificate_request, new_key
@@ -140,6 +141,14 @@ def joined_host(world: World) -> Sent:
     return {}
 
 
+ANOTHER_BASE = pb.EngineDescription(base_model="another", base_digest="sha256:another")
+
+
+def beside_another_base(world: World) -> Sent:
+    admit_base_model(actor=SYSTEM, description=ANOTHER_BASE)
+    return {}
+
+
 _HOOK = {"url": "https://hooks.example.org/other", "description": "", "events": [], "active": True}
 _T = TENANT_PREFIX
 # What to send to every address that changes something, so that it does.
@@ -229,6 +238,9 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}webhooks/<uuid:webhook_id>/test": lambda world: {},
     f"POST {_T}webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/replay": lambda world: {},
     "PUT api/operator/base-model": lambda world: {"host": "local"},
+    "POST api/operator/base-models": lambda world: {"host": "local"},
+    "PATCH api/operator/base-models/<str:digest>": lambda world: {"name": "renamed"},
+    "DELETE api/operator/base-models/<str:digest>": beside_another_base,
     "POST api/operator/prices": lambda world: {
         "effective_on": day_after_tomorrow(),
         "currency": "USD",
@@ -280,8 +292,7 @@ CHANGES = [
 def test_a_change_leaves_a_row(
     acme: Any, furnished: World, committing: Any, monkeypatch: pytest.MonkeyPatch, name: str, address: Address
 ) -> None:
-    described = pb.EngineDescription(base_model="another", base_digest="sha256:another")
-    monkeypatch.setattr(host_views, "describe_host", lambda _name: described)
+    monkeypatch.setattr(base_model_views, "describe_host", lambda _name: ANOTHER_BASE)
     if name in CHANGES_NOTHING:
         return
     assert name in BODIES, f"{name}: say in BODIES what to send, so that it is seen to write its audit row"

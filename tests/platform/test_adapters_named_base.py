@@ -12,7 +12,7 @@ from control_plane.adapters.models import Alias
 from control_plane.adapters.named_base import other_base
 from control_plane.adapters.versions import mark_version_ready
 from control_plane.audit.models import AuditEvent
-from control_plane.fleet.base_model import served_base
+from control_plane.fleet.base_model import served_bases
 from lora_engine.peft_format import CONFIG_FILE
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +77,7 @@ def test_a_confirmed_version_that_is_no_first_one_is_not_made_live(acme: Any, up
 )
 def test_other_names_of_the_same_base(host: Any, settings: Any, named: str) -> None:
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"base_model_names": "Elsewhere, more"})
-    base = served_base()
+    base = served_bases().only
     assert base is not None
     assert other_base(named, base) == ""
     assert other_base("another", replace(base, name="fake")) == "another"

@@ -96,15 +96,51 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The base model that the installation serves, and who decided that. */
+        /** @description The base model that was admitted first, and who decided that. `GET base-models` lists all. */
         get: operations["read_base_model"];
-        /** @description Serve the base model of a host from now on. Hosts of another one go into quarantine. */
+        /** @description Serve the base model of a host from now on, and no other. Hosts of others go into quarantine. */
         put: operations["set_base_model"];
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
+        trace?: never;
+    };
+    "/api/operator/base-models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
+        get: operations["list_base_models"];
+        put?: never;
+        /** @description Serve the base model of a host from now on, beside the others. */
+        post: operations["admit_base_model"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/base-models/{digest}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** @description Serve it no more: its hosts go into quarantine, its adapters are not called until it is admitted again. */
+        delete: operations["withdraw_base_model"];
+        options?: never;
+        head?: never;
+        /** @description Callers name it so from now on, and not as before. */
+        patch: operations["rename_base_model"];
         trace?: never;
     };
     "/api/operator/fairness": {
@@ -1658,7 +1694,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What can be called: the base model, then every adapter with a ready live version, all or a part. */
+        /** @description What can be called: the base models, then every adapter with a ready live version, all or a part. */
         get: operations["list_models"];
         put?: never;
         post?: never;
@@ -2459,6 +2495,12 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
+        AdmittedBaseModelRequest: {
+            /** @description The base model that this host serves at the moment. */
+            host: string;
+            /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
+            name?: string;
+        };
         Alias: {
             canary?: number | null;
             canary_percent: number | null;
@@ -2633,7 +2675,7 @@ export interface components {
             kind: string;
             label: string;
         };
-        /** @description The base model that the installation serves. Other hosts are in quarantine. */
+        /** @description A base model that the installation serves. */
         BaseModel: {
             /** @description Digests of base models whose adapters it serves too. */
             adapters_of: string[];
@@ -2643,6 +2685,13 @@ export interface components {
             digest: string;
             name: string;
         };
+        /**
+         * @description * `served` - served
+         *     * `waiting` - waiting
+         *     * `withdrawn` - withdrawn
+         * @enum {string}
+         */
+        BaseModelState: "served" | "waiting" | "withdrawn";
         Batch: {
             /** @description How many of the file's lines are no requests. */
             readonly bad_lines: number;
@@ -3945,6 +3994,31 @@ export interface components {
             message: string;
             param: string | null;
         };
+        /** @description A base model that is served, was, or could be. */
+        ListedBaseModel: {
+            /** @description Of all tenants, with versions in use. */
+            adapters: number;
+            /** Format: date-time */
+            decided_at: string | null;
+            decided_by: string | null;
+            digest: string;
+            /** @description Active hosts that have it. */
+            hosts: string[];
+            /** @description Tokens; the least of its hosts. */
+            max_context: number | null;
+            /** @description What callers put into `model`. */
+            name: string;
+            /**
+             * @description `waiting`: hosts serve it, and no operator has admitted it.
+             *
+             *     * `served` - served
+             *     * `waiting` - waiting
+             *     * `withdrawn` - withdrawn
+             */
+            state: components["schemas"]["BaseModelState"];
+            /** Format: date-time */
+            withdrawn_at: string | null;
+        };
         LiveScore: {
             /** Format: double */
             score: number;
@@ -4005,6 +4079,8 @@ export interface components {
             adapter: string | null;
             /** @description Further ids of the same adapter. */
             aliases: string[];
+            /** @description On which it runs; itself for a base model. */
+            base_model?: string | null;
             /** Format: date-time */
             created_at: string;
             description: string;
@@ -4148,6 +4224,8 @@ export interface components {
             grain?: components["schemas"]["Grain"];
         };
         NewImportRequest: {
+            /** @description Name or digest of the base model that it was trained for. Needed only where several are served, the adapter is new, and its configuration names none of them. */
+            base_model?: string;
             description?: string;
             /** @description The adapter; made if there is none. */
             name: string;
@@ -4210,6 +4288,8 @@ export interface components {
         };
         /** @description The multipart form of a new upload. */
         NewUploadRequest: {
+            /** @description Name or digest of the base model that it was trained for. Needed only where several are served, the adapter is new, and its configuration names none of them. */
+            base_model?: string;
             description?: string;
             /** @description adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them. */
             files: string[];
@@ -4358,6 +4438,9 @@ export interface components {
             kind: components["schemas"]["PageKind"];
             /** @description For operators. */
             tenant: string | null;
+        };
+        PatchedBaseModelNameRequest: {
+            name?: string;
         };
         /** @description What is left out stays. */
         PatchedChangeApiKeyRequest: {
@@ -6205,6 +6288,189 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            507: components["responses"]["Error"];
+        };
+    };
+    list_base_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListedBaseModel"][];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    admit_base_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdmittedBaseModelRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BaseModel"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            507: components["responses"]["Error"];
+        };
+    };
+    withdraw_base_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    rename_base_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                digest: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedBaseModelNameRequest"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BaseModel"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
             507: components["responses"]["Error"];
         };
     };
@@ -12226,6 +12492,14 @@ export interface operations {
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             413: {
                 headers: {
                     [name: string]: unknown;

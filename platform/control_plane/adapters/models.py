@@ -226,6 +226,9 @@ class Upload(Claimable):
     source = models.JSONField(
         null=True, blank=True, help_text="{name, revision, commit, sealed}: where it is imported from."
     )
+    base_digest = models.CharField(
+        max_length=71, blank=True, db_default="", default="", help_text="Of the base model that it is for, if named."
+    )
     folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
     report = models.JSONField(null=True, blank=True)
     digest = models.CharField(

@@ -21,7 +21,7 @@ from control_plane.adapters.imports.hub_policy import hub_names
 from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.queries import exact_first, known_versions, staging_progress
 from control_plane.errors import LorikeetError
-from control_plane.fleet.base_model import ServedBase, served_base
+from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases
 from control_plane.http.lists import MOST_ROWS, part_of
 from control_plane.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
@@ -86,6 +86,8 @@ class ListedModel:
     version: int | None
     aliases: list[str]
     created_at: datetime
+    base: ServedBase | None
+    """On which it runs, itself for a base model; None if that is not served any more."""
 
 
 class ModelNotFoundError(LorikeetError):
@@ -133,8 +135,7 @@ def resolved(version: AdapterVersion, name: str) -> ResolvedModel:
 
 
 def _is_base(name: str) -> bool:
-    base = served_base()
-    return base is not None and base.name == name
+    return served_bases().named(name) is not None
 
 
 def _combined(tenant: Tenant, name: str) -> ResolvedModel:
@@ -145,10 +146,21 @@ def _combined(tenant: Tenant, name: str) -> ResolvedModel:
         if version is None:
             raise CombinationError(f'"{part}" is the base model, which every combination has.', "Leave it out.")
         parts.append((version, weight))
+    _require_one_base([version for version, _ in parts])
     if len(combined_name(parts)) > LONGEST_NAME:
         raise CombinationError("The names of the adapters are too long together.", "Combine fewer of them.")
     digest = combined_digest(Part(version.digest, weight) for version, weight in parts)
     return ResolvedModel(ModelKind.ADAPTER, parts[0][0].adapter, None, digest, name, tuple(parts))
+
+
+def _require_one_base(versions: list[AdapterVersion]) -> None:
+    bases = served_bases()
+    of_base = {bases.for_adapters_of(version.base_digest): version for version in versions}
+    if len(of_base) > 1:
+        listed = ", ".join(f'"{version.adapter.name}" of {version.base_model}' for version in of_base.values())
+        raise CombinationError(
+            f"The adapters belong to different base models: {listed}.", "Combine adapters of one base model."
+        )
 
 
 def combined_name(parts: Iterable[tuple[AdapterVersion, float]]) -> str:
@@ -173,18 +185,18 @@ def _find(tenant: Tenant, adapter_name: str, pointer: str) -> tuple[AdapterVersi
 
 
 def _base_or_error(tenant: Tenant, name: str) -> ResolvedModel:
-    base = served_base()
-    if base is not None and base.name == name:
+    bases = served_bases()
+    if bases.named(name) is not None:
         return ResolvedModel(ModelKind.BASE, None, None, "", name)
     adapter_name, at, pointer = name.partition("@")
     adapter = _active(tenant).filter(name=adapter_name).first()
     versions = list(_versions_of(tenant, [adapter.pk])) if adapter else []
     if adapter is None:
-        raise ModelNotFoundError(name, _near(tenant, name, base))
+        raise ModelNotFoundError(name, _near(tenant, name, bases))
     if at or not versions:
         raise ModelNotFoundError(
             name,
-            _near(tenant, name, base),
+            _near(tenant, name, bases),
             message=f'The adapter "{adapter_name}" has no version or alias "{pointer}".' if at else "",
         )
     raise not_ready(next((version for version in versions if version.state != VersionState.ARCHIVED), versions[0]))
@@ -198,10 +210,10 @@ def _versions_of(tenant: Tenant, adapters: list[UUID]) -> QuerySet[AdapterVersio
     return known_versions(tenant).filter(adapter__in=adapters).defer("report").select_related("adapter")
 
 
-def _near(tenant: Tenant, name: str, base: ServedBase | None) -> list[str]:
+def _near(tenant: Tenant, name: str, bases: ServedBases) -> list[str]:
     adapter_name, at, _ = name.partition("@")
     names = _names_like(tenant, adapter_name)
-    known = [*names, *([base.name] if base else [])]
+    known = [*names, *(base.name for base in bases)]
     if at:
         near = [names[close] for close in difflib.get_close_matches(adapter_name, names, n=2, cutoff=0.6)]
         aliases = Alias.objects.for_tenant(tenant).filter(adapter__in=near).select_related("adapter")
@@ -249,7 +261,7 @@ def not_ready(version: AdapterVersion) -> ModelNotReadyError:
 
 
 def list_models(tenant: Tenant) -> list[ListedModel]:
-    """The base model, if it is decided, and every adapter that can be called by its bare name."""
+    """The base models and every adapter that can be called by its bare name."""
     return find_models(tenant)[0]
 
 
@@ -257,30 +269,29 @@ def find_models(
     tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
 ) -> tuple[list[ListedModel], int]:
     """A part of `list_models` whose name or description has `search` in it, and how many there are of that."""
-    base = [model for model in _listed_base() if search.lower() in model.id.lower()]
+    bases = served_bases()
+    own = [model for model in map(_listed_base, bases) if search.lower() in model.id.lower()]
     adapters = _active(tenant).filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
     if search:
         adapters = adapters.filter(Q(name__icontains=search) | Q(description__icontains=search))
         adapters = adapters.order_by(exact_first(search), "name")
-    found = part_of(base, offset, limit)
+    found = part_of(own, offset, limit)
     left = None if limit is None else limit - len(found)
     return [
         *found,
-        *_listed_adapters(tenant, part_of(adapters, max(0, offset - len(base)), left)),
-    ], len(base) + adapters.count()
+        *_listed_adapters(tenant, part_of(adapters, max(0, offset - len(own)), left), bases),
+    ], len(own) + adapters.count()
 
 
-def _listed_base() -> list[ListedModel]:
-    base = served_base()
-    if base is None:
-        return []
+def _listed_base(base: ServedBase) -> ListedModel:
     text = "The base model without an adapter."
-    return [ListedModel(base.name, ModelKind.BASE, text, None, None, [], base.decided_at)]
+    return ListedModel(base.name, ModelKind.BASE, text, None, None, [], base.decided_at, base)
 
 
-def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter]) -> list[ListedModel]:
+def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter], bases: ServedBases) -> list[ListedModel]:
     """Columns and no rows: a tenant may have ten thousand, and clients ask for all."""
-    rows = list(adapters.values_list("pk", "name", "description", "created_at", "aliases__version__number"))
+    of_version = ("aliases__version__number", "aliases__version__base_digest")
+    rows = list(adapters.values_list("pk", "name", "description", "created_at", *of_version))
     # A slice may not be a subquery of itself; all adapters would be too many parameters.
     mine: Any = [row[0] for row in rows] if len(rows) <= MOST_ROWS else adapters.order_by().values("pk")
     others: defaultdict[UUID, list[str]] = defaultdict(list)
@@ -300,6 +311,7 @@ def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter]) -> list[Listed
             live,
             [*(f"{name}@{other}" for other in others[pk]), *of_hub.get(pk, [])],
             created_at,
+            bases.for_adapters_of(base_digest),
         )
-        for pk, name, text, created_at, live in rows
+        for pk, name, text, created_at, live, base_digest in rows
     ]

@@ -341,6 +341,14 @@ class NewUploadSerializer(serializers.Serializer[Any]):
         default="",
         help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
     )
+    base_model = serializers.CharField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
+        "adapter is new, and its configuration names none of them.",
+    )
 
 
 class NewImportSerializer(serializers.Serializer[Any]):
@@ -350,6 +358,14 @@ class NewImportSerializer(serializers.Serializer[Any]):
         max_length=4096,
         help_text="hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant "
         "keeps for the bucket, or the https address of a .zip, .tar or .tar.gz.",
+    )
+    base_model = serializers.CharField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
+        "adapter is new, and its configuration names none of them.",
     )
 
 
@@ -420,3 +436,6 @@ class ModelSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(allow_null=True)
     aliases = serializers.ListField(child=serializers.CharField(), help_text="Further ids of the same adapter.")
     created_at = serializers.DateTimeField()
+    base_model = serializers.CharField(
+        source="base.name", default=None, allow_null=True, help_text="On which it runs; itself for a base model."
+    )

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
+from control_plane.adapters.base_of_adapter import require_own_base
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, EffectVerdict, VersionState
 from control_plane.adapters.payloads import adapter_json
@@ -57,13 +58,14 @@ class BaseNotConfirmedError(LorikeetError):
 
 
 def require_ready(version: AdapterVersion) -> None:
-    """Raises VersionNotReadyError, VersionArchivedError or BaseNotConfirmedError (409)."""
+    """Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError or OtherBaseOfAdapterError (409)."""
     if version.state in OUT_OF_USE:
         raise VersionArchivedError(version)
     if version.state != VersionState.READY:
         raise VersionNotReadyError(version)
     if version.asks_for_base:
         raise BaseNotConfirmedError(version)
+    require_own_base(version)
 
 
 def tell_adapter(adapter: Adapter) -> None:

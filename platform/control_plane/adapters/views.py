@@ -271,7 +271,7 @@ class UploadsView(TenantView):
     @extend_schema(
         operation_id="create_upload",
         request={"multipart/form-data": NewUploadSerializer},
-        responses={202: UploadSerializer, **dict.fromkeys((400, 413, 429), ErrorResponseSerializer)},
+        responses={202: UploadSerializer, **dict.fromkeys((400, 409, 413, 429), ErrorResponseSerializer)},
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
@@ -286,6 +286,7 @@ class UploadsView(TenantView):
             description=form["description"],
             files=files,
             announced=read_announced(form["sha256"], names),
+            base_model=form["base_model"],
         )
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
 
@@ -320,7 +321,7 @@ class ModelsView(TenantView):
         tags=["models"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What can be called: the base model, then every adapter with a ready live version, all or a part."""
+        """What can be called: the base models, then every adapter with a ready live version, all or a part."""
         query = validated(ListQuerySerializer, request.query_params.dict())
         models, total = find_models(self.principal.tenant, **query)
         return Response(ModelSerializer(models, many=True).data, headers={TOTAL_HEADER: str(total)})

@@ -43,7 +43,7 @@ from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.evaluations import requests
 from control_plane.evaluations.item_files import read_items
 from control_plane.evaluations.models import OPEN, Evaluation, EvaluationSet, EvaluationState
-from control_plane.fleet.base_model import served_base
+from control_plane.fleet.base_model import served_bases
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
@@ -310,14 +310,14 @@ def _begin(own: Evaluation) -> None:
         return
     if version.state != VersionState.READY:
         raise LorikeetError("version_not_ready", f"Version {version.number} is {version.state}.", "Stage it again.")
-    base, asked = served_base(), own.set
+    base, asked = served_bases().for_adapters_of(version.base_digest), own.set
     if not (own.api_key.usable_at() and Principal.of_key(own.api_key).may(Capability.INFER)):
         raise LorikeetError(
             "key_not_usable", f"The key {own.api_key.name} is revoked, has expired or may not infer.",
             "Evaluate it again with another key.",
         )  # fmt: skip
     if base is None or asked is None:
-        _wait(own, "no_base_model", "No host serves yet.", "It is evaluated once one does.")
+        _wait(own, "no_base_model", "Its base model is not served.", "It is evaluated once that is.")
         return
     live = Alias.objects.for_tenant(own.tenant).filter(adapter=version.adapter, name=LIVE).select_related("version")
     alias = live.first()

@@ -12,7 +12,7 @@ from control_plane.access.actor import SYSTEM, Actor
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.fleet import host_status, service_gaps
-from control_plane.fleet.base_model import Quarantine, quarantine, served_base
+from control_plane.fleet.base_model import Quarantine, quarantine, served_bases
 from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.models import EngineHost, HostService, HostState
@@ -39,7 +39,7 @@ def record_boot(name: str, description: pb.EngineDescription) -> bool:
         host = EngineHost.objects.select_for_update().get(name=name)
         if host.revoked_at is not None:  # since the watcher asked it
             return False
-        is_new, before = host.boot_id != description.boot_id, quarantine(served_base(), host.description)
+        is_new, before = host.boot_id != description.boot_id, quarantine(served_bases(), host.description)
         host.boot_id = description.boot_id
         host.description = host_status.description_json(description)
         host.state = HostState.ONLINE
@@ -52,7 +52,7 @@ def record_boot(name: str, description: pb.EngineDescription) -> bool:
 
 def _note_quarantine(host: EngineHost, before: Quarantine | None, *, is_new: bool) -> None:
     """Tell operators when a host begins or ends to be one that is not used, and take away what it was to hold."""
-    now = quarantine(served_base(), host.description)
+    now = quarantine(served_bases(), host.description)
     model = {name: host.description.get(name, "") for name in ("base_model", "base_digest", "text_digest")}
     if now is not None:
         quarantined.send(EngineHost, host=host)

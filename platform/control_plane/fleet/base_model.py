@@ -1,15 +1,15 @@
-"""The base model that this installation serves, and which hosts serve it.
+"""The base models that this installation serves, and which hosts serve each.
 
-Which model that is, is written in one row (`BaseModel`), and only an operator changes it. A host is matched by what it
+Which models these are is written in rows (`BaseModel`), and only an operator changes them. A host is matched by what it
 says of itself: one that serves anything else is in quarantine and gets neither placements nor requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from control_plane.fleet.models import BaseModel, EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
@@ -35,6 +35,9 @@ class ServedBase:
     """What a host must serve, what an adapter must fit, and how large the engine lets it be."""
 
     name: str
+    """What callers put into `model`, unique among those that are served."""
+    model: str
+    """As its engines call it."""
     digest: str
     text_digest: str
     adapters_of: tuple[str, ...]
@@ -52,21 +55,77 @@ class ServedBase:
         stated = description.get("text_digest", "")
         return bool(stated and self.text_digest and stated != self.text_digest)
 
+    def __str__(self) -> str:
+        return f"{self.name} ({short(self.digest)})"
 
-def served_base() -> ServedBase | None:
-    """None while it is not decided."""
-    row = BaseModel.objects.first()
-    if row is None:
-        return None
-    base = _read(row, row.description)
-    descriptions = [host.description for host in described_hosts() if base.is_served_by(host.description)]
-    if not descriptions:
-        return base
-    # Every version is wanted on every host, so the least of them counts.
-    return _read(row, {**row.description, **{name: min(d.get(name, 0) for d in descriptions) for name in _LIMITS}})
+
+@dataclass(frozen=True)
+class ServedBases:
+    """The base models that operators have admitted, in that order. Empty while none is decided."""
+
+    all: tuple[ServedBase, ...] = ()
+
+    def __iter__(self) -> Iterator[ServedBase]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    @property
+    def only(self) -> ServedBase | None:
+        """The one that needs no name, if there is just one."""
+        return self.all[0] if len(self.all) == 1 else None
+
+    @property
+    def adapters_of(self) -> list[str]:
+        """Base digests of all adapters that are served."""
+        return [digest for base in self.all for digest in base.adapters_of]
+
+    def named(self, name: str) -> ServedBase | None:
+        return next((base for base in self.all if base.name == name), None)
+
+    def for_adapters_of(self, base_digest: str) -> ServedBase | None:
+        """On which adapters run that were validated against this base digest."""
+        return next((base for base in self.all if base_digest in base.adapters_of), None)
+
+    def of_host(self, description: Description) -> ServedBase | None:
+        return next((base for base in self.all if base.is_served_by(description)), None)
+
+    def is_served_by(self, description: Description) -> bool:
+        return self.of_host(description) is not None
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.all))
+
+
+class Served(Protocol):
+    """One base model, or all of them."""
+
+    def is_served_by(self, description: Description) -> bool: ...
+
+
+def served_bases() -> ServedBases:
+    """Those that are admitted and not withdrawn."""
+    rows = list(BaseModel.objects.filter(withdrawn_at=None))
+    hosts = [host.description for host in described_hosts()] if rows else []
+    owned = {row.digest for row in rows}
+    found = []
+    for row in rows:
+        # What another one serves as its own is that one's; what two would take over is the first one's.
+        others = tuple(digest for digest in row.adapters_of if digest not in owned)
+        owned.update(others)
+        found.append(_read(row, _with_least_limits(row, hosts), others))
+    return ServedBases(tuple(found))
 
 
 _LIMITS = ("max_lora_rank", "max_context")
+
+
+def _with_least_limits(row: BaseModel, hosts: Sequence[Description]) -> Description:
+    """A version may come to any host of the base model, so the least of them counts."""
+    base = _read(row, row.description, ())
+    own = [description for description in hosts if base.is_served_by(description)]
+    return {**row.description, **{name: min(each.get(name, 0) for each in own) for name in _LIMITS if own}}
 
 
 def described_hosts() -> list[EngineHost]:
@@ -75,16 +134,16 @@ def described_hosts() -> list[EngineHost]:
     return list(seen.defer("last_status"))
 
 
-def serving_hosts(base: ServedBase | None) -> list[EngineHost]:
+def serving_hosts(served: Served | None) -> list[EngineHost]:
     """The hosts that may get placements and requests: of this base model, and not cordoned by an operator."""
     return [
         host
         for host in described_hosts()
-        if base is not None and host.service == HostService.SERVING and base.is_served_by(host.description)
+        if served is not None and host.service == HostService.SERVING and served.is_served_by(host.description)
     ]
 
 
-def host_quarantine(base: ServedBase | None, host: EngineHost) -> Quarantine | None:
+def host_quarantine(bases: ServedBases, host: EngineHost) -> Quarantine | None:
     """Why this host is not used; None if it is, or if it has never been seen."""
     if host.revoked_at is not None:
         return Quarantine(
@@ -92,34 +151,36 @@ def host_quarantine(base: ServedBase | None, host: EngineHost) -> Quarantine | N
             f"The credential of this host was revoked on {host.revoked_at:%Y-%m-%d at %H:%M} UTC.",
             f'To use the machine again, make a join token for "{host.name}" and start its engine with it.',
         )
-    return quarantine(base, host.description)
+    return quarantine(bases, host.description)
 
 
-_DECIDE = "an operator decides on the page All tenants, or with manage.py set_base_model --host NAME."
+_DECIDE = "an operator decides on the page All tenants, or with manage.py"
 
 
-def quarantine(base: ServedBase | None, description: Description) -> Quarantine | None:
+def quarantine(bases: ServedBases, description: Description) -> Quarantine | None:
     """Why a host of this description is not used; None if it is, or if it has never been seen."""
-    if not description or (base is not None and base.is_served_by(description)):
+    if not description or bases.is_served_by(description):
         return None
     model, digest = description.get("base_model", ""), description.get("base_digest", "")
-    if base is None:
+    if not bases:
         return Quarantine(
             "base_model_undecided",
             "It is not decided yet which base model this installation serves.",
             "It is that of the first host in LORIKEET_ENGINE_HOSTS, or else of the first that joined, as soon as it is "
-            f"seen. Or {_DECIDE}",
+            f"seen. Or {_DECIDE} set_base_model --host NAME.",
         )
-    if digest != base.digest:
+    same = next((base for base in bases if base.digest == digest), None)
+    if same is None:
         return Quarantine(
             "other_base_model",
-            f"This host serves {model} ({short(digest)}); this installation serves {base.name} ({short(base.digest)}).",
-            f"Start the engine with the right model. To serve this one instead, {_DECIDE}",
+            f"This host serves {model} ({short(digest)}); this installation serves {bases}.",
+            f"Start the engine with the right model. To serve this one too, {_DECIDE} admit_base_model --host NAME; to "
+            "serve it instead, with set_base_model --host NAME.",
         )
     return Quarantine(
         "other_tokenizer",
-        f"This host has the weights of {base.name} with another tokenizer or chat template.",
-        f"Copy the whole model folder to the host. To serve these files instead, {_DECIDE}",
+        f"This host has the weights of {same.name} with another tokenizer or chat template.",
+        f"Copy the whole model folder to the host. To serve these files instead, {_DECIDE} set_base_model --host NAME.",
     )
 
 
@@ -128,7 +189,7 @@ def short(digest: str) -> str:
     return digest[:19] or "no digest"
 
 
-def _read(row: BaseModel, description: Description) -> ServedBase:
+def _read(row: BaseModel, description: Description, others: tuple[str, ...]) -> ServedBase:
     sizes = {
         field.name: int(description.get("geometry", {}).get(field.name, 0))
         for field in fields(BaseGeometry)
@@ -136,9 +197,10 @@ def _read(row: BaseModel, description: Description) -> ServedBase:
     }
     return ServedBase(
         name=row.name,
+        model=description.get("base_model", ""),
         digest=row.digest,
         text_digest=row.text_digest,
-        adapters_of=(row.digest, *row.adapters_of),
+        adapters_of=(row.digest, *others),
         geometry=BaseGeometry(name=row.name, digest=row.digest, **sizes),
         max_lora_rank=int(description.get("max_lora_rank", 0)) or 256,
         max_context=int(description.get("max_context", 0)),

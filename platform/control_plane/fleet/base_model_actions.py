@@ -1,8 +1,10 @@
-"""Deciding which base model this installation serves."""
+"""Deciding which base models this installation serves."""
 
 from __future__ import annotations
 
+import json
 import logging
+from copy import copy
 
 from django.db import transaction
 from django.utils import timezone
@@ -20,8 +22,7 @@ from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
-ONLY = 1
-"""The key of the one row."""
+LONGEST_NAME = 200
 
 
 class AdaptersDoNotFitError(LorikeetError):
@@ -62,20 +63,82 @@ def describe_host(name: str) -> pb.EngineDescription:
         raise HostAwayError(failure) from failure
 
 
+class BaseModelNotFoundError(NotFoundError):
+    def __init__(self, digest: str) -> None:
+        super().__init__(
+            f"No base model with the digest {json.dumps(digest[:LONGEST_NAME])} is served.",
+            "GET /api/operator/base-models lists those that are.",
+            code="base_model_not_found",
+            param="digest",
+        )
+
+
+class LastBaseModelError(LorikeetError):
+    def __init__(self, row: BaseModel) -> None:
+        super().__init__(
+            "last_base_model",
+            f"{row.name} is the only base model that is served.",
+            "Admit another one first, or serve another one instead of it (PUT /api/operator/base-model).",
+            param="digest",
+            status=409,
+        )
+
+
+class BaseNameTakenError(LorikeetError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "base_model_name_taken",
+            f"Another model is called {json.dumps(name, ensure_ascii=False)}.",
+            "Give this one another name.",
+            param="name",
+            status=409,
+        )
+
+
+class BadBaseNameError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "invalid_value",
+            "That cannot be the name of a base model.",
+            f'Use 1-{LONGEST_NAME} printable characters without spaces at the ends, which do not begin with "hub:".',
+            param="name",
+        )
+
+
+class ServedWithOtherTokenizerError(LorikeetError):
+    def __init__(self, row: BaseModel) -> None:
+        super().__init__(
+            "other_tokenizer",
+            f"{row.name} is served already, with another tokenizer or chat template.",
+            "Copy the whole model folder to the host, or serve these files instead (PUT /api/operator/base-model).",
+            param="host",
+            status=409,
+        )
+
+
 def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adapters: bool = False) -> BaseModel:
-    """From now on this installation serves the model of ``description``, as a host gave it.
+    """From now on this installation serves the model of ``description``, as a host gave it, and no other.
 
     Hosts of another model go into quarantine, and adapters of another one are no longer called. ``keep_adapters``
-    declares that adapters of the base model so far are right for this one too: the same model, saved anew.
+    declares that adapters of the base models so far are right for this one too: the same model, saved anew.
     Raises AdaptersDoNotFitError (409). To say it again changes nothing.
     """
     with transaction.atomic():
-        before = BaseModel.objects.select_for_update().filter(pk=ONLY).first()
-        row = _described(description)
-        row.decided_by, row.adapters_of = actor.label, _adapters_of(before, row, keep=keep_adapters)
-        if before is not None and _is_same(before, row):
-            return before
-        row.save()
+        rows = _locked()
+        so_far = [row for row in rows if row.withdrawn_at is None]
+        replaced = [row for row in so_far if row.digest != description.base_digest]
+        same = next((row for row in rows if row.digest == description.base_digest), None)
+        row = _described(same, description)
+        if same is None or same.withdrawn_at is not None:
+            row.adapters_of = []
+        if keep_adapters:
+            row.adapters_of = _taken_over(row, replaced)
+        row.withdrawn_at = None
+        if same is not None and not replaced and _is_same(same, row):
+            return same
+        for other in replaced:
+            _withdraw(other)
+        _decide(row, actor)
         audit.record(
             actor,
             "base_model.set",
@@ -83,13 +146,71 @@ def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adap
             tenant=None,
             label=row.name,
             digest=row.digest,
-            before=before.digest if before else None,
+            before=so_far[0].digest if so_far else None,
             adapters_of=row.adapters_of,
         )
-        enqueue("fleet.reconcile")
-        enqueue("adapters.validate_next")
+        _apply()
     logger.warning("The base model is %s (%s) from now on, by %s.", row.name, row.digest, actor.label)
     return row
+
+
+def admit_base_model(*, actor: Actor, description: pb.EngineDescription, name: str = "") -> BaseModel:
+    """From now on this installation serves the model of ``description`` too, by ``name`` or else by the host's name
+    for it, or the one by which it was served before.
+
+    Raises BaseNameTakenError, ServedWithOtherTokenizerError (409) or BadBaseNameError (400). To say it again changes
+    nothing.
+    """
+    with transaction.atomic():
+        rows = _locked()
+        same = next((row for row in rows if row.digest == description.base_digest), None)
+        if same is not None and same.withdrawn_at is None:
+            if same.text_digest and description.text_digest and same.text_digest != description.text_digest:
+                raise ServedWithOtherTokenizerError(same)
+            return rename_base_model(actor=actor, digest=same.digest, name=name) if name else same
+        row = _described(same, description)
+        row.name, row.withdrawn_at = name or row.name, None
+        _require_name(row, rows)
+        _decide(row, actor)
+        audit.record(actor, "base_model.admit", row, tenant=None, label=row.name, digest=row.digest)
+        _apply()
+    logger.warning("The base model %s (%s) is served from now on, by %s.", row.name, row.digest, actor.label)
+    return row
+
+
+def rename_base_model(*, actor: Actor, digest: str, name: str) -> BaseModel:
+    """Callers name it so from now on, and not as before.
+
+    Raises BaseModelNotFoundError (404), BaseNameTakenError (409) or BadBaseNameError (400).
+    """
+    with transaction.atomic():
+        rows = _locked()
+        row = _find(rows, digest)
+        if row.name == name:
+            return row
+        before, row.name = row.name, name
+        _require_name(row, rows)
+        row.save(update_fields=["name"])
+        audit.record(actor, "base_model.rename", row, tenant=None, label=name, digest=digest, before=before)
+        _apply()
+    return row
+
+
+def withdraw_base_model(*, actor: Actor, digest: str) -> None:
+    """It is not served any more: its hosts go into quarantine, and its adapters are not called until it is admitted
+    again. Requests that run go on to their end.
+
+    Raises BaseModelNotFoundError (404) or LastBaseModelError (409).
+    """
+    with transaction.atomic():
+        rows = _locked()
+        row = _find(rows, digest)
+        if sum(each.withdrawn_at is None for each in rows) == 1:
+            raise LastBaseModelError(row)
+        _withdraw(row)
+        audit.record(actor, "base_model.withdraw", row, tenant=None, label=row.name, digest=digest)
+        _apply()
+    logger.warning("The base model %s (%s) is not served any more, by %s.", row.name, row.digest, actor.label)
 
 
 def adopt_first(host: str, description: pb.EngineDescription) -> None:
@@ -100,32 +221,69 @@ def adopt_first(host: str, description: pb.EngineDescription) -> None:
     """
     if host != next(iter(known_endpoints()), None):
         return
-    row = BaseModel.objects.select_for_update().filter(pk=ONLY).first()
-    if row is None or (not row.text_digest and description.text_digest and row.digest == description.base_digest):
+    rows = _locked()
+    if not rows:
         set_base_model(actor=SYSTEM, description=description)
+    for row in rows:
+        if row.digest == description.base_digest and description.text_digest and not row.text_digest:
+            row.text_digest = description.text_digest
+            row.save(update_fields=["text_digest"])
+            audit.record(
+                SYSTEM, "base_model.set", row, tenant=None, label=row.name, digest=row.digest, before=row.digest
+            )
 
 
-def _described(description: pb.EngineDescription) -> BaseModel:
-    return BaseModel(
-        pk=ONLY,
-        name=description.base_model,
-        digest=description.base_digest,
-        text_digest=description.text_digest,
-        description=host_status.description_json(description),
-        decided_at=timezone.now(),
-    )
+def _locked() -> list[BaseModel]:
+    """All of them, so that who decides sees what others decided."""
+    return list(BaseModel.objects.select_for_update().order_by("pk"))
 
 
-def _adapters_of(before: BaseModel | None, row: BaseModel, *, keep: bool) -> list[str]:
-    if before is None:
-        return []
-    if before.digest == row.digest:
-        return list(before.adapters_of)
-    if not keep:
-        return []
-    if _geometry(before) != _geometry(row):
+def _find(rows: list[BaseModel], digest: str) -> BaseModel:
+    for row in rows:
+        if row.digest == digest and row.withdrawn_at is None:
+            return row
+    raise BaseModelNotFoundError(digest)
+
+
+def _described(known: BaseModel | None, description: pb.EngineDescription) -> BaseModel:
+    """The row of what a host serves, not saved: a new one, or a copy of the one there is."""
+    row = BaseModel() if known is None else copy(known)
+    if known is None or known.name == known.description.get("base_model"):  # not renamed by an operator
+        row.name = description.base_model
+    row.digest, row.text_digest = description.base_digest, description.text_digest
+    row.description = host_status.description_json(description)
+    return row
+
+
+def _decide(row: BaseModel, actor: Actor) -> None:
+    row.decided_by, row.decided_at = actor.label, timezone.now()
+    row.save()
+
+
+def _withdraw(row: BaseModel) -> None:
+    row.withdrawn_at = timezone.now()
+    row.save(update_fields=["withdrawn_at"])
+
+
+def _apply() -> None:
+    enqueue("fleet.reconcile")
+    enqueue("adapters.validate_next")
+
+
+def _require_name(row: BaseModel, rows: list[BaseModel]) -> None:
+    name = row.name
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip() or name.startswith("hub:"):
+        raise BadBaseNameError
+    if any(other.name == name and other.digest != row.digest and other.withdrawn_at is None for other in rows):
+        raise BaseNameTakenError(name)
+
+
+def _taken_over(row: BaseModel, replaced: list[BaseModel]) -> list[str]:
+    """Base digests of the adapters that are to run on it."""
+    if any(_geometry(other) != _geometry(row) for other in replaced):
         raise AdaptersDoNotFitError(f"{row.name} ({short(row.digest)})")
-    return [digest for digest in dict.fromkeys([before.digest, *before.adapters_of]) if digest != row.digest]
+    digests = [digest for other in replaced for digest in (other.digest, *other.adapters_of)]
+    return [digest for digest in dict.fromkeys([*digests, *row.adapters_of]) if digest != row.digest]
 
 
 def _geometry(row: BaseModel) -> dict[str, int]:
@@ -134,5 +292,5 @@ def _geometry(row: BaseModel) -> dict[str, int]:
 
 
 def _is_same(before: BaseModel, row: BaseModel) -> bool:
-    names = ("name", "digest", "text_digest", "adapters_of")
+    names = ("name", "digest", "text_digest", "adapters_of", "withdrawn_at")
     return all(getattr(before, name) == getattr(row, name) for name in names)

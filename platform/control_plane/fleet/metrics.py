@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from control_plane.fleet.base_model import host_quarantine, served_base
+from control_plane.fleet.base_model import host_quarantine, served_bases
 from control_plane.fleet.models import EngineHost, HostState
 
 QUARANTINE = "quarantine"
@@ -38,10 +38,10 @@ class HostStates(Collector):
 
 def host_states() -> Counter[str]:
     """A host that answers and is not used counts as in quarantine."""
-    base = served_base()
+    bases = served_bases()
     hosts = EngineHost.objects.filter(active=True).defer("last_status")
     used = (HostState.ONLINE, HostState.DRAINING)
-    return Counter(QUARANTINE if host.state in used and host_quarantine(base, host) else host.state for host in hosts)
+    return Counter(QUARANTINE if host.state in used and host_quarantine(bases, host) else host.state for host in hosts)
 
 
 REGISTRY.register(HostStates())

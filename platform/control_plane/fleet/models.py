@@ -1,4 +1,4 @@
-"""The base model of the installation, and engine hosts as last seen."""
+"""The base models of the installation, and engine hosts as last seen."""
 
 import uuid
 
@@ -7,15 +7,24 @@ from django.db.models import Q
 
 
 class BaseModel(models.Model):
-    """One row: the base model that this installation serves. Only an operator changes it."""
+    """A base model that this installation serves, or served before it was withdrawn. Only operators change that."""
 
     name = models.CharField(max_length=200, help_text="What callers put into `model`.")
-    digest = models.CharField(max_length=71, help_text="Of its configuration and weights.")
+    digest = models.CharField(max_length=71, unique=True, help_text="Of its configuration and weights.")
     text_digest = models.CharField(max_length=71, blank=True, help_text="Of its tokeniser and chat template.")
     adapters_of = models.JSONField(default=list, help_text="Digests of base models whose adapters it serves too.")
     description = models.JSONField(help_text="EngineDescription as JSON, of the host from which it was taken.")
     decided_by = models.CharField(max_length=300)
     decided_at = models.DateTimeField()
+    withdrawn_at = models.DateTimeField(null=True, blank=True, help_text="Since then it is not served.")
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"], condition=Q(withdrawn_at__isnull=True), name="base_model_name_once"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name

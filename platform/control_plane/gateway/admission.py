@@ -10,7 +10,7 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import resolve_hub_model
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_model
-from control_plane.fleet.base_model import ServedBase, served_base, serving_hosts
+from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases, serving_hosts
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
 from control_plane.placements.actions import callable_here
@@ -59,6 +59,18 @@ class MissingKeyError(ApiError):
         )
 
 
+class BaseNotNamedError(ApiError):
+    def __init__(self, bases: ServedBases) -> None:
+        names = ", ".join(base.name for base in bases)
+        super().__init__(
+            400,
+            "base_model_required",
+            "This request names no model, and several base models are served.",
+            f"Name one of them, or an adapter: {names}.",
+            param="model",
+        )
+
+
 def authenticate(token: str | None) -> Principal:
     """Raises MissingKeyError or InvalidKeyError (401), ForbiddenError (403)."""
     if not token:
@@ -72,12 +84,12 @@ def authenticate(token: str | None) -> Principal:
 
 @dataclass(frozen=True)
 class Serving:
-    """The base model that is served, and the hosts that serve it, by their primary keys."""
+    """The base models that are served, and by their digests the hosts that serve each, by primary key."""
 
-    base: ServedBase | None
-    hosts: Mapping[int, str]
+    bases: ServedBases
+    hosts: Mapping[str, Mapping[int, str]]
     mark: Hashable
-    """Another one when another base is served, or a host came, went or was started again."""
+    """Another one when other bases are served, or a host came, went or was started again."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,8 @@ class Placed:
     """What a name means to a tenant, and the hosts that have its content; None: any that serves the base model."""
 
     model: ResolvedModel
+    base: ServedBase | None
+    """On which it runs; None if that is not served."""
     hosts: frozenset[int] | None
     canary: Canary | None = None
     canary_hosts: frozenset[int] | None = None
@@ -106,10 +120,17 @@ def admit(principal: Principal, model: str) -> Admission:
 
 
 def serving_now() -> Serving:
-    base = served_base()
-    hosts = serving_hosts(base)
-    mark = (base and (base.digest, base.adapters_of, base.name), frozenset((host.pk, host.boot_id) for host in hosts))
-    return Serving(base, {host.pk: host.name for host in hosts}, mark)
+    bases = served_bases()
+    hosts = serving_hosts(bases)
+    mark = (
+        tuple((base.digest, base.adapters_of, base.name) for base in bases),
+        frozenset((host.pk, host.boot_id) for host in hosts),
+    )
+    return Serving(
+        bases,
+        {base.digest: {host.pk: host.name for host in hosts if base.is_served_by(host.description)} for base in bases},
+        mark,
+    )
 
 
 def terms_of(principal: Principal) -> Terms:
@@ -118,31 +139,50 @@ def terms_of(principal: Principal) -> Terms:
 
 
 def place(principal: Principal, model: str, serving: Serving) -> Placed:
-    """``model`` "" is the base model. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready.
+    """``model`` "" is the base model, where there is one. Raises ``LorikeetError``: the model is unknown to the tenant,
+    or not ready.
 
     The first use of a repository of the Hub begins its import.
     """
-    resolved, canary = _resolve(principal, model or (serving.base.name if serving.base else ""))
-    canary_hosts = _hosts_with(canary.model, serving) if canary else None
-    return Placed(resolved, _hosts_with(resolved, serving), canary, canary_hosts)
+    resolved, canary = _resolve(principal, model or _only_base(serving.bases))
+    base = _base_of(resolved, serving.bases)
+    if canary is not None and _base_of(canary.model, serving.bases) != base:
+        canary = None  # its base model was withdrawn, or came back meanwhile
+    canary_hosts = _hosts_with(canary.model, base, serving) if canary else None
+    return Placed(resolved, base, _hosts_with(resolved, base, serving), canary, canary_hosts)
 
 
 def admission(principal: Principal, serving: Serving, terms: Terms, placed: Placed) -> Admission:
     return Admission(
         principal,
         placed.model,
-        _names(serving, placed.hosts),
-        serving.base.digest if serving.base else "",
+        _names(serving, placed.base, placed.hosts),
+        placed.base.digest if placed.base else "",
         terms.limits,
         terms.budgets,
         terms.targets,
         placed.canary,
-        _names(serving, placed.canary_hosts) if placed.canary else (),
+        _names(serving, placed.base, placed.canary_hosts) if placed.canary else (),
     )
 
 
-def _names(serving: Serving, hosts: frozenset[int] | None) -> tuple[str, ...]:
-    return tuple(name for host, name in serving.hosts.items() if hosts is None or host in hosts)
+def _names(serving: Serving, base: ServedBase | None, hosts: frozenset[int] | None) -> tuple[str, ...]:
+    own = serving.hosts.get(base.digest, {}) if base else {}
+    return tuple(name for host, name in own.items() if hosts is None or host in hosts)
+
+
+def _only_base(bases: ServedBases) -> str:
+    """The base model of a request that names no model. Raises BaseNotNamedError (400)."""
+    if len(bases) > 1:
+        raise BaseNotNamedError(bases)
+    return bases.only.name if bases.only else ""
+
+
+def _base_of(resolved: ResolvedModel, bases: ServedBases) -> ServedBase | None:
+    if not resolved.versions:
+        return bases.named(resolved.display_name)
+    found = {bases.for_adapters_of(version.base_digest) for version in resolved.versions}
+    return found.pop() if len(found) == 1 else None
 
 
 def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | None]:
@@ -151,14 +191,14 @@ def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | 
     return resolve_model(principal.tenant, model)
 
 
-def _hosts_with(resolved: ResolvedModel, serving: Serving) -> frozenset[int] | None:
+def _hosts_with(resolved: ResolvedModel, base: ServedBase | None, serving: Serving) -> frozenset[int] | None:
     """Those that have the content now; None for the base model's, which all of them have."""
     if not resolved.versions:
         return None
-    base = serving.base
-    if base is None or any(version.base_digest not in base.adapters_of for version in resolved.versions):
+    if base is None:
         return frozenset()
-    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=serving.hosts)
+    hosts = serving.hosts[base.digest]
+    placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=hosts)
     found = Counter(placed.values_list("host", flat=True))
     wanted = len({version.pk for version in resolved.versions})
     return frozenset(host for host, count in found.items() if count == wanted)

@@ -49,7 +49,7 @@ class AdmissionCache:
             still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
         )
         # Hosts may become ready at any moment, without a signal: that there are none is not remembered.
-        self._serving: SingleFlightCache[Serving] = SingleFlightCache(lambda serving: bool(serving.hosts))
+        self._serving: SingleFlightCache[Serving] = SingleFlightCache(lambda serving: any(serving.hosts.values()))
         self._terms: SingleFlightCache[Terms] = SingleFlightCache(tenant_of=lambda key, _: _tenant_in(key))
         self._changes: SingleFlightCache[Hashable] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
         self._placed: SingleFlightCache[Placed] = SingleFlightCache(

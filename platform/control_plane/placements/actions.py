@@ -26,7 +26,7 @@ from control_plane.adapters.versions import (
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.fleet.base_model import ServedBase, described_hosts, served_base, serving_hosts, short
+from control_plane.fleet.base_model import ServedBases, described_hosts, served_bases, serving_hosts, short
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostService, HostState, StagingPhase
 from control_plane.jobs import claims, turns
@@ -61,8 +61,8 @@ MOST_SLOTS = 100
 
 
 class OtherBaseModelError(LorikeetError):
-    def __init__(self, version: AdapterVersion, base: ServedBase) -> None:
-        error = of_other_base(version, base)
+    def __init__(self, version: AdapterVersion, bases: ServedBases) -> None:
+        error = of_other_base(version, bases)
         super().__init__(error["code"], error["message"], error["fix"], param="number", status=409)
 
 
@@ -70,7 +70,7 @@ class NoHostsError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "no_hosts",
-            "No engine host serves the base model, so there is nowhere to stage the version.",
+            "No engine host serves its base model, so there is nowhere to stage the version.",
             "Name the hosts in LORIKEET_ENGINE_HOSTS and start the engine; the hosts page shows those in quarantine.",
             status=409,
         )
@@ -81,13 +81,13 @@ def restage_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
 
     Raises NoHostsError, OtherBaseModelError or VersionArchivedError (409).
     """
-    base = served_base()
+    bases = served_bases()
     with transaction.atomic():
         version = mark_version_staging(lock_version(version))
         if version.state in OUT_OF_USE:
             raise VersionArchivedError(version)
-        if base is not None and version.base_digest not in base.adapters_of:
-            raise OtherBaseModelError(version, base)
+        if bases and bases.for_adapters_of(version.base_digest) is None:
+            raise OtherBaseModelError(version, bases)
         audit.record(acting.actor, "version.restage", version, tenant=acting.tenant, label=label_of(version))
         if not stage_again(version):
             raise NoHostsError
@@ -125,13 +125,13 @@ def place_version(version: AdapterVersion) -> list[Placement]:
 
     Hosts that are offline keep the wish; the reconciler acts on it when they return.
     """
-    base = served_base()
+    base = served_bases().for_adapters_of(version.base_digest)
     with transaction.atomic():
         version = lock_version(version)
         if version.state in OUT_OF_USE:  # archived at this moment
             return []
-        if base is None or version.base_digest not in base.adapters_of:
-            return []  # `settle_base_model` says so
+        if base is None:
+            return []  # `settle_base_models` says so
         hosts = serving_hosts(base)
         for host in hosts:
             Placement.objects.get_or_create(version=version, host=host)
@@ -213,29 +213,41 @@ def retry_pause(failures: int) -> timedelta:
     return min(LONGEST_RETRY_PAUSE, timedelta(minutes=1 << min(failures - 1, 10)))
 
 
-def settle_base_model(base: ServedBase | None) -> int:
-    """Adapters of another base model are neither called nor kept on hosts. How many versions that ends.
+def settle_base_models(bases: ServedBases) -> int:
+    """Adapters are neither called nor kept on hosts of another base model. How many versions that ends.
 
     It is undone by itself: when their base model is served again they are placed like new ones.
     """
-    foreign = [host for host in described_hosts() if base is None or not base.is_served_by(host.description)]
+    foreign = [host for host in described_hosts() if not bases.is_served_by(host.description)]
     Placement.objects.filter(host__in=foreign).delete()
-    if base is None:
+    if not bases:
         return 0
-    Placement.objects.exclude(version__base_digest__in=base.adapters_of).delete()
-    others = AdapterVersion.objects.filter(state__in=PLACED_STATES).exclude(base_digest__in=base.adapters_of)
+    Placement.objects.exclude(version__base_digest__in=bases.adapters_of).delete()
+    for base in bases:
+        own = [host for host in described_hosts() if base.is_served_by(host.description)]
+        Placement.objects.filter(host__in=own).exclude(version__base_digest__in=base.adapters_of).delete()
+    others = AdapterVersion.objects.filter(state__in=PLACED_STATES).exclude(base_digest__in=bases.adapters_of)
     found = list(others.select_related("tenant"))
     for version in found:
-        mark_version_failed(version, of_other_base(version, base), ready_too=True)
+        mark_version_failed(version, of_other_base(version, bases), ready_too=True)
     return len(found)
 
 
-def of_other_base(version: AdapterVersion, base: ServedBase) -> dict[str, str]:
+def follow_renamed(bases: ServedBases) -> None:
+    """What versions say of their base model is its name of today."""
+    for base in bases:
+        AdapterVersion.objects.filter(base_digest=base.digest).exclude(base_model=base.name).update(
+            base_model=base.name
+        )
+
+
+def of_other_base(version: AdapterVersion, bases: ServedBases) -> dict[str, str]:
     return {
         "code": "other_base_model",
         "message": f"It was made for the base model {version.base_model} ({short(version.base_digest)}); "
-        f"this installation serves {base.name} ({short(base.digest)}) now.",
-        "fix": f"Upload an adapter that was trained for {base.name}. This one is used again if its model comes back.",
+        f"this installation serves {bases} now.",
+        "fix": f"Upload an adapter that was trained for {' or '.join(base.name for base in bases)}. This one is used "
+        "again if its model comes back.",
     }
 
 

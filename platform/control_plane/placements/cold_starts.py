@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from control_plane.adapters.models import AdapterVersion
-from control_plane.fleet.base_model import served_base, serving_hosts
+from control_plane.fleet.base_model import served_bases, serving_hosts
 from control_plane.fleet.host_status import LOADS
 from control_plane.fleet.models import EngineHost
 
@@ -47,7 +47,7 @@ def load_rates(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
     """Where the version is on each serving host now, and what a request would wait there from each tier."""
     found = []
-    serving = [host.pk for host in serving_hosts(served_base())]
+    serving = [host.pk for host in serving_hosts(served_bases().for_adapters_of(version.base_digest))]
     for host in EngineHost.objects.filter(pk__in=serving):
         residents = host.last_status.get("adapters", [])
         here = next((one for one in residents if one["digest"] == version.digest), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis.exceptions import RedisError
 
 from control_plane.events.publisher import publish
-from control_plane.fleet.base_model import served_base
+from control_plane.fleet.base_model import served_bases
 from control_plane.fleet.models import EngineHost
 from control_plane.live.presence import present_tenants
 from control_plane.placements.hosts import host_json, names_by_digest
@@ -20,6 +20,6 @@ def publish_host_status(host_name: str) -> None:
         return  # no console could hear it
     if not watching:
         return
-    host, base = EngineHost.objects.get(name=host_name), served_base()
+    host, bases = EngineHost.objects.get(name=host_name), served_bases()
     for tenant in Tenant.objects.filter(pk__in=watching):
-        publish(tenant.pk, "host.status", host_json(tenant, host, base, names_by_digest(tenant)))
+        publish(tenant.pk, "host.status", host_json(tenant, host, bases, names_by_digest(tenant)))

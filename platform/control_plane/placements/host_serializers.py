@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from control_plane.fleet.host_status import LOADS
 from control_plane.fleet.models import HostService, HostState
+from control_plane.placements.base_models import STATES
 
 # Named so that the API schema can name its enumerations.
 PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
@@ -89,7 +90,7 @@ class QuarantineSerializer(serializers.Serializer[Any]):
 
 
 class BaseModelSerializer(serializers.Serializer[Any]):
-    """The base model that the installation serves. Other hosts are in quarantine."""
+    """A base model that the installation serves."""
 
     name = serializers.CharField()
     digest = serializers.CharField()
@@ -104,6 +105,37 @@ class NewBaseModelSerializer(serializers.Serializer[Any]):
     host = serializers.CharField(max_length=64, help_text="The base model that this host serves at the moment.")
     keep_adapters = serializers.BooleanField(
         default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
+    )
+
+
+class ListedBaseModelSerializer(serializers.Serializer[Any]):
+    """A base model that is served, was, or could be."""
+
+    name = serializers.CharField(allow_blank=True, help_text="What callers put into `model`.")
+    digest = serializers.CharField()
+    state = serializers.ChoiceField(
+        choices=STATES, help_text="`waiting`: hosts serve it, and no operator has admitted it."
+    )
+    hosts = serializers.ListField(child=serializers.CharField(), help_text="Active hosts that have it.")
+    adapters = serializers.IntegerField(help_text="Of all tenants, with versions in use.")
+    max_context = serializers.IntegerField(allow_null=True, help_text="Tokens; the least of its hosts.")
+    decided_by = serializers.CharField(allow_null=True)
+    decided_at = serializers.DateTimeField(allow_null=True)
+    withdrawn_at = serializers.DateTimeField(allow_null=True)
+
+
+class BaseModelNameSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=200)
+
+
+class AdmittedBaseModelSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField(max_length=64, help_text="The base model that this host serves at the moment.")
+    name = serializers.CharField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="What callers put into `model`; else the engine's name for it, or that by which it was served.",
     )
 
 

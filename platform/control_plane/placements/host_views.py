@@ -1,6 +1,4 @@
-"""Engine hosts as a tenant and as operators see them, and the base model that they serve."""
-
-from typing import ClassVar
+"""Engine hosts as a tenant and as operators see them."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -8,16 +6,12 @@ from rest_framework.response import Response
 
 from control_plane.access.operator import OperatorView
 from control_plane.access.views import TenantView
-from control_plane.errors import NotFoundError
 from control_plane.fleet.actions import restart_host, set_service
-from control_plane.fleet.base_model_actions import describe_host, set_base_model
-from control_plane.fleet.models import BaseModel, HostService
+from control_plane.fleet.models import HostService
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.placements.host_serializers import (
-    BaseModelSerializer,
     HostPagesSerializer,
     HostSerializer,
-    NewBaseModelSerializer,
     OperatorHostSerializer,
     PageMapQuerySerializer,
     RestartSerializer,
@@ -25,7 +19,6 @@ from control_plane.placements.host_serializers import (
 )
 from control_plane.placements.hosts import hosts_for, hosts_for_operator
 from control_plane.placements.page_maps import pages_for, pages_for_operator
-from control_plane.tenants.roles import Capability
 
 
 class HostsView(TenantView):
@@ -100,39 +93,3 @@ class OperatorHostRestartView(OperatorView):
         body = validated(RestartSerializer, request.data)
         host = restart_host(actor=self.actor, name=host_name, wait_s=body["wait_s"])
         return Response(RestartSerializer({"wait_s": host.restart_wait_s}).data, status=202)
-
-
-class OperatorBaseModelView(OperatorView):
-    http_method_names = ["get", "put", "options"]
-    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
-
-    @extend_schema(
-        operation_id="read_base_model",
-        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer},
-        tags=["operator"],
-    )
-    def get(self, request: Request) -> Response:
-        """The base model that the installation serves, and who decided that."""
-        row = BaseModel.objects.first()
-        if row is None:
-            raise NotFoundError(
-                "It is not decided yet which base model is served.",
-                "Start the first host in LORIKEET_ENGINE_HOSTS, or decide with PUT.",
-                code="base_model_undecided",
-            )
-        return Response(BaseModelSerializer(row).data)
-
-    @extend_schema(
-        operation_id="set_base_model",
-        request=NewBaseModelSerializer,
-        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
-        tags=["operator"],
-    )
-    def put(self, request: Request) -> Response:
-        """Serve the base model of a host from now on. Hosts of another one go into quarantine."""
-        body = validated(NewBaseModelSerializer, request.data)
-        asked = body
-        row = set_base_model(
-            actor=self.actor, description=describe_host(asked["host"]), keep_adapters=asked["keep_adapters"]
-        )
-        return Response(BaseModelSerializer(row).data)

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import Count
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
-from control_plane.fleet.base_model import ServedBase, host_quarantine, served_base, serving_hosts
+from control_plane.fleet.base_model import ServedBases, host_quarantine, served_bases, serving_hosts
 from control_plane.fleet.host_status import POOL_FIELDS
 from control_plane.fleet.models import EngineHost, HostState
 from control_plane.placements.actions import callable_here
@@ -35,13 +35,11 @@ def names_by_digest(tenant: Tenant) -> dict[str, list[str]]:
 
 def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
     """Every active host, as this tenant may see it."""
-    names, base = names_by_digest(tenant), served_base()
-    return [host_json(tenant, host, base, names) for host in EngineHost.objects.filter(active=True)]
+    names, bases = names_by_digest(tenant), served_bases()
+    return [host_json(tenant, host, bases, names) for host in EngineHost.objects.filter(active=True)]
 
 
-def host_json(
-    tenant: Tenant, host: EngineHost, base: ServedBase | None, names: Mapping[str, list[str]]
-) -> dict[str, Any]:
+def host_json(tenant: Tenant, host: EngineHost, bases: ServedBases, names: Mapping[str, list[str]]) -> dict[str, Any]:
     """The host's load as a whole, and of its adapters and tenants only the tenant's own: those in ``names``."""
     residents = [
         {**_resident(host, resident), "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
@@ -49,7 +47,7 @@ def host_json(
     ]
     own = str(tenant.pk)
     return {
-        **_figures(host, base),
+        **_figures(host, bases),
         "share": next((_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == own), None),
         "adapters": residents[:MOST_ADAPTERS],
         "adapters_total": len(residents),
@@ -94,14 +92,14 @@ def _in_engines(hosts: list[EngineHost]) -> dict[UUID, Tenant]:
 
 def hosts_for_operator() -> list[dict[str, Any]]:
     """Every active host with every adapter, and whose it is."""
-    hosts, base = list(EngineHost.objects.filter(active=True)), served_base()
-    alone = only_on(hosts, base)
+    hosts, bases = list(EngineHost.objects.filter(active=True)), served_bases()
+    alone = only_on(hosts, bases)
     shown = {host.pk: _on(host)[:MOST_ADAPTERS] for host in hosts}
     tenants = _in_engines(hosts)
     owners = _owners({resident["digest"] for residents in shown.values() for resident in residents})
     return [
         {
-            **_figures(host, base),
+            **_figures(host, bases),
             "address": host.address,
             "joined": _joined(host),
             "only_here": alone[host.pk],
@@ -116,18 +114,18 @@ def hosts_for_operator() -> list[dict[str, Any]]:
     ]
 
 
-def only_on(hosts: list[EngineHost], base: ServedBase | None) -> Counter[int]:
+def only_on(hosts: list[EngineHost], bases: ServedBases) -> Counter[int]:
     """By host: versions that can be called there and on no other serving host."""
-    serving = {host.pk for host in serving_hosts(base)}
+    serving = {host.pk for host in serving_hosts(bases)}
     ready = Placement.objects.filter(callable_here(), host__in=serving).order_by()
     single = ready.values("version").annotate(hosts=Count("pk")).filter(hosts=1).values("version")
     counts = dict(ready.filter(version__in=single).values_list("host").annotate(Count("pk")))
     return Counter({host.pk: counts.get(host.pk, 0) for host in hosts})
 
 
-def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
+def _figures(host: EngineHost, bases: ServedBases) -> dict[str, Any]:
     status, description = host.last_status, host.description
-    reason = host_quarantine(base, host)
+    reason, base = host_quarantine(bases, host), bases.of_host(description)
     return {
         "name": host.name,
         "state": host.state,
@@ -135,7 +133,7 @@ def _figures(host: EngineHost, base: ServedBase | None) -> dict[str, Any]:
         "restart": _restart(host),
         "quarantine": reason.json() if reason else None,
         "boot_id": host.boot_id,
-        "model": description.get("base_model", ""),
+        "model": base.name if base else description.get("base_model", ""),
         "device": description.get("device", ""),
         "running": status.get("running", 0),
         "waiting": status.get("waiting", 0),

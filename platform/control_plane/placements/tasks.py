@@ -15,7 +15,7 @@ from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.adapters.versions import record_effect
 from control_plane.fleet import host_status
 from control_plane.fleet.actions import note_drained, sync_hosts
-from control_plane.fleet.base_model import ServedBase, quarantine, served_base, serving_hosts
+from control_plane.fleet.base_model import ServedBase, ServedBases, quarantine, served_bases, serving_hosts
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import configured_endpoints, endpoint_of
 from control_plane.fleet.errors import HostError
@@ -103,10 +103,11 @@ def report_staging(placement: Placement, began: float, phases: Phases, error: st
 def stage(placement: Placement, phases: Phases | None = None) -> None:
     """One attempt. Raises the ``HostError`` it ended with."""
     endpoint = endpoint_of(placement.host.name)
-    base = served_base()
+    bases = served_bases()
+    base = bases.for_adapters_of(placement.version.base_digest)
     with engine_calls(endpoint) as engine:
         description = engine.describe()
-        require_base(endpoint.name, base, description)
+        require_base(endpoint.name, ServedBases((base,)) if base else bases, description)
         progress = Progress(placement, description.boot_id, phases or Phases())
         for event in engine.stage(stage_request(placement.version, base)):
             if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
@@ -123,9 +124,9 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
         )
 
 
-def require_base(host: str, base: ServedBase | None, description: pb.EngineDescription) -> None:
+def require_base(host: str, bases: ServedBases, description: pb.EngineDescription) -> None:
     """Raises HostError if the host was started with another model and the watcher has yet to see that."""
-    reason = quarantine(base, host_status.description_json(description))
+    reason = quarantine(bases, host_status.description_json(description))
     if reason is not None:
         raise HostError(reason.code, f"{host}: {reason.message}", reason.fix, retry_after_s=5.0)
 
@@ -265,10 +266,11 @@ def reconcile(host_name: str = "") -> None:
     sync_hosts(configured_endpoints())
     apply_services()
     renew_due()
-    base = served_base()
-    actions.settle_base_model(base)
-    place_missing(base)
-    serving = [host.pk for host in serving_hosts(base)]
+    bases = served_bases()
+    actions.settle_base_models(bases)
+    actions.follow_renamed(bases)
+    place_missing(bases)
+    serving = [host.pk for host in serving_hosts(bases)]
     hosts = EngineHost.objects.filter(pk__in=serving, state=HostState.ONLINE)
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)
@@ -280,10 +282,11 @@ def reconcile(host_name: str = "") -> None:
     enqueue("fleet.stage_next")  # what has waited for a host to answer
 
 
-def place_missing(base: ServedBase | None) -> None:
+def place_missing(bases: ServedBases) -> None:
     """Place versions that lack a placement on some host: new versions, every version on a new host, and those whose
     base model is served again."""
-    for host in serving_hosts(base):
-        wanted = AdapterVersion.objects.filter(state__in=[*actions.PLACED_STATES, VersionState.FAILED])
-        for version in wanted.filter(base_digest__in=base.adapters_of if base else ()).exclude(placements__host=host):
-            actions.place_version(version)
+    wanted = AdapterVersion.objects.filter(state__in=[*actions.PLACED_STATES, VersionState.FAILED])
+    for base in bases:
+        for host in serving_hosts(base):
+            for version in wanted.filter(base_digest__in=base.adapters_of).exclude(placements__host=host):
+                actions.place_version(version)

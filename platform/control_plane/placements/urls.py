@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from control_plane.placements import host_views, join_views
+from control_plane.placements import base_model_views, host_views, join_views
 from control_plane.placements.staging_views import RetryView, StagingView
 from control_plane.placements.views import RestageView, TiersView
 
@@ -23,7 +23,9 @@ operator_urlpatterns = [
     path("hosts/<str:host_name>/restart", host_views.OperatorHostRestartView.as_view(), name="host-restart"),
     path("staging", StagingView.as_view(), name="staging"),
     path("staging/<uuid:placement_id>/retry", RetryView.as_view(), name="staging-retry"),
-    path("base-model", host_views.OperatorBaseModelView.as_view(), name="base-model"),
+    path("base-model", base_model_views.OperatorBaseModelView.as_view(), name="base-model"),
+    path("base-models", base_model_views.OperatorBaseModelsView.as_view(), name="base-models"),
+    path("base-models/<str:digest>", base_model_views.OperatorBaseModelNameView.as_view(), name="base-model-name"),
 ]
 # Below /api/: for machines that are no host yet.
 join_urlpatterns = [path("hosts/join", join_views.JoinView.as_view(), name="join-fleet")]

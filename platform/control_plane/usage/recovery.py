@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
+from django.db.models.fields.json import KT
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import AdapterVersion
 from control_plane.adapters.resolve import combined_name
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.models import EngineHost
+from control_plane.fleet.models import BaseModel, EngineHost
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
@@ -144,5 +146,9 @@ def _billed(record: pb.UsageRecord) -> Counts:
 
 
 def _base_name(host: str) -> str:
-    description = EngineHost.objects.filter(name=host).values_list("description", flat=True).first() or {}
-    return str(description.get("base_model", ""))
+    """As operators call it, or else as the engine does."""
+    hosts = EngineHost.objects.filter(name=host).annotate(digest=KT("description__base_digest"))
+    name = BaseModel.objects.filter(digest=OuterRef("digest")).values("name")[:1]
+    named = hosts.annotate(served=Subquery(name)).values_list("served", "description").first()
+    served, description = named or (None, {})
+    return str(served or description.get("base_model", ""))

@@ -7,11 +7,12 @@ import json
 import struct
 import tarfile
 import zipfile
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, BaseGeometry
 
 GEOMETRY = BaseGeometry(
     name="fake-base",
@@ -106,3 +107,9 @@ def zip_bomb(size: int = 256 << 20) -> bytes:
             for _ in range(size >> 20):
                 member.write(block)
     return buffer.getvalue()
+
+
+def as_candidate(geometry: BaseGeometry = GEOMETRY, **limits: int) -> dict[str, Any]:
+    """A base model that an upload may be for, as the child that checks it is told."""
+    bounds = AdapterLimits(**{"max_bytes": 64 << 20, **limits})
+    return {"names": [geometry.name], "geometry": asdict(geometry), "limits": asdict(bounds)}

@@ -365,6 +365,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
         "evaluation_id": evaluation.pk,
         "file_id": str(own_file),
         "name": "support",
+        "digest": version.base_digest,
         "request_id": "req_1",
         "number": 1,
         "alias": "beta",

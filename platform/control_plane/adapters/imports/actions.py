@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from control_plane.access.actor import Actor
 from control_plane.access.principal import Principal
 from control_plane.accounts.models import User
+from control_plane.adapters.base_of_adapter import wanted_base
 from control_plane.adapters.imports.bucket import endpoint_of
 from control_plane.adapters.imports.problems import no_credentials
 from control_plane.adapters.imports.sealed import seal
@@ -51,7 +52,7 @@ class TooManyBucketsError(LorikeetError):
         )
 
 
-def begin_import(*, acting: Principal, name: str, description: str, source: str) -> Upload:
+def begin_import(*, acting: Principal, name: str, description: str, source: str, base_model: str = "") -> Upload:
     """An upload whose files a worker fetches. Raises as `import_for` does."""
     return import_for(
         acting.tenant,
@@ -59,6 +60,7 @@ def begin_import(*, acting: Principal, name: str, description: str, source: str)
         name=name,
         description=description,
         source=source,
+        base_model=base_model,
         created_by=acting.user,
         created_by_key=acting.api_key,
     )
@@ -71,17 +73,20 @@ def import_for(
     name: str,
     description: str,
     source: str,
+    base_model: str = "",
     created_by: User | None,
     created_by_key: ApiKey | None = None,
 ) -> Upload:
     """Also where no member acts. The address is kept sealed: a bucket's holds a signature.
 
-    Raises SourceRefusedError, NameTakenByBaseError, StoredLimitError or TooManyWaitingError.
+    Raises SourceRefusedError, NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError or
+    TooManyWaitingError.
     """
     parsed = parse_source(source)
     if isinstance(parsed, S3Source):
         require_credentials(tenant, parsed.bucket)
     require_free_name(name)
+    base_digest = wanted_base(tenant, name, base_model)
     require_room(tenant, name, 0)
     upload_id = uuid4()
     with transaction.atomic():
@@ -91,6 +96,7 @@ def import_for(
             tenant=tenant,
             adapter_name=name,
             description=description,
+            base_digest=base_digest,
             bytes=0,
             files=[],
             source={

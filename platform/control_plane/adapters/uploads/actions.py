@@ -15,6 +15,7 @@ from django.utils import timezone
 from control_plane.access.actor import SYSTEM, Actor, ActorKind
 from control_plane.access.principal import Principal
 from control_plane.adapters.artifacts.store import StoredArtifact
+from control_plane.adapters.base_of_adapter import OtherBaseOfAdapterError, require_base_of, wanted_base
 from control_plane.adapters.locks import lock_claimed, lock_upload
 from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
 from control_plane.adapters.named_base import other_base
@@ -26,7 +27,7 @@ from control_plane.adapters.versions import label_of, tell_adapter, unarchive_ve
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError
-from control_plane.fleet.base_model import ServedBase, served_base
+from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases
 from control_plane.jobs import claims, turns
 from control_plane.tenants.models import Tenant
 from control_plane.writes import announce, enqueue
@@ -54,7 +55,7 @@ class NameTakenByBaseError(LorikeetError):
     def __init__(self, name: str) -> None:
         super().__init__(
             "name_is_base_model",
-            f'"{name}" is the name of the base model.',
+            f'"{name}" is the name of a base model.',
             "Choose another name for the adapter.",
             param="name",
             status=409,
@@ -75,8 +76,7 @@ class TooManyWaitingError(LorikeetError):
 
 def require_free_name(name: str) -> None:
     """Raises NameTakenByBaseError (409)."""
-    base = served_base()
-    if base is not None and base.name == name:
+    if served_bases().named(name) is not None:
         raise NameTakenByBaseError(name)
 
 
@@ -87,17 +87,20 @@ def receive_upload(
     description: str,
     files: list[TemporaryUploadedFile],
     announced: Mapping[str, str] | None = None,
+    base_model: str = "",
 ) -> Upload:
     """Keep the spooled files and queue their validation. `announced`: file name → the SHA-256 that it must have.
+    `base_model`: name or digest of what it was trained for.
 
-    Raises NameTakenByBaseError, StoredLimitError or TooManyWaitingError.
+    Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError or TooManyWaitingError.
     """
     require_free_name(name)
+    base_digest = wanted_base(acting.tenant, name, base_model)
     upload_id = uuid4()
     listing = [listed(file.name or "", file.size or 0, (announced or {}).get(file.name or "")) for file in files]
     folder = spool.keep(upload_id, files)
     try:
-        return _create_upload(acting, upload_id, name, description, folder, listing)
+        return _create_upload(acting, upload_id, name, description, folder, listing, base_digest)
     except BaseException:
         spool.forget(folder)
         raise
@@ -109,7 +112,13 @@ def listed(name: str, size: int, sha256: str | None) -> dict[str, Any]:
 
 
 def _create_upload(
-    acting: Principal, upload_id: UUID, name: str, description: str, folder: Path, listing: list[dict[str, Any]]
+    acting: Principal,
+    upload_id: UUID,
+    name: str,
+    description: str,
+    folder: Path,
+    listing: list[dict[str, Any]],
+    base_digest: str,
 ) -> Upload:
     require_room(acting.tenant, name, sum(file["bytes"] for file in listing))
     with transaction.atomic():
@@ -119,6 +128,7 @@ def _create_upload(
             tenant=acting.tenant,
             adapter_name=name,
             description=description,
+            base_digest=base_digest,
             bytes=sum(file["bytes"] for file in listing),
             files=listing,
             folder=str(folder),
@@ -139,10 +149,10 @@ def require_short_backlog(tenant: Tenant) -> None:
         raise TooManyWaitingError
 
 
-def claim_next() -> tuple[Upload, ServedBase] | None:
+def claim_next() -> tuple[Upload, ServedBases] | None:
     """Take an upload for validation, of the tenant whose turn it is. None if there is none to take now."""
-    base = served_base()
-    if base is None:
+    bases = served_bases()
+    if not bases:
         _tell_that_they_wait()
         return None
     line = turns.FairQueue("validation", _waiting(), _validating(), current().tenant_validations)
@@ -155,7 +165,7 @@ def claim_next() -> tuple[Upload, ServedBase] | None:
                 upload.attempts += 1
                 move_upload(upload, UploadState.VALIDATING, None)
                 claims.take(upload)
-                return upload, base
+                return upload, bases
             move_upload(upload, UploadState.REFUSED, GIVEN_UP)
             forget_after_commit(upload)
     return None
@@ -217,7 +227,8 @@ def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | 
 
 
 def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> bool:
-    """Make the immutable version of what was stored, or find the one with the same content, and stage it.
+    """Make the immutable version of what was stored, or find the one with the same content, and stage it. Refused if
+    the adapter has versions of another base model.
 
     False if the upload was decided elsewhere. Raises StoredLimitError if that would pass a limit of the tenant.
     """
@@ -227,6 +238,13 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
             return False
         require_room_for_contents(locked.tenant, locked.adapter_name, {stored.digest: stored.bytes})
         adapter = _adapter_for(locked)
+        try:
+            require_base_of(adapter, base)
+        except OtherBaseOfAdapterError as other:
+            locked.report = dict(report)
+            move_upload(locked, UploadState.REFUSED, other.body())
+            forget_after_commit(locked)
+            return True
         existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(
             adapter=adapter, digest=stored.digest, base_digest=base.digest
         )

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from control_plane.access.principal import Principal
+from control_plane.adapters.base_of_adapter import wanted_base
 from control_plane.adapters.locks import lock_upload
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.queries import UploadNotFoundError
@@ -72,13 +73,22 @@ class UploadEndedError(LorikeetError):
 
 
 def begin_resumable(
-    *, acting: Principal, name: str, description: str, file_name: str, size: int, sha256: str | None = None
+    *,
+    acting: Principal,
+    name: str,
+    description: str,
+    file_name: str,
+    size: int,
+    sha256: str | None = None,
+    base_model: str = "",
 ) -> Upload:
     """Expect `size` bytes of the archive `file_name`, of that SHA-256. Nothing is on disk yet.
 
-    Raises NameTakenByBaseError, StoredLimitError, TooManyArrivingError or TooManyWaitingError.
+    Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError, TooManyArrivingError or
+    TooManyWaitingError.
     """
     require_free_name(name)
+    base_digest = wanted_base(acting.tenant, name, base_model)
     require_room(acting.tenant, name, size)
     upload_id = uuid4()
     with transaction.atomic():
@@ -92,6 +102,7 @@ def begin_resumable(
             adapter_name=name,
             description=description,
             state=UploadState.ARRIVING,
+            base_digest=base_digest,
             bytes=size,
             files=[listed(file_name, size, sha256)],
             folder=str(spool.upload_folder(upload_id)),

@@ -176,6 +176,7 @@ async def _create(call: Call) -> None:
         file_name=said.filename,
         size=length,
         sha256=said.sha256,
+        base_model=said.base_model,
     )
     offset = await _take_first(call, upload, checksum) if with_body else 0
     if offset is not None:

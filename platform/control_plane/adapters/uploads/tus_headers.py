@@ -20,7 +20,7 @@ ALGORITHMS = ("sha256", "sha1")
 BODY_TYPE = "application/offset+octet-stream"
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 _NUMBER = re.compile(r"[0-9]{1,18}\Z")
-_LONGEST = {"filename": 255, "description": 500}
+_LONGEST = {"filename": 255, "description": 500, "base_model": 200}
 
 
 class TusError(LorikeetError):
@@ -64,6 +64,7 @@ class Metadata:
     description: str
     filename: str
     sha256: str | None
+    base_model: str
 
     @classmethod
     def read(cls, headers: Mapping[str, str]) -> Self:
@@ -80,7 +81,8 @@ class Metadata:
         sha256 = pairs.get("sha256")
         if sha256 is not None and not HEX.match(sha256):
             raise _bad_metadata("sha256", "Send the SHA-256 of the whole archive as 64 hex digits, or leave it out.")
-        return cls(adapter, pairs.get("description", ""), filename, sha256.lower() if sha256 else None)
+        base_model = pairs.get("base_model", "")
+        return cls(adapter, pairs.get("description", ""), filename, sha256.lower() if sha256 else None, base_model)
 
 
 def number(headers: Mapping[str, str], name: str) -> int:

@@ -18,15 +18,17 @@ from control_plane import db
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.artifacts.store import ArtifactDamagedError
+from control_plane.adapters.base_of_adapter import base_of_named, choices
 from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.models import Upload
+from control_plane.adapters.named_base import names_of
 from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.validation_child import CheckCancelledError, Child, start_child
 from control_plane.config import current
-from control_plane.fleet.base_model import ServedBase
+from control_plane.fleet.base_model import ServedBase, ServedBases
 from control_plane.jobs import claims
 from control_plane.limits.queries import tenant_limits
 from control_plane.storage_errors import StorageError, StorageFullError, as_storage_error
@@ -46,6 +48,8 @@ class Verdict:
     report: dict[str, Any] | None = None
     folder: Path | None = None
     digest: str = ""
+    base: ServedBase | None = None
+    """What it was checked against."""
     problem: dict[str, Any] | None = None
 
 
@@ -57,11 +61,11 @@ def validate_next() -> bool:
     claimed = uploads.claim_next()
     if claimed is None:
         return False
-    upload, base = claimed
+    upload, bases = claimed
     with claims.keep(upload, on_lost=partial(_cancel, threading.get_ident())):
         _busy.add(threading.get_ident())
         try:
-            decide(upload, base)
+            decide(upload, bases)
         except (ValidationCancelledError, FetchStoppedError):
             uploads.return_upload(upload)
             raise ValidationCancelledError from None
@@ -79,21 +83,21 @@ def validate_next() -> bool:
     return True
 
 
-def decide(upload: Upload, base: ServedBase) -> None:
+def decide(upload: Upload, bases: ServedBases) -> None:
     """Check an upload that this worker has claimed. Raises OSError and StorageError for what passes."""
     fetch(upload, partial(_stopped.__contains__, threading.get_ident()))
     spool.require_room(upload.bytes)
-    verdict = inspect(upload, base)
+    verdict = inspect(upload, bases)
     if verdict.report is not None and upload.source is not None:
         verdict.report["notes"].insert(0, _origin(upload.source))
-    if verdict.problem is not None or verdict.folder is None or verdict.report is None:
+    if verdict.problem is not None or verdict.folder is None or verdict.report is None or verdict.base is None:
         uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
         return
     if not artifact_gc.hold_content(upload, verdict.digest):
         return
     stored = artifact_store().put(verdict.folder, verdict.digest)
     try:
-        accepted = uploads.accept_upload(upload, stored, verdict.report, base)
+        accepted = uploads.accept_upload(upload, stored, verdict.report, verdict.base)
     except StoredLimitError as full:
         uploads.refuse_upload(upload, full.body(), verdict.report)
         return
@@ -107,8 +111,10 @@ def _origin(source: dict[str, Any]) -> str:
     return f"imported from {source['name']}{commit}"
 
 
-def inspect(upload: Upload, base: ServedBase) -> Verdict:
-    """Run the child on the upload's files."""
+def inspect(upload: Upload, bases: ServedBases) -> Verdict:
+    """Run the child on the upload's files. Of several base models it finds the one that the files name."""
+    if upload.base_digest and bases.for_adapters_of(upload.base_digest) is None:
+        return Verdict(problem=_base_withdrawn(bases))
     folder = Path(upload.folder)
     # A folder of this attempt alone: the child of a worker that was killed may still write into its own. Later ones
     # are in use: this worker may have stood still since it claimed the upload.
@@ -121,8 +127,7 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
         "files": {file["name"]: str(folder / str(index)) for index, file in enumerate(upload.files)},
         "sha256": {file["name"]: file["sha256"] for file in upload.files if "sha256" in file},
         "into": str(into),
-        "geometry": asdict(base.geometry),
-        "limits": asdict(limits_for(base, upload.tenant)),
+        **_candidates(upload, bases),
         "cpu_s": settings.validate_cpu_s,
         "memory_bytes": settings.validate_memory_bytes,
         "nice": FURTHER_NICE if uploads.has_others_undecided(upload) else NICE,
@@ -131,7 +136,25 @@ def inspect(upload: Upload, base: ServedBase) -> Verdict:
         child = _run(json.dumps(request), settings.validate_wall_s)
     except subprocess.TimeoutExpired:
         return Verdict(problem=_too_slow(settings.validate_wall_s))
-    return _read(child, upload)
+    return _read(child, upload, bases)
+
+
+def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
+    """The base models that it may be for: the one it was sent for, or all."""
+    chosen = bases.only or (bases.for_adapters_of(upload.base_digest) if upload.base_digest else None)
+    own = base_of_named(upload.tenant, upload.adapter_name, bases)
+    return {
+        "bases": [
+            {
+                "names": names_of(base, first=index == 0),
+                "geometry": asdict(base.geometry),
+                "limits": asdict(limits_for(base, upload.tenant)),
+            }
+            for index, base in enumerate(bases)
+            if chosen is None or base.digest == chosen.digest
+        ],
+        "own_base": own.digest if own else "",
+    }
 
 
 def limits_for(base: ServedBase, tenant: Tenant) -> AdapterLimits:
@@ -175,7 +198,7 @@ def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
         del _children[threading.get_ident()]
 
 
-def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:
+def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: ServedBases) -> Verdict:
     if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or "MemoryError" in child.stderr[-2000:]:
         return Verdict(problem=_too_costly())
     if child.returncode != 0:
@@ -189,7 +212,8 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload) -> Verdict:
     report = answer["report"]
     if not report["ok"]:
         return Verdict(report=report, problem=_summary(report))
-    return Verdict(report=report, folder=Path(answer["folder"]), digest=answer["digest"])
+    base = bases.for_adapters_of(answer["base"])
+    return Verdict(report=report, folder=Path(answer["folder"]), digest=answer["digest"], base=base)
 
 
 def storable(value: Any) -> Any:
@@ -238,6 +262,14 @@ def waiting_for_storage(error: Exception) -> dict[str, Any]:
         "code": "storage_unavailable",
         "message": "The server's storage for adapters cannot be used now.",
         "fix": "It is checked by itself when that is mended. The operator must look at the artifact store's disk.",
+    }
+
+
+def _base_withdrawn(bases: ServedBases) -> dict[str, Any]:
+    return {
+        "code": "base_model_not_found",
+        "message": "The base model that this upload was sent for is not served any more.",
+        "fix": f"Upload again for one of {choices(bases)}.",
     }
 
 

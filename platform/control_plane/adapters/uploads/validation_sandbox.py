@@ -6,9 +6,10 @@ standard input; so each check begins as if it were the first. A keeper between t
 kills it when nobody waits for its answer any more.
 
 A socket takes one line, a JSON request, and gives one JSON answer and behind a NUL `{returncode, stderr}`.
-Request: `{files: {name: path}, sha256: {name: hex}, into, geometry, limits, cpu_s, memory_bytes}`.
-Answer: `{"report": ..., "digest": ..., "folder": ...}` or `{"problem": {code, message, fix}}`; `{"disk": errno}` if
-the disk refused, which says nothing of the files.
+Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits}], own_base, cpu_s,
+memory_bytes}`: base models that it may be for, and the digest of that of the adapter's other versions.
+Answer: `{"report": ..., "digest": ..., "folder": ..., "base": digest}` or `{"problem": {code, message, fix}}`;
+`{"disk": errno}` if the disk refused, which says nothing of the files.
 """
 
 import contextlib
@@ -91,7 +92,7 @@ def check(job: socket.socket, errors: int) -> NoReturn:
         if text := open(0, closefd=False).readline():  # noqa: SIM115
             request = json.loads(text)
             give_way(request["nice"])
-            limit_resources(request["cpu_s"], request["memory_bytes"], request["limits"]["max_bytes"])
+            limit_resources(request["cpu_s"], request["memory_bytes"], largest_limits(request)["max_bytes"])
             with open(1, "w", closefd=False) as answer:
                 json.dump(validate(request), answer)
         returncode = 0
@@ -152,7 +153,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         unpack_upload,
     )
 
-    limits, notes = AdapterLimits(**request["limits"]), list[str]()
+    limits, notes = AdapterLimits(**largest_limits(request)), list[str]()
     files = {name: Path(path) for name, path in request["files"].items()}
     for name, announced in request.get("sha256", {}).items():
         if (found := file_digest(files[name]).removeprefix("sha256:")) != announced:
@@ -164,17 +165,60 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
     notes += form.notes
-    base = BaseGeometry(**request["geometry"])
-    report = inspect_adapter(folder, base, limits, root=form.root)
+    chosen = choose(request, named_in(folder / CONFIG_FILE))
+    if chosen is None:
+        shutil.rmtree(request["into"], ignore_errors=True)
+        return {"problem": unclear_base_problem(request["bases"])}
+    base = BaseGeometry(**chosen["geometry"])
+    report = inspect_adapter(folder, base, AdapterLimits(**chosen["limits"]), root=form.root)
     if report.manifest is not None:
         notes += [layer.note(base.vocab_size) for layer in report.manifest.embedding_layers]
     if report.manifest is not None and resolve_patterns(folder, report.manifest, form.root):
         notes.append(f"{CONFIG_FILE} is kept with the modules that its patterns stand for")
     notes += report.notes
-    answer: dict[str, Any] = {"report": {**report.to_json(), "notes": notes}, "folder": str(folder)}
+    answer: dict[str, Any] = {
+        "report": {**report.to_json(), "notes": notes},
+        "folder": str(folder),
+        "base": base.digest,
+    }
     if report.ok:
         answer["digest"] = adapter_digest(folder_digests(folder))
     return answer
+
+
+def largest_limits(request: dict[str, Any]) -> dict[str, Any]:
+    """Before it is known which base model it is for."""
+    largest: dict[str, Any] = max((base["limits"] for base in request["bases"]), key=lambda limits: limits["max_rank"])
+    return largest
+
+
+def choose(request: dict[str, Any], named: str) -> dict[str, Any] | None:
+    """The base model that it is for: the only one, the one that it names, or that of the adapter's other versions."""
+    from control_plane.adapters.base_names import choose_base
+
+    bases: dict[str, dict[str, Any]] = {base["geometry"]["digest"]: base for base in request["bases"]}
+    if len(bases) == 1:
+        return next(iter(bases.values()))
+    digest = choose_base(named, {digest: base["names"] for digest, base in bases.items()})
+    return bases.get(digest or request["own_base"])
+
+
+def named_in(config: Path) -> str:
+    """The base model that a configuration names; "" if none, also where it is damaged, of which the report tells."""
+    try:
+        named = json.loads(config.read_bytes()).get("base_model_name_or_path")
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return ""
+    return named if isinstance(named, str) else ""
+
+
+def unclear_base_problem(bases: list[dict[str, Any]]) -> dict[str, str]:
+    names = ", ".join(base["names"][0] for base in bases)
+    return {
+        "code": "base_model_required",
+        "message": "Several base models are served, and the adapter's configuration names none of them.",
+        "fix": f"Upload it again and name the base model that it was trained for: {names}.",
+    }
 
 
 def digest_problem(name: str, announced: str, found: str) -> dict[str, str]:

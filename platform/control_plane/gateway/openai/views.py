@@ -13,7 +13,6 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_policy import listed_under
 from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, find_models, list_models
 from control_plane.db import run_db
-from control_plane.fleet.base_model import ServedBase, served_base
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
@@ -68,20 +67,19 @@ async def not_found(request: HttpRequest) -> HttpResponseBase:
 
 
 def _list(principal: Principal) -> list[dict[str, Any]]:
-    base = served_base()
-    return [_model_json(listed, base) for listed in list_models(principal.tenant)]
+    return [_model_json(listed) for listed in list_models(principal.tenant)]
 
 
 def _retrieve(principal: Principal, name: str) -> dict[str, Any]:
     """By any name that a request may use."""
     for listed in find_models(principal.tenant, search=listed_under(name))[0]:
         if name == listed.id or name in listed.aliases:
-            return {**_model_json(listed, served_base()), "id": name}
+            return {**_model_json(listed), "id": name}
     raise ModelNotFoundError(name, [])
 
 
-def _model_json(listed: ListedModel, base: ServedBase | None) -> dict[str, Any]:
-    of_tenant = listed.adapter is not None
+def _model_json(listed: ListedModel) -> dict[str, Any]:
+    of_tenant, base = listed.adapter is not None, listed.base
     return {
         "id": listed.id,
         "object": "model",

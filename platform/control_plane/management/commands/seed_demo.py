@@ -10,9 +10,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from control_plane.access.actor import SYSTEM
 from control_plane.config import current
 from control_plane.demo import adapters, people
-from control_plane.fleet.base_model import served_base
+from control_plane.fleet.base_model import served_bases
 from control_plane.fleet.base_model_actions import HostAwayError, describe_host, set_base_model
 from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.fleet.host_status import description_json
 
 PROMPT = "Hello! Who are you, and what can you do for me?"
 
@@ -47,9 +48,11 @@ class Command(BaseCommand):
         if first is None:
             return
         try:
-            set_base_model(actor=SYSTEM, description=describe_host(first))
+            description = describe_host(first)
         except HostAwayError as error:
             raise CommandError(f"{error} {error.fix}") from error
+        if not served_bases().is_served_by(description_json(description)):
+            set_base_model(actor=SYSTEM, description=description)
 
     def _adapters(self, url: str, key: str, wait_s: float) -> dict[str, str]:
         self.known = adapters.demo_adapters(current().demo_dir / "adapters")
@@ -84,5 +87,5 @@ class Command(BaseCommand):
         ready = [each for each in self.known if states.get(each.name) == "ready"]
         for adapter in sorted(ready, key=lambda each: not each.prompt):
             return adapter.name, adapter.prompt or PROMPT
-        base = served_base()
+        base = next(iter(served_bases()), None)
         return (base.name if base else "lorikeet-demo"), PROMPT

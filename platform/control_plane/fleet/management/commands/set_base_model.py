@@ -1,4 +1,4 @@
-"""`manage.py set_base_model --host gpu1`: serve the base model that a host has been started with."""
+"""`manage.py set_base_model --host gpu1`: serve only the base model that a host has been started with."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from control_plane.fleet.base_model_actions import describe_host, set_base_model
 
 class Command(BaseCommand):
     help = (
-        "Serve the base model of a host from now on. Hosts with another one are not used until they are started with "
-        "it, and adapters of another one not until it is served again."
+        "Serve the base model of a host from now on, and no other. Hosts with another one are not used until they are "
+        "started with it, and adapters of another one not until it is served again. admit_base_model adds one."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
