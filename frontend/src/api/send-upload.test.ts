@@ -9,7 +9,7 @@ import { rateMeter, sendUpload, type UploadInput } from "./send-upload";
 
 const RESUMABLE = "/api/tenants/acme/uploads/resumable";
 const files = adapterFiles();
-const input = (changes: Partial<UploadInput> = {}): UploadInput => ({ tenant: "acme", name: "fresh", description: "für Ada", files, ...changes });
+const input = (changes: Partial<UploadInput> = {}): UploadInput => ({ tenant: "acme", name: "fresh", description: "für Ada", base: "", files, ...changes });
 
 /** Send to the end, or to the error. */
 function sent(given = input()) {

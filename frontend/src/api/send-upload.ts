@@ -15,6 +15,8 @@ export interface UploadInput {
   tenant: string;
   name: string;
   description: string;
+  /** Name of the base model that it is for; empty = as its configuration says. */
+  base: string;
   files: File[];
 }
 
@@ -47,7 +49,7 @@ export async function sendUpload(input: UploadInput, callbacks: UploadCallbacks)
   const meter = rateMeter();
   const upload = new Upload(file, {
     endpoint: `/api/tenants/${encodeURIComponent(input.tenant)}/uploads/resumable`,
-    metadata: { adapter: input.name, filename: file.name, description: input.description },
+    metadata: { adapter: input.name, filename: file.name, description: input.description, ...(input.base && { base_model: input.base }) },
     chunkSize: CHUNK_BYTES,
     retryDelays: RETRY_MS,
     removeFingerprintOnSuccess: true,
@@ -79,8 +81,8 @@ function asOneFile({ files, name }: UploadInput): File {
 }
 
 /** Identifies an upload in this browser: the same files for the same adapter. */
-function fingerprint({ tenant, name, files }: UploadInput): string {
-  return ["lorikeet-upload", tenant, name, ...files.map((file) => `${file.name}:${file.size}:${file.lastModified}`)].join("|");
+function fingerprint({ tenant, name, base, files }: UploadInput): string {
+  return ["lorikeet-upload", tenant, name, ...(base ? [base] : []), ...files.map((file) => `${file.name}:${file.size}:${file.lastModified}`)].join("|");
 }
 
 function toApiError({ originalResponse }: DetailedError): ApiError {

@@ -80,6 +80,7 @@ export type CreatedJoinToken = Schemas["CreatedJoinToken"];
 export type NewJoinToken = Schemas["NewJoinTokenRequest"];
 export type OperatorHost = Schemas["OperatorHost"];
 export type BaseModel = Schemas["BaseModel"];
+export type ListedBaseModel = Schemas["ListedBaseModel"];
 export type NewBaseModel = Schemas["NewBaseModelRequest"];
 export type HostService = Schemas["HostService"];
 export type TenantRow = Schemas["TenantRow"];

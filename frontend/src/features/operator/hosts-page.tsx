@@ -18,6 +18,7 @@ import { toast } from "@/components/toast";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
+import { BaseModels } from "./base-models";
 import { FairShares } from "./fairness";
 import { HostLoad } from "./host-load";
 import { AddHost, Joined, OpenTokens, RevokeDialog } from "./join-hosts";
@@ -34,6 +35,7 @@ export function OperatorHostsPage() {
     <Page title="Hosts & staging" note="Take hosts out and back, and see what they did and what is on its way to any of them.">
       <div className="grid gap-5">
         <Hosts />
+        <BaseModels />
         <FairShares />
         <Memory />
         <HostLoad />

@@ -153,6 +153,12 @@ export const joinTokensQuery = queryOptions({
   refetchInterval: 10_000,
 });
 
+export const baseModelsQuery = queryOptions({
+  queryKey: ["operator", "base-models"],
+  queryFn: () => unwrap(api.GET("/api/operator/base-models")),
+  refetchInterval: 10_000,
+});
+
 /** A change of who is a host, or may be one. */
 function useHostsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answer>) {
   const client = useQueryClient();
@@ -166,6 +172,14 @@ export const useRevokeHost = () =>
   useHostsMutation((host: string) => unwrap(api.DELETE("/api/operator/hosts/{host_name}/credential", { params: { path: { host_name: host } } })));
 export const useForgetHost = () =>
   useHostsMutation((host: string) => unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })));
+
+export const useAdmitBaseModel = () => useHostsMutation((body: { host: string; name: string }) => unwrap(api.POST("/api/operator/base-models", { body })));
+export const useRenameBaseModel = () =>
+  useHostsMutation(({ digest, name }: { digest: string; name: string }) =>
+    unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { name } })),
+  );
+export const useWithdrawBaseModel = () =>
+  useHostsMutation((digest: string) => unwrap(api.DELETE("/api/operator/base-models/{digest}", { params: { path: { digest } } })));
 
 export function useRestartHost() {
   const client = useQueryClient();

@@ -11,6 +11,8 @@ import { ModelDot } from "./model-dot";
 
 interface ListProps {
   value: string;
+  /** Several base models are served, so an adapter says on which it runs. */
+  showBase: boolean;
   onChoose: (model: string) => void;
 }
 
@@ -20,7 +22,7 @@ const FEW_MODELS = 8;
 const MOST_NAMES = 6;
 
 /** What can be called, which the server searches, with versions and aliases; "name@v7" and "a+b:0.5" can be typed. */
-export function ModelList({ value, onChoose }: ListProps) {
+export function ModelList({ value, showBase, onChoose }: ListProps) {
   const [needle, setNeedle] = useState("");
   const [name = "", pointer] = needle.trim().split("@");
   const search = useDeferredValue(name.split(/[+:]/)[0]!.trim());
@@ -49,7 +51,7 @@ export function ModelList({ value, onChoose }: ListProps) {
           const names = namesOf(model);
           return (
             <Command.Group key={model.id} aria-label={model.id}>
-              {pointer === undefined && <Option model={model} selected={model.id === value} onSelect={() => onChoose(model.id)} />}
+              {pointer === undefined && <Option model={model} base={showBase && model.kind === "adapter" ? model.base_model : null} selected={model.id === value} onSelect={() => onChoose(model.id)} />}
               {names.map((alias) => (
                 <Command.Item key={alias} value={alias} onSelect={() => onChoose(alias)} className={cn(ITEM, "min-h-7 pl-7")} data-model={alias}>
                   <span className="min-w-0 flex-1 truncate font-mono text-xs text-ink-2">{alias}</span>
@@ -76,13 +78,20 @@ const ITEM = "flex min-h-9 cursor-pointer items-center gap-2.5 rounded-md px-2.5
 
 const Chosen = ({ chosen }: { chosen: boolean }) => <Check className={cn("size-4 shrink-0 text-accent-text", !chosen && "invisible")} aria-label={chosen ? "selected" : undefined} />;
 
-function Option({ model, selected, onSelect }: { model: Model; selected: boolean; onSelect: () => void }) {
+interface OptionProps {
+  model: Model;
+  base: string | null | undefined;
+  selected: boolean;
+  onSelect: () => void;
+}
+
+function Option({ model, base, selected, onSelect }: OptionProps) {
   return (
     <Command.Item value={model.id} onSelect={onSelect} className={ITEM} data-model={model.id}>
       <ModelDot kind={model.kind} />
       <span className="min-w-0 flex-1">
         <span className="block truncate font-medium">{model.id}</span>
-        {model.description && <span className="block truncate text-xs text-ink-3">{model.description}</span>}
+        {(base || model.description) && <span className="block truncate text-xs text-ink-3">{[base, model.description].filter(Boolean).join(" · ")}</span>}
       </span>
       {model.kind === "base" ? <Badge tone="blue">base</Badge> : <Badge>v{model.version}</Badge>}
       <Chosen chosen={selected} />

@@ -40,6 +40,7 @@ export function ModelPicker({ models, value, onChange }: PickerProps) {
           <Suspense fallback={<Skeleton className="m-2 h-40" />}>
             <ModelList
               value={value}
+              showBase={models.filter(({ kind }) => kind === "base").length > 1}
               onChoose={(model) => {
                 onChange(model);
                 setOpen(false);

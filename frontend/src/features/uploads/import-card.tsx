@@ -8,6 +8,7 @@ import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
+import { BaseChoice } from "./base-choice";
 import { BucketKeysSection } from "./bucket-keys";
 import { followsQuery, hubTokenQuery, useFollow, useHubToken, useImport } from "./queries";
 
@@ -15,12 +16,13 @@ import { followsQuery, hubTokenQuery, useFollow, useHubToken, useImport } from "
 export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   const [source, setSource] = useState("");
   const [name, setName] = useState("");
+  const [base, setBase] = useState("");
   const bring = useImport(useTenant());
   const follow = useFollow(useTenant());
   const asked = { source: source.trim(), name: name.trim() };
   const submit = (event: SyntheticEvent) => {
     event.preventDefault();
-    bring.mutate(asked, { onSuccess: ({ id }) => onSent(id) });
+    bring.mutate(base ? { ...asked, base_model: base } : asked, { onSuccess: ({ id }) => onSent(id) });
   };
   return (
     <Card>
@@ -36,6 +38,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
             <Input {...control} value={name} onChange={(event) => setName(event.target.value)} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" />
           )}
         </Field>
+        <BaseChoice value={base} onChange={setBase} />
         {bring.error && <ErrorNotice error={asApiError(bring.error)} className="sm:col-span-2" />}
         {follow.error && <ErrorNotice error={asApiError(follow.error)} className="sm:col-span-2" />}
         <div className="flex flex-wrap gap-3 sm:col-span-2">

@@ -46,7 +46,7 @@ export function useCancelUpload(tenant: string) {
 export function useImport(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: { source: string; name: string }) => unwrap(api.POST("/api/tenants/{tenant}/imports", { params: { path: { tenant } }, body })),
+    mutationFn: (body: { source: string; name: string; base_model?: string }) => unwrap(api.POST("/api/tenants/{tenant}/imports", { params: { path: { tenant } }, body })),
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }

@@ -17,6 +17,7 @@ import { bytes, eta, percent, rate } from "@/lib/format";
 import type { Selection } from "@/lib/selection";
 import { z } from "@/lib/zod";
 import { lazyPart } from "@/lib/lazy-part";
+import { BaseChoice } from "./base-choice";
 import { Dropzone } from "./dropzone";
 import { suggestName } from "./suggest-name";
 import { type UploadStatus, useUpload } from "./use-upload";
@@ -76,6 +77,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
   const { selection, inspecting, choose } = useSelection();
   const { sent, error, send, ...transfer } = useUpload();
   const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: asked ?? "", description: "" } });
+  const [base, setBase] = useState("");
 
   const name = useWatch({ control: form.control, name: "name" });
 
@@ -85,7 +87,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
     if (!form.getValues("name")) form.setValue("name", suggestName(files));
   };
   const submit = form.handleSubmit((values) => {
-    if (selection?.files.length) send({ tenant, ...values, files: selection.files }, onSent);
+    if (selection?.files.length) send({ tenant, ...values, base, files: selection.files }, onSent);
   });
 
   if (!useCan("adapters.write")) return <NotAllowed />;
@@ -105,6 +107,7 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
           <Field label="Description" hint="Optional. Shown in lists." error={form.formState.errors.description?.message}>
             {(control) => <Input {...control} {...form.register("description")} autoComplete="off" placeholder="Answers tickets of the web shop" />}
           </Field>
+          <BaseChoice value={base} onChange={setBase} />
         </fieldset>
       </Card>
       {error && <ErrorNotice error={error} />}
@@ -124,7 +127,8 @@ function NotAllowed() {
 function useSelection() {
   const { data: models } = useQuery(modelsQuery(useTenant()));
   const [state, setState] = useState<{ files: File[]; selection: Selection | null } | null>(null);
-  const base = models?.find(({ kind }) => kind === "base")?.id;
+  const bases = models?.filter(({ kind }) => kind === "base") ?? [];
+  const base = bases.length === 1 ? bases[0]?.id : undefined; // of several, the server finds the right one
   const choose = (files: File[]) => {
     setState({ files, selection: null });
     void import("@/lib/selection")

@@ -1,0 +1,166 @@
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { ListedBaseModel } from "@/api/types";
+import { Badge, type Tone } from "@/components/badge";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
+import { Field, Input } from "@/components/field";
+import { ErrorNotice, SkeletonRows } from "@/components/notices";
+import { Table, Td, Th, Tr } from "@/components/table";
+import { toast } from "@/components/toast";
+import { number, shortDigest } from "@/lib/format";
+import { baseModelsQuery, useAdmitBaseModel, useRenameBaseModel, useWithdrawBaseModel } from "./queries";
+
+const TONES: Record<ListedBaseModel["state"], Tone> = { served: "green", waiting: "amber", withdrawn: "neutral" };
+type Step = "admit" | "rename" | "withdraw";
+
+/** The base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
+export function BaseModels() {
+  const { data, error, refetch } = useQuery(baseModelsQuery);
+  const [asked, setAsked] = useState<{ step: Step; base: ListedBaseModel } | null>(null);
+  const served = data?.filter(({ state }) => state === "served").length ?? 0;
+  const close = () => setAsked(null);
+  return (
+    <Card aria-label="Base models">
+      <CardHeader title="Base models" note="A host with a base model that is not served is in quarantine: admit its model to serve it beside the others." />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <SkeletonRows rows={2} />}
+      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No host has been seen yet.</p>}
+      {data && data.length > 0 && (
+        <Table label="Base models">
+          <thead>
+            <tr>
+              <Th>Name</Th>
+              <Th>State</Th>
+              <Th className="hidden md:table-cell">Digest</Th>
+              <Th>Hosts</Th>
+              <Th className="text-right">Adapters</Th>
+              <Th>
+                <span className="sr-only">Change</span>
+              </Th>
+            </tr>
+          </thead>
+          <tbody>
+            {data.map((base) => (
+              <Tr key={base.digest}>
+                <Td className="font-medium">{base.name}</Td>
+                <Td>
+                  <Badge tone={TONES[base.state]}>{base.state}</Badge>
+                </Td>
+                <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{shortDigest(base.digest)}</Td>
+                <Td className="text-ink-2">{base.hosts.join(", ") || "none"}</Td>
+                <Td className="text-right">{number(base.adapters)}</Td>
+                <Td className="text-right">
+                  <span className="inline-flex flex-wrap justify-end gap-2">
+                    {base.state === "served" && (
+                      <Button size="sm" aria-label={`Rename ${base.name}`} onClick={() => setAsked({ step: "rename", base })}>
+                        Rename
+                      </Button>
+                    )}
+                    {base.state === "served" && served > 1 && (
+                      <Button size="sm" variant="danger" aria-label={`Withdraw ${base.name}`} onClick={() => setAsked({ step: "withdraw", base })}>
+                        Withdraw
+                      </Button>
+                    )}
+                    {base.state !== "served" && base.hosts.length > 0 && (
+                      <Button size="sm" aria-label={`Admit ${base.name}`} onClick={() => setAsked({ step: "admit", base })}>
+                        Admit
+                      </Button>
+                    )}
+                  </span>
+                </Td>
+              </Tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+      {asked?.step === "admit" && <Admit base={asked.base} onClose={close} />}
+      {asked?.step === "rename" && <Rename base={asked.base} onClose={close} />}
+      {asked?.step === "withdraw" && <Withdraw base={asked.base} onClose={close} />}
+    </Card>
+  );
+}
+
+interface StepProps {
+  base: ListedBaseModel;
+  onClose: () => void;
+}
+
+const done = (text: string, onClose: () => void) => ({
+  onSuccess: () => {
+    toast.good(text);
+    onClose();
+  },
+});
+
+function Name({ value, onChange }: { value: string; onChange: (name: string) => void }) {
+  return (
+    <Field label="Name" hint="What callers put into “model”.">
+      {(control) => <Input {...control} value={value} onChange={(event) => onChange(event.target.value)} maxLength={200} autoComplete="off" spellCheck={false} className="font-mono" />}
+    </Field>
+  );
+}
+
+function Admit({ base, onClose }: StepProps) {
+  const admit = useAdmitBaseModel();
+  const [name, setName] = useState(base.name);
+  const host = base.hosts[0] ?? "";
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Serve ${base.name} too?`}
+      description={`It is listed with the other models from now on, and ${base.hosts.join(", ")} gets its adapters and requests.`}
+      action="Admit"
+      busy={admit.isPending}
+      disabled={name.trim() === ""}
+      onConfirm={() => admit.mutate({ host, name: name.trim() }, done(`${name.trim()} is served`, onClose))}
+    >
+      <div className="mt-3 grid gap-3">
+        <Name value={name} onChange={setName} />
+        {admit.error && <ErrorNotice error={asApiError(admit.error)} />}
+      </div>
+    </Confirm>
+  );
+}
+
+function Rename({ base, onClose }: StepProps) {
+  const rename = useRenameBaseModel();
+  const [name, setName] = useState(base.name);
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Rename ${base.name}?`}
+      description="At once, for everybody: callers that use the old name are told that there is no such model."
+      action="Rename"
+      busy={rename.isPending}
+      disabled={name.trim() === ""}
+      onConfirm={() => rename.mutate({ digest: base.digest, name: name.trim() }, done("Renamed", onClose))}
+    >
+      <div className="mt-3 grid gap-3">
+        <Name value={name} onChange={setName} />
+        {rename.error && <ErrorNotice error={asApiError(rename.error)} />}
+      </div>
+    </Confirm>
+  );
+}
+
+function Withdraw({ base, onClose }: StepProps) {
+  const withdraw = useWithdrawBaseModel();
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Withdraw ${base.name}?`}
+      description={`Its hosts go into quarantine, and its ${number(base.adapters)} adapters are not called any more. Admitting it again undoes that.`}
+      action="Withdraw"
+      busy={withdraw.isPending}
+      onConfirm={() => withdraw.mutate(base.digest, done(`${base.name} is not served any more`, onClose))}
+    >
+      {withdraw.error && <ErrorNotice error={asApiError(withdraw.error)} className="mt-3" />}
+    </Confirm>
+  );
+}
