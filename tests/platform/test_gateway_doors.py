@@ -63,6 +63,39 @@ def test_model_cards_say_what_stands_behind_a_name(http: httpx.Client) -> None:
 # -- LoRAX -------------------------------------------------------------------------------------------
 
 
+DOORS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/completions": {"prompt": "hi"},
+    "/v1/embeddings": {"input": "hi"},
+    "/v1/responses": {"input": "hi"},
+    "/tokenize": {"prompt": "hi"},
+    "/detokenize": {"tokens": [1]},
+}
+
+
+@pytest.mark.parametrize("path", DOORS)
+def test_a_list_of_models_at_every_door(http: httpx.Client, path: str) -> None:
+    def ask(model: Any) -> httpx.Response:
+        return http.post(path, json={**DOORS[path], "model": model})
+
+    for model in (["support"], [{"model": "support@v1"}], ["support", {"model": "pirate", "weight": -0.5}]):
+        answer = ask(model)
+        assert answer.status_code == 200, answer.text
+        if "model" in answer.json():
+            assert answer.json()["model"] in ("support", "support@v1", "support+pirate:-0.5")
+    unknown = ask(["support", {"model": "sql", "weight": 2}]).json()["error"]
+    assert (unknown["code"], unknown["param"]) == ("model_not_found", "model") and '"sql"' in unknown["message"]
+    for model in (
+        [], ["support"] * 5, [["support"]], [None], [{}], [{"model": "support", "weight": "1"}], {"model": "support"},
+        [{"model": "support", "weight": True}], [{"model": "support", "weight": 0.00001}], ["support:2", "pirate"],
+        [{"model": "support", "weight": 0}], [{"model": "support", "weight": 11}], [{"model": "support", "more": 1}],
+        ["support", "support"], [{"model": "x" * 300}], ["a\0b"],
+    ):  # fmt: skip
+        refused = ask(model)
+        assert refused.status_code in (400, 404), (model, refused.text)
+        assert refused.json()["error"]["param"] == "model" and refused.json()["error"]["fix"]
+
+
 def test_lorax_generate(http: httpx.Client) -> None:
     asked = {"inputs": "hello there", "parameters": {"adapter_id": "support", "watermark": False, "seed": None}}
     assert http.post("/generate", json=asked).json() == {"generated_text": expected("hello there", SUPPORT)}
@@ -106,7 +139,9 @@ def test_lorax_root_answers_with_a_list_or_a_stream(http: httpx.Client) -> None:
     ("parameters", "status", "kind"),
     [
         ({"adapter_id": "sql"}, 404, None),
-        ({"adapter_id": "support", "adapter_source": "hub"}, 400, "validation"),
+        ({"adapter_id": "org/name", "adapter_source": "hub"}, 403, None),
+        ({"adapter_id": "hub:org/name@v1"}, 403, None),
+        ({"adapter_id": "bucket/name", "adapter_source": "s3"}, 400, "validation"),
         ({"merged_adapters": {"ids": ["a"]}}, 400, "validation"),
         ({"max_new_tokens": 0}, 400, "validation"),
         ({"frobnicate": 1}, 400, "validation"),
@@ -128,9 +163,9 @@ def test_lorax_needs_a_key(web: WebProcess) -> None:
 
 
 def test_lorax_is_counted_like_any_request(http: httpx.Client, web: WebProcess) -> None:
-    count = "SELECT count(*) AS n FROM usage_usageevent WHERE endpoint = 'completions' AND model = 'support'"
+    count = "SELECT count(*) AS n FROM usage_usageevent WHERE endpoint = 'completions' AND model = 'pirate'"
     before = web.query(count)[0]["n"]
-    http.post("/generate", json={"inputs": "say x", "parameters": {"adapter_id": "support"}})
+    http.post("/generate", json={"inputs": "say x", "parameters": {"adapter_id": "pirate"}})
     eventually(lambda: web.query(count)[0]["n"] == before + 1, what="a row of the ledger")
 
 

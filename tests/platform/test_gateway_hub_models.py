@@ -68,5 +68,8 @@ def test_from_a_refusal_to_an_answer(web: WebProcess, hub: HubServer) -> None:
         eventually(lambda: ask().status_code == 200, what="an answer of the imported adapter")
         assert ask().json()["model"] == NAME
         card = http.get(f"/v1/models/{NAME}").json()
+        of_lorax = {"adapter_id": NAME.removeprefix("hub:"), "adapter_source": "hub", "max_new_tokens": 4}
+        for parameters in (of_lorax, {"adapter_id": NAME, "max_new_tokens": 4}):
+            assert http.post("/generate", json={"inputs": "hello", "parameters": parameters}).status_code == 200
         assert (card["id"], card["root"].partition("-")[0]) == (NAME, "hub")
     assert sum(path.endswith(".safetensors") for path, _ in hub.seen) == 1

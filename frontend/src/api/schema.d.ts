@@ -2969,7 +2969,7 @@ export interface components {
             metadata?: unknown;
             min_p?: number | null;
             min_tokens?: number | null;
-            model: string;
+            model: string | (string | components["schemas"]["WeightedModel"])[];
             n?: number | null;
             parallel_tool_calls?: boolean | null;
             /** @description Accepted, without effect. */
@@ -3125,7 +3125,7 @@ export interface components {
             metadata?: unknown;
             min_p?: number | null;
             min_tokens?: number | null;
-            model: string;
+            model: string | (string | components["schemas"]["WeightedModel"])[];
             n?: number | null;
             /** @description Accepted, without effect. */
             prediction?: unknown;
@@ -3328,7 +3328,7 @@ export interface components {
          */
         DeliveryState: "pending" | "delivered" | "failed";
         DetokenizeRequest: {
-            model?: string;
+            model?: string | (string | components["schemas"]["WeightedModel"])[];
             tokens: number[];
         };
         DetokenizeResponse: {
@@ -3373,7 +3373,7 @@ export interface components {
             input: string | string[] | number[] | number[][];
             /** @description Accepted, without effect. */
             metadata?: unknown;
-            model: string;
+            model: string | (string | components["schemas"]["WeightedModel"])[];
             /**
              * @description The last token's hidden state, by default, or the mean over all tokens.
              * @enum {string|null}
@@ -4805,7 +4805,7 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             } | null;
-            model: string;
+            model: string | (string | components["schemas"]["WeightedModel"])[];
             parallel_tool_calls?: boolean | null;
             previous_response_id?: string | null;
             reasoning?: components["schemas"]["ReasoningOptions"] | null;
@@ -5566,7 +5566,7 @@ export interface components {
             add_special_tokens?: boolean | null;
             continue_final_message?: boolean | null;
             messages?: components["schemas"]["ChatMessage"][] | null;
-            model?: string;
+            model?: string | (string | components["schemas"]["WeightedModel"])[];
             prompt?: string | null;
             return_token_strs?: boolean | null;
         };
@@ -5932,6 +5932,13 @@ export interface components {
             secret: string;
             /** @description https only, at a public address. */
             url: string;
+        };
+        /** @description An adapter of a combination. */
+        WeightedModel: {
+            /** @description Its name, as `support` or `support@v7`. */
+            model: string;
+            /** @description At most four decimals. By default 1.0. */
+            weight?: number;
         };
     };
     responses: {

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.gateway.constraint_checks import AskedConstraint
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.parameters import MOST_STOPS, StopString, from_validation
@@ -18,7 +19,6 @@ from lora_engine.wire import engine_pb2 as pb
 # Known to LoRAX and not served: refused unless they carry a value that asks for nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "adapter_parameters": (),
-    "adapter_source": ("local",),
     "api_token": (),
     "best_of": (1,),
     "decoder_input_details": (False,),
@@ -51,6 +51,7 @@ class LoraxParameters(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     adapter_id: str | None = Field(default=None, min_length=1, max_length=200)
+    adapter_source: Literal["local", "hub"] | None = None
     do_sample: bool = False
     max_new_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     ignore_eos_token: bool = False
@@ -104,8 +105,10 @@ class LoraxRequest(BaseModel):
 
     @property
     def model(self) -> str:
-        """ "" is the base model."""
-        return self.parameters.adapter_id or ""
+        """ "" is the base model. Of the Hub, a repository is the model as it is at the other doors."""
+        name = self.parameters.adapter_id or ""
+        from_hub = name and self.parameters.adapter_source == "hub" and not name.startswith(HUB_PREFIX)
+        return f"{HUB_PREFIX}{name}" if from_hub else name
 
     @property
     def asked_constraint(self) -> AskedConstraint | None:

@@ -21,6 +21,7 @@ from control_plane.gateway.generation import Generation, begin
 from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
+from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import CacheSalt, checked, read_json
 from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
@@ -46,7 +47,7 @@ class EmbeddingsRequest(BaseModel):
     choices: ClassVar[int] = 1
     asked_constraint: ClassVar[AskedConstraint | None] = None
 
-    model: str = Field(min_length=1, max_length=200)
+    model: ModelName = Field(min_length=1, max_length=LONGEST)
     input: (
         Text
         | Annotated[list[Text], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from control_plane import config
 from control_plane.gateway.errors import ApiError, invalid
+from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, MOST_STREAMED, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from control_plane.http.json_body import read_object
@@ -122,7 +123,7 @@ class Parameters(ConstraintParameters):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    model: str = Field(min_length=1, max_length=200)
+    model: ModelName = Field(min_length=1, max_length=LONGEST)
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=0, le=1_000_000)

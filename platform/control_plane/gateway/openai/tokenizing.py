@@ -16,6 +16,7 @@ from control_plane.gateway.admission import Admission
 from control_plane.gateway.generation import reserve
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
+from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import from_validation, read_json
 from control_plane.gateway.openai.prompt_parts import text_of
 from control_plane.gateway.openai.serving import endpoint, undispatched
@@ -37,7 +38,7 @@ class _OfModel(BaseModel):
 
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS  # under which refusals are counted
 
-    model: str = Field(default="", max_length=200)
+    model: ModelName = Field(default="", max_length=LONGEST)
 
 
 class TokenizeRequest(_OfModel):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest, ReasoningEffort
+from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, checked, read_parameters
 from control_plane.gateway.openai.tools import MOST_TOOLS, CallId, FunctionName
 
@@ -132,7 +133,7 @@ class ResponseStreamOptions(_StrictItem):
 
 
 class ResponsesRequest(_StrictItem):
-    model: str = Field(min_length=1, max_length=200)
+    model: ModelName = Field(min_length=1, max_length=LONGEST)
     input: str | Annotated[list[InputItem], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     instructions: str | None = None
     previous_response_id: str | None = Field(default=None, min_length=1, max_length=64)

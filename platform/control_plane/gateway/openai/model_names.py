@@ -1,0 +1,57 @@
+"""The ``model`` of a request: a name, or several adapters as a list, which is written as the name it stands for."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from lora_engine.peft_format import MOST_PARTS
+
+LONGEST = 200
+
+
+class WeightedModel(BaseModel):
+    """An adapter of a combination."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    model: str = Field(description="Its name, as `support` or `support@v7`.")
+    weight: float = Field(default=1.0, description="At most four decimals.")
+
+
+def _name(value: Any) -> Any:
+    """``["a", {"model": "b", "weight": 0.5}]`` is ``"a+b:0.5"``, whose rules are checked where names are resolved."""
+    if not isinstance(value, list):
+        return value
+    if not 0 < len(value) <= MOST_PARTS:
+        raise ValueError(f"a list of models has 1 to {MOST_PARTS} of them")
+    return "+".join(_part(part, alone=len(value) == 1) for part in value)
+
+
+def _part(part: Any, *, alone: bool) -> str:
+    if isinstance(part, str):
+        part = {"model": part}
+    if not isinstance(part, dict) or not isinstance(part.get("model"), str) or not part.keys() <= {"model", "weight"}:
+        raise ValueError('each model of a list is a name, or {"model": name, "weight": number}')
+    name: str = part["model"]
+    weight = part.get("weight", 1)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not _has_few_decimals(weight):
+        raise ValueError("a weight is a number with at most four decimals")
+    if alone and weight == 1:
+        return name
+    if not name or "+" in name or ":" in name:
+        raise ValueError("each model of a list with several, or with a weight, is the name of one adapter")
+    return name if weight == 1 else f"{name}:{weight:.4f}".rstrip("0").rstrip(".")
+
+
+def _has_few_decimals(weight: float) -> bool:
+    return abs(weight) < 1000 and math.isfinite(weight) and round(weight, 4) == weight
+
+
+_LIST = Annotated[list[str | WeightedModel], Field(min_length=1, max_length=MOST_PARTS)]
+ModelName = Annotated[
+    str, BeforeValidator(_name, json_schema_input_type=Annotated[str, Field(min_length=1, max_length=LONGEST)] | _LIST)
+]
+"""Read as one text in any case."""
