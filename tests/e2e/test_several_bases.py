@@ -1,4 +1,4 @@
-"""Three real engines of three base models behind one web process: of another shape, and of the same with other weights."""
+"""Three real engines of three base models behind one web process: one of another shape, one with other weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     try:
         eventually(lambda: made.answers("demo"), 60, what="the first base model")
         for name in ("short", "twin"):
-            eventually(lambda name=name: online(made, name), 60, what=name)
+            eventually(partial(online, made, name), 60, what=name)
             made.manage("manage.py", "admit_base_model", "--host", name)
         yield made
     finally:
@@ -128,7 +129,7 @@ def test_each_has_its_adapter_and_all_are_called_by_name(fleet: Fleet) -> None:
     assert fleet.upload("two", SHORT, base_model="short")["state"] == "accepted"
     assert fleet.upload("three", SHAPE, base_model="twin")["state"] == "accepted"
     for model in ("short", "twin", "one", "two", "three"):
-        eventually(lambda model=model: fleet.answers(model), 30, what=model)
+        eventually(partial(fleet.answers, model), 30, what=model)
     listed = {
         model["id"]: (model["parent"], model["max_model_len"])
         for model in fleet.ask("GET", "/v1/models").json()["data"]
