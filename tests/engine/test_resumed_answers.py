@@ -157,3 +157,18 @@ def test_tokens_that_no_grammar_allows_fail_the_request_alone(engine: Engine) ->
         "constrained": "constraint_too_complex",
         "greedy": "",
     }
+
+
+def test_what_was_cached_of_the_answer_is_no_prompt() -> None:
+    """A request that comes back to a host: its prompt and the answer so far are cached there."""
+    engine = Engine(EngineConfig(model=DEMO, pool_mb=64), LoadedAdapters())
+    try:
+        asked = GenerationRequest("a", list(range(5, 12)), SamplingParams(max_tokens=60, ignore_eos=True))
+        whole = run(engine, [asked])["a"]
+        begun = (ChoiceSoFar(0, whole.tokens[0][:50]),)
+        resumed = run(engine, [replace(asked, request_id="b", so_far=begun)])["b"]
+        assert resumed.tokens[0] == whole.tokens[0][50:]
+        assert resumed.usage is not None and resumed.usage.prompt_tokens == 7
+        assert resumed.usage.cached_prompt_tokens == 7
+    finally:
+        engine.grammars.close()

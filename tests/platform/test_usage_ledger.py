@@ -19,6 +19,7 @@ from control_plane.usage.models import UsageEvent
 from control_plane.usage.payloads import request_json
 from control_plane.usage.queries import recent_requests
 from control_plane.usage.serializers import RequestRecordSerializer
+from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
@@ -42,6 +43,17 @@ def test_once_per_request(acme: Any, committing: Any, events: Any) -> None:
         assert record(acme, "req_1", output=999) is False
     assert UsageEvent.objects.get().completion_tokens == 5
     assert [(event, data["id"]) for _, event, data in events] == [("usage.tick", "req_1")]
+
+
+def test_a_resumed_answer_is_stored_whatever_an_older_engine_counted_as_cached(acme: Any) -> None:
+    """More cached tokens than the prompt has would be refused by the database, and the rows beside it with it."""
+    counts = Counts.of(pb.UsageRecord(prompt_tokens=9, cached_prompt_tokens=48, completion_tokens=100))
+    assert record_event(
+        request_id="req_1", tenant=acme.tenant, model="m", endpoint="completions", outcome="finished",
+        created_at=datetime.now(UTC), counts=counts,
+    )  # fmt: skip
+    row = UsageEvent.objects.get()
+    assert (row.prompt_tokens, row.cached_prompt_tokens, row.completion_tokens) == (9, 9, 100)
 
 
 def test_live_events_are_what_the_api_shows(acme: Any, ready_version: Any) -> None:

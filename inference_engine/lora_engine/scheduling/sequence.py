@@ -261,7 +261,8 @@ class Sequence:
         if timeline.first_scheduled is None:
             timeline.adapter_arrived(now)
             timeline.first_scheduled = now
-            self.parent.usage.cached_prompt_tokens = cached_tokens
+            # Of an answer that goes on here, what was cached may reach beyond the prompt.
+            self.parent.usage.cached_prompt_tokens = min(cached_tokens, self.num_prompt)
         timeline.adapter_wait_started = None  # of one that was pre-empted: no wait for its first token
         self.parent.was_preempted(self, now)
         self.slot, self.pages, self.num_computed = slot, pages, cached_tokens

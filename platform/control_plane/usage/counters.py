@@ -41,7 +41,9 @@ class Counts(SummedCounts):
 
     @classmethod
     def of(cls, record: pb.UsageRecord) -> Self:
-        return cls(**{name: getattr(record, name) for name in COUNTERS})
+        counts = cls(**{name: getattr(record, name) for name in COUNTERS})
+        # Engines up to 0.1 counted what was cached of a resumed answer too; the ledger takes no such row.
+        return replace(counts, cached_prompt_tokens=min(counts.cached_prompt_tokens, counts.prompt_tokens))
 
     def billed_for(self, received: int) -> Counts:
         """Of a request that failed or was refused: the output that its caller received, and nothing else."""
