@@ -179,7 +179,14 @@ def test_an_unknown_policy_is_told_the_known_ones() -> None:
 
 class Attempt:
     def __init__(self, request: OpenRequest | None) -> None:
-        self.request, self.to = request, ""
+        self.request, self.to, self.looked = request, "", 0
+
+    @property
+    def asked_for(self) -> str:
+        return self.request.name[-1] if self.request else ""
+
+    async def look_again(self) -> None:
+        self.looked += 1
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:
         return self.request
@@ -212,6 +219,7 @@ async def test_a_look_moves_what_is_still_there() -> None:
     moved = [name for name, attempt in attempts.items() if attempt.to]
     assert told >= 19 and len(moved) in (told, told - 1) and "stays" not in moved and gone.to == ""
     assert {attempts[name].to for name in moved} == {"b"}
+    assert sum(attempt.looked for attempt in attempts.values()) == 11, "once for those that ask for the same"
     fleet.hosts = [host("a", 5), host("b", 5)]
     assert await migrator.look(Slow()) == 0
 

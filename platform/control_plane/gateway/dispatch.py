@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -81,6 +82,13 @@ class HostAttempt:
         if self.report.usage.outcome == Outcome.ABORTED:
             return errors.stopped(self.host)
         return HostError.from_wire(self.report.error)
+
+    @property
+    def asked_for(self) -> Hashable:
+        return self._dispatch.asked_for
+
+    async def look_again(self) -> None:
+        await self._dispatch.look_again()
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:
         return self._dispatch.open_request(self, lengths)
@@ -226,6 +234,13 @@ class Dispatch:
         return stream
 
     # -- moving --------------------------------------------------------------------
+
+    @property
+    def asked_for(self) -> Hashable:
+        return self._admission.principal.tenant.pk, self._context.model.display_name
+
+    async def look_again(self) -> None:
+        await self._hosts(())
 
     def open_request(self, attempt: HostAttempt, lengths: Lengths) -> OpenRequest | None:
         """What is left of it, for a plan of what moves; None if it stays where it is."""

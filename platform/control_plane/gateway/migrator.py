@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Protocol
 
 from control_plane.fleet.connections import Fleet
@@ -18,10 +18,19 @@ from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 EVERY_S = 1.0
+MOST_LOOKS = 32
+"""For each plan; others keep the hosts that they were sent with, unless somebody else has just asked for the same."""
 
 
 class MovableAttempt(Protocol):
     """One attempt of a request on an engine, as far as it may move."""
+
+    @property
+    def asked_for(self) -> Hashable:
+        """Whose request for what: the same hosts may go on with those that have the same."""
+
+    async def look_again(self) -> None:
+        """See which hosts these are now: some may have come since it was sent."""
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:
         """What is left of it; None if it stays where it is."""
@@ -68,6 +77,8 @@ class Migrator:
         self._rates.observe(hosts, time.monotonic())
         if not is_uneven(hosts):
             return 0
+        of_each = {attempt.asked_for: attempt for attempt in self._attempts.values()}
+        await asyncio.gather(*(attempt.look_again() for attempt in [*of_each.values()][:MOST_LOOKS]))
         asked = (attempt.open_request(self._lengths) for attempt in [*self._attempts.values()])
         requests = [request for request in asked if request is not None]
         plan = await asyncio.to_thread(policy.moves, hosts, requests, self._rates.of(hosts))
