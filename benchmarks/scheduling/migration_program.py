@@ -82,13 +82,14 @@ async def longest_pause(asked: list[tuple[Any, ...]]) -> float:
 
 
 def measure(count: int, problems: int) -> dict[str, Any]:
-    took, gaps, moved, whole, ended = [], [], [], [], Counter[str]()
+    took, busy, gaps, moved, whole, ended = [], [], [], [], [], Counter[str]()
     asked = [problem(count, seed) for seed in range(problems)]
     Program(MOST).moves(*asked[0])  # the solver is loaded
     for arguments in asked:
-        begun = time.perf_counter()
+        begun, processor = time.perf_counter(), time.process_time()
         found = Program(MOST).moves(*arguments)
         took.append(1000 * (time.perf_counter() - begun))
+        busy.append(1000 * (time.process_time() - processor))
         gaps.append(found.after_s / found.relaxed_s - 1 if found.relaxed_s else 0.0)
         moved.append(len(found.to))
         made = Imbalance.of(*arguments, MOST)
@@ -100,6 +101,8 @@ def measure(count: int, problems: int) -> dict[str, Any]:
         "requests": count,
         "p50_ms": round(common.percentile(took, 50), 1),
         "p99_ms": round(common.percentile(took, 99), 1),
+        "processor_p50_ms": round(common.percentile(busy, 50), 1),
+        "processor_p99_ms": round(common.percentile(busy, 99), 1),
         "mean_gap": round(sum(gaps) / len(gaps), 4),
         "largest_gap": round(max(gaps), 4),
         "mean_moved": round(sum(moved) / len(moved), 1),

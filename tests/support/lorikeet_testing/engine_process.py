@@ -20,9 +20,14 @@ SOURCES = Path(lora_engine.__file__).parents[1]
 
 class EngineProcess:
     def __init__(
-        self, model: Path, folder: Path, *options: str, python: tuple[str, ...] = ("-m", "lora_engine")
+        self,
+        model: Path,
+        folder: Path,
+        *options: str,
+        python: tuple[str, ...] = ("-m", "lora_engine"),
+        address: str = "",
     ) -> None:
-        self.address = f"unix:{folder}/engine.sock"
+        self.address = address or f"unix:{folder}/engine.sock"
         self.log = folder / "engine.log"
         command = [sys.executable, *python, "--model", str(model), "--listen", self.address,
                    "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",

@@ -1,0 +1,272 @@
+"""A host that is killed, stands still, or whose network is cut or slow costs its streams a pause and nothing else.
+
+A real web process, two real engines on a processor, a TCP proxy in front of each. Greedy and seeded streams run while
+it happens; each must have the text of an undisturbed run, and one row of the ledger with its tokens. Without a fault,
+what waits at one host goes on at one that comes back (migration).
+
+`make test-long` has four engines, each fault three times and more streams.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lorikeet_testing.engine_process import EngineProcess
+from lorikeet_testing.tcp_proxy import TcpProxy
+from lorikeet_testing.web import ROOT, WebProcess, eventually, free_port
+
+MODEL, TOKENS, HANG_S, PAUSE_S = "lorikeet-demo", 100, 2, 3.0
+SCRAPER = "faults"
+SETTINGS = {
+    "LORIKEET_ENGINE_HANG_S": str(HANG_S),
+    "LORIKEET_HOST_RETURN_S": "30",
+    "LORIKEET_MIGRATION": "ilp",
+    "LORIKEET_METRICS_TOKEN": SCRAPER,
+}
+
+
+class Host:
+    """An engine behind a proxy."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self._folder, self._port = name, folder / name, free_port()
+        self._folder.mkdir()
+        self.proxy = TcpProxy(self._port)
+        self.start()
+
+    def start(self) -> None:
+        self.process = EngineProcess(
+            ROOT / "demo" / "model",
+            self._folder,
+            *("--model-name", MODEL, "--max-running", "6", "--pool-mb", "64"),
+            address=f"127.0.0.1:{self._port}",
+        )
+
+    def close(self) -> None:
+        self.proxy.close()
+        self.process.end()
+
+
+class Stream(threading.Thread):
+    """One streamed answer; what came of it, and the longest wait between two chunks."""
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        super().__init__(daemon=True)
+        self._fleet, self._number = fleet, number
+        self.text, self.error, self.request_id = "", "", ""
+        self.chunks, self.usage, self.longest_pause_s = 0, dict[str, int](), 0.0
+
+    @property
+    def body(self) -> dict[str, Any]:
+        sampling: dict[str, Any] = (
+            {"temperature": 0} if self._number % 2 else {"temperature": 0.8, "seed": self._number}
+        )
+        prompt = f"Tell me about river number {self._number} and"
+        return {"model": MODEL, "prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, **sampling}
+
+    def run(self) -> None:
+        body = {**self.body, "stream": True, "stream_options": {"include_usage": True}}
+        try:
+            with self._fleet.http.stream("POST", "/v1/completions", json=body) as answer:
+                self.request_id = answer.headers["x-request-id"]
+                last = 0.0
+                for line in answer.iter_lines():
+                    if not line.startswith("data: {"):
+                        continue
+                    event, now = json.loads(line.removeprefix("data: ")), time.monotonic()
+                    if "error" in event:
+                        self.error = event["error"]["code"]
+                        return
+                    self.text += "".join(choice["text"] for choice in event["choices"])
+                    self.usage = event.get("usage") or self.usage
+                    self.longest_pause_s = max(self.longest_pause_s, now - last if last else 0.0)
+                    self.chunks, last = self.chunks + 1, now
+        except httpx.HTTPError as error:
+            self.error = repr(error)
+
+
+@dataclass
+class Fleet:
+    web: WebProcess
+    hosts: list[Host]
+    http: httpx.Client
+    expected: dict[int, str] = field(default_factory=dict)
+
+    def ready(self) -> None:
+        """All hosts are online, and what is asked now reaches each of them."""
+        eventually(self._all_serve, 60, what=f"all hosts: {self.web.output()}")
+
+    def _all_serve(self) -> bool:
+        online = "select 1 from fleet_enginehost where state = 'online'"
+        if len(self.web.query(online)) < len(self.hosts):
+            return False
+        body = {"model": MODEL, "prompt": "Hello", "max_tokens": 1}
+        answers = [self.http.post("/v1/completions", json=body) for _ in range(3 * len(self.hosts))]
+        ids = ",".join(f"'{answer.headers['x-request-id']}'" for answer in answers)
+        rows = f"select host from usage_usageevent where request_id in ({ids})"
+        eventually(lambda: len(self.web.query(rows)) == len(answers), what="their rows")
+        return {row["host"] for row in self.web.query(rows)} == {host.name for host in self.hosts}
+
+    def undisturbed(self, number: int) -> str:
+        if number not in self.expected:
+            answer = self.http.post("/v1/completions", json=Stream(self, number).body)
+            assert answer.status_code == 200, answer.text
+            self.expected[number] = answer.json()["choices"][0]["text"]
+        return self.expected[number]
+
+    def begin(self, count: int) -> list[Stream]:
+        streams = [Stream(self, number) for number in range(count)]
+        for stream in streams:
+            stream.start()
+        return streams
+
+    def went_on(self, *codes: str) -> float:
+        """How often requests went on elsewhere for one of these reasons."""
+        told = self.http.get("/metrics", headers={"Authorization": f"Bearer {SCRAPER}"})
+        assert told.status_code == 200, told.text
+        names = tuple(f'lorikeet_request_retries_total{{code="{code}"}}' for code in codes)
+        return sum(float(line.split()[1]) for line in told.text.splitlines() if line.startswith(names))
+
+    def check(self, streams: list[Stream]) -> None:
+        """Every one came to its end, as if nothing had happened, and is billed once."""
+        for stream in streams:
+            stream.join(120)
+        assert [stream.error for stream in streams] == [""] * len(streams)
+        for number, stream in enumerate(streams):
+            assert stream.text == self.undisturbed(number), number
+            assert stream.usage["completion_tokens"] == TOKENS
+
+        def billed() -> bool:
+            return len(self.rows(streams)) == len(streams)
+
+        eventually(billed, 30, what="their rows in the ledger")
+        for row in self.rows(streams):
+            assert (row["outcome"], row["completion_tokens"]) == ("finished", TOKENS), row
+
+    def rows(self, streams: list[Stream]) -> list[dict[str, Any]]:
+        ids = ",".join(f"'{stream.request_id}'" for stream in streams)
+        return self.web.query(f"select * from usage_usageevent where request_id in ({ids})")
+
+
+@contextmanager
+def running(folder: Path, names: str) -> Iterator[Fleet]:
+    hosts = [Host(name, folder) for name in names]
+    addresses = ",".join(f"{host.name}=127.0.0.1:{host.proxy.port}" for host in hosts)
+    web = WebProcess(folder / "var", addresses, SETTINGS)
+    try:
+        web.seed(adapters=False)
+        web.start()
+        bearer = web.tenants["acme"].bearer
+        with httpx.Client(
+            base_url=web.url, headers=bearer, timeout=120, trust_env=False, limits=httpx.Limits(max_connections=200)
+        ) as http:
+            made = Fleet(web, hosts, http)
+            made.ready()
+            yield made
+    finally:
+        web.stop()
+        for host in hosts:
+            host.close()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with running(tmp_path_factory.mktemp("faults"), "ab") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with running(tmp_path_factory.mktemp("four"), "abcd") as made:
+        yield made
+
+
+def kill(host: Host) -> Callable[[], None]:
+    host.process.signal(signal.SIGKILL)
+    host.process.wait()
+    return host.start
+
+
+def freeze(host: Host) -> Callable[[], None]:
+    host.process.signal(signal.SIGSTOP)
+    return lambda: host.process.signal(signal.SIGCONT)
+
+
+def cut(host: Host) -> Callable[[], None]:
+    host.proxy.cut()
+    return host.proxy.restore
+
+
+def silence(host: Host) -> Callable[[], None]:
+    """Packets are lost without a word."""
+    host.proxy.freeze()
+    return host.proxy.restore
+
+
+def delay(host: Host) -> Callable[[], None]:
+    host.proxy.delay(0.15)
+    return host.proxy.restore
+
+
+FAULTS: dict[str, tuple[Callable[[Host], Callable[[], None]], float, bool]] = {
+    # what is done, the longest pause of a stream, whether its streams go elsewhere
+    "killed": (kill, PAUSE_S, True),
+    "frozen": (freeze, HANG_S + PAUSE_S, True),
+    "cut": (cut, PAUSE_S, True),
+    "silent": (silence, 5 + PAUSE_S, True),  # so long without a heartbeat
+    "delayed": (delay, PAUSE_S, False),
+}
+
+
+def strike(fleet: Fleet, fault: str, count: int) -> None:
+    inflict, pause_s, leaves = FAULTS[fault]
+    fleet.ready()
+    before = fleet.went_on("engine_disconnected", "engine_hung")
+    streams = fleet.begin(count)
+    eventually(
+        lambda: all(stream.chunks > 2 or stream.error for stream in streams), 60, what="every stream's beginning"
+    )
+    mend = inflict(fleet.hosts[0])
+    try:
+        fleet.check(streams)
+    finally:
+        mend()
+    longest = max(stream.longest_pause_s for stream in streams)
+    print(f"{fault}: {count} streams, longest pause {longest:.2f} s")
+    assert longest < pause_s
+    assert (fleet.went_on("engine_disconnected", "engine_hung") > before) == leaves
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_streams_go_on(fleet: Fleet, fault: str) -> None:
+    strike(fleet, fault, 9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS)
+def test_streams_of_four_hosts_go_on_again_and_again(four: Fleet, fault: str) -> None:
+    for _ in range(3):
+        strike(four, fault, 24)
+
+
+def test_what_waits_at_one_host_goes_on_at_one_that_comes(fleet: Fleet) -> None:
+    fleet.ready()
+    before = fleet.went_on("moved")
+    fleet.hosts[1].proxy.cut()
+    away = "select 1 from fleet_enginehost where state = 'offline'"
+    eventually(lambda: fleet.web.query(away), 30, what="one host alone")
+    streams = fleet.begin(40)
+    eventually(lambda: sum(stream.chunks > 0 for stream in streams) >= 6, 60, what="some answers")
+    fleet.hosts[1].proxy.restore()
+    fleet.check(streams)
+    assert fleet.went_on("moved") - before >= 4
