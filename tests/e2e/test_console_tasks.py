@@ -402,6 +402,7 @@ def test_an_operator_sees_who_did_that(keyboard: Keyboard) -> None:
     page = keyboard.page
     keyboard.open("All audit logs", "Audit of all tenants")
     keyboard.enter(page.get_by_label("Subject"), "local")
+    page.wait_for_url(re.compile("target=local"))
     expect(page.get_by_role("list", name="Changes").get_by_text("host.").first).to_be_visible()
     keyboard.do(page.get_by_role("list", name="Changes").get_by_role("button").first)
     expect(page.get_by_text("Request", exact=True).first).to_be_visible()
