@@ -18,8 +18,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -46,9 +47,9 @@ def main() -> int:
     found = {page: median_scores(f"{url}/{page}", None, options.runs) for page in BEFORE if page in options.pages}
     behind = [page for page in BEHIND if page in options.pages]
     if behind:
-        with signed_in(url) as (port, tenant):
+        with signed_in(url) as browser:
             for page in behind:
-                found[page] = median_scores(f"{url}{tenant}{BEHIND[page]}", port, options.runs)
+                found[page] = median_scores(f"{url}{browser.tenant}{BEHIND[page]}", browser, options.runs)
     result = {"date": date.today().isoformat(), "lighthouse": LIGHTHOUSE, "runs": options.runs, "pages": found}
     with RESULTS.open("a") as file:
         file.write(json.dumps(result) + "\n")
@@ -58,9 +59,19 @@ def main() -> int:
     return 0 if worst >= LEAST and slowest <= MOST_INTERACTIVE_MS else 1
 
 
+@dataclass(frozen=True)
+class SignedIn:
+    """A browser in which somebody has signed in."""
+
+    port: int
+    """Where Lighthouse reaches it."""
+    tenant: str
+    """The path of their tenant's pages."""
+    empty_cache: Callable[[], object]
+
+
 @contextmanager
-def signed_in(url: str) -> Iterator[tuple[int, str]]:
-    """A browser in which somebody has signed in: its port for Lighthouse, and the path of their tenant."""
+def signed_in(url: str) -> Iterator[SignedIn]:
     from playwright.sync_api import sync_playwright
 
     from scripts.launch.system import chromium
@@ -78,30 +89,33 @@ def signed_in(url: str) -> Iterator[tuple[int, str]]:
         page.get_by_test_id("login-submit").click()
         page.wait_for_url(re.compile("/t/[^/]+/?$"))
         tenant = page.url.removeprefix(url).rstrip("/")
-        page.close()
-        yield port, tenant
+        page.goto("about:blank")
+        devtools = context.new_cdp_session(page)
+        yield SignedIn(port, tenant, lambda: devtools.send("Network.clearBrowserCache"))
         context.close()
 
 
-def median_scores(address: str, port: int | None, runs: int) -> dict[str, int]:
-    """Of a new browser, or of the one that listens at `port`."""
-    measured = [scores(address, port) for _ in range(runs)]
+def median_scores(address: str, browser: SignedIn | None, runs: int) -> dict[str, int]:
+    """In a new browser, or in that of somebody who has signed in."""
+    measured = [scores(address, browser) for _ in range(runs)]
     found = {name: round(statistics.median(one[name] for one in measured)) for name in measured[0]}
     print(address, found, flush=True)
     return found
 
 
-def scores(address: str, port: int | None) -> dict[str, int]:
+def scores(address: str, browser: SignedIn | None) -> dict[str, int]:
     from scripts.launch.system import chromium
 
+    if browser is not None:
+        browser.empty_cache()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [
             "npx", "--yes", LIGHTHOUSE, address, "--preset=desktop", "--output=json", f"--output-path={report}",
             f"--only-categories={','.join(CATEGORIES)}", "--quiet",
-            # Without its cookies a page would be the one for signing in; its cache is emptied all the same.
-            *(["--chrome-flags=--headless=new --no-sandbox --disable-gpu"] if port is None
-              else [f"--port={port}", "--disable-storage-reset"]),
+            # Lighthouse would empty it of its cookies too, and a page would be the one for signing in.
+            *(["--chrome-flags=--headless=new --no-sandbox --disable-gpu"] if browser is None
+              else [f"--port={browser.port}", "--disable-storage-reset"]),
         ]  # fmt: skip
         environment = {**os.environ, "CHROME_PATH": chromium() or ""}
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -137,11 +137,14 @@ def read_by_the_console() -> list[str]:
         "overview", "adapters?limit=50", "adapters?limit=50&offset=9950", "adapters?search=legal&limit=50",
         "adapters?search=zzz&limit=50", "adapters?search=legal&limit=8", "adapters/support-00000",
         "adapters/support-00000/versions/1", "adapters?sort=-bytes&limit=50", "adapters?status=failed&limit=50",
-        "archived-adapters", "storage", "uploads", "models?limit=50", "models?search=legal-004&limit=50",
+        "archived-adapters?limit=20", "archived-adapters?search=support&sort=name&limit=20",
+        "storage", "uploads", "models?limit=50", "models?search=legal-004&limit=50",
         "audit", "audit?action=key.create", "audit?action=nothing", "audit?actor=olga", "audit?target=support@v77",
         "batches?limit=50", "batches?search=batch&limit=50", "files?limit=50",
-        "export-schedules", "exports", "hosts", "invitations", "keys?limit=50&offset=0", "keys?limit=50&offset=950",
-        "keys?search=key 99&limit=50", "limits?limit=50", "members", "origins", "prices", "recording",
+        "export-schedules", "exports", "hosts", "invitations?limit=20",
+        "keys?limit=50&offset=0", "keys?limit=50&offset=950",
+        "keys?search=key 99&limit=50", "limits?limit=50",
+        "members?limit=50", "members?search=person 49&sort=-joined_at&limit=50", "origins", "prices", "recording",
         "refusals?limit=50",
         "requests?limit=50", "requests?outcome=failed&limit=50", "requests?outcome=refused&limit=50",
         "requests?adapter=support-00000&limit=50", "requests?model=legal&limit=50", "requests?model=zzz&limit=50",
@@ -159,7 +162,8 @@ def read_by_the_console() -> list[str]:
         "series?host=host-a&range=7d", "series?tenant=t0&range=7d", "staging?limit=50", "staging?phase=failed&limit=50",
         "staging?search=legal&limit=50", "tenants?limit=50", "tenants?limit=50&offset=950",
         "tenants?search=tenant 99&limit=50", "tenants?sort=-requests&limit=50", "tenants/t0",
-        "tenants/t0/adapters?limit=50", "tenants/t0/limits", f"tenants/t0/statement?month={month}",
+        "tenants/t0/adapters?limit=50", "tenants/t0/members?limit=50",
+        "tenants/t0/limits", f"tenants/t0/statement?month={month}",
     ]  # fmt: skip
     return ["session", *(f"tenants/t0/{each}" for each in own), *(f"operator/{each}" for each in operator)]
 

@@ -156,6 +156,7 @@ def key_presses(context: BrowserContext) -> dict[str, dict[str, float]]:
         ("search adapters", "/adapters", "legal-0042"),
         ("search keys", "/keys", "key 99"),
         ("search limits", "/limits", "key 99"),
+        ("search members", "/members", "person 49"),
         ("search requests", "/requests", "legal"),
         ("search tenants", "/operator/tenants", "tenant 99"),
     ):

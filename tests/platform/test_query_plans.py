@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.services]
 
 SIZE = Size(
     adapters=1500, keys=50, tenants=120, events=6_000, audit_events=5_000, refusals=5_000, members=50, uploads=1_100,
-    deliveries=1_100, batches=1_100,
+    deliveries=1_100, batches=1_100, archived=1_100,
 )  # fmt: skip
 SMALL = "t7"
 # Tables below this are read whole by whoever plans well.

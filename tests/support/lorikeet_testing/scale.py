@@ -36,6 +36,7 @@ class Size:
     audit_events: int = 100_000
     refusals: int = 100_000
     members: int = 500
+    archived: int = 2_000
     uploads: int = 2_000
     deliveries: int = 10_000
     batches: int = 1_000
@@ -207,11 +208,14 @@ def _skewed(count: int) -> str:
 
 def _others(large: Any, keys: list[Any], versions: list[Any], size: Size) -> None:
     """What grows beside the ledger."""
-    from control_plane.adapters.models import Upload, UploadState
+    from control_plane.adapters.models import Adapter, Upload, UploadState
     from control_plane.batches.models import Batch, BatchState, Purpose, StoredFile
     from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
 
     now, later = timezone.now(), timezone.now() + timedelta(days=30)
+    Adapter.objects.bulk_create(
+        [Adapter(tenant=large, name=_adapter_name(n), archived_at=now) for n in range(size.archived)], batch_size=BATCH
+    )
     tenant = _id(large.pk)
     with connection.cursor() as cursor:
         json = "'{}'::jsonb" if connection.vendor == "postgresql" else "'{}'"

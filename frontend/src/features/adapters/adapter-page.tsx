@@ -195,7 +195,8 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
       <EffectWarning verdict={summary.verdict} />
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
-      {!error && !data && <Skeleton className="m-4 h-32" />}
+      {/* As tall as the screen: what comes below it does not jump. */}
+      {!error && !data && <Skeleton className="m-4 h-dvh" />}
       {data && <Sections version={data} rule={adapter.promotion_rule} />}
     </Card>
   );

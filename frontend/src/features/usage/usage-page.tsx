@@ -47,7 +47,8 @@ export function UsagePage() {
     >
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-        {!error && !data && <Skeleton className="h-96 w-full" />}
+        {/* As tall as the screen: what comes below it does not jump. */}
+        {!error && !data && <Skeleton className="h-dvh w-full" />}
         {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
         <RefusalsCard query={refusals} range={range} />
         <StatementCard />
