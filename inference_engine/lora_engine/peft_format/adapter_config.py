@@ -37,6 +37,7 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
 # Initialisations that also change the base weights: the saved A and B fit only that changed base.
 _BIASES = ("none", "all", "lora_only")
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
+_OR_BESIDE = ", or pack the folder of the initial adapter (like pissa_init) with it"
 _KNOWN = frozenset(_UNSUPPORTED) | {
     "alora_invocation_tokens",
     "modules_to_save",
@@ -148,7 +149,9 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
             findings,
             f"the adapter's training began with {printable(init)!r} (init_lora_weights), which changed the base "
             "model's weights, so it only fits that changed base",
-            "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...).",
+            "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...)"
+            + _OR_BESIDE * (not init.lower().startswith("loftq"))
+            + ".",
         )
     for name in sorted(set(raw) - _KNOWN):
         if _could_change_the_model(raw[name]):

@@ -1,16 +1,18 @@
 """``to_peft_form``: whatever form an adapter came in, the folder holds the two files that PEFT writes, afterwards.
 
-Only names, the layout of files and mlx-lm's transposition are changed, never a value. Files that are in PEFT's form
-already stay byte for byte. Which makers' folders become what is in docs/how-to/adapter-forms.md.
+Only names, the layout of files and mlx-lm's transposition are changed, never a value, but where an initial adapter lies
+in ``INITIAL_FOLDER`` (``changed_base.py``). Files that are in PEFT's form already stay byte for byte. Which makers'
+folders become what is in docs/how-to/adapter-forms.md.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .adapter_config import load_raw_config
+from .changed_base import subtract_initial
 from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .mlx_form import MLX_WEIGHTS_FILE, is_mlx_config, peft_config, peft_name, peft_vector_name
@@ -29,6 +32,7 @@ from .tensor_names import TensorName, read_name
 from .torch_pickle import TorchFile
 
 TORCH_WEIGHTS_FILE = "adapter_model.bin"
+INITIAL_FOLDER = "initial"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 SHARD = re.compile(r"adapter_model-(\d{5})-of-(\d{5})\.safetensors", re.ASCII)
 _MAX_INDEX_BYTES = 8 << 20
@@ -61,6 +65,19 @@ def is_weights(name: str) -> bool:
 
 def to_peft_form(folder: Path, limits: AdapterLimits) -> Form:
     """Turn the folder's files into ``CONFIG_FILE`` and ``WEIGHTS_FILE``. Raises ``FormatError``."""
+    form, initial = _two_files(folder, limits), folder / INITIAL_FOLDER
+    if not initial.is_dir():
+        return form
+    if not _opens(folder / WEIGHTS_FILE, limits):
+        note = f"{INITIAL_FOLDER} was ignored"  # the inspection says what is wrong with the adapter itself
+    else:
+        _two_files(initial, limits)
+        note = subtract_initial(folder, initial, limits)
+    shutil.rmtree(initial)
+    return replace(form, notes=(*form.notes, note))
+
+
+def _two_files(folder: Path, limits: AdapterLimits) -> Form:
     with ExitStack() as opened:
         sources, notes = _weights_files(folder)
         if sources == [WEIGHTS_FILE] and not _opens(folder / WEIGHTS_FILE, limits):
@@ -87,7 +104,7 @@ def _opens(path: Path, limits: AdapterLimits) -> bool:
 def _alone(folder: Path, form: Form) -> Form:
     """Without what the two files were made of."""
     for path in folder.iterdir():
-        if path.name not in (CONFIG_FILE, WEIGHTS_FILE):
+        if path.name not in (CONFIG_FILE, WEIGHTS_FILE, INITIAL_FOLDER):
             path.unlink()
     return form
 

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from .canonical import is_weights
+from .canonical import INITIAL_FOLDER, is_weights
+from .changed_base import INITIAL
 from .geometry import AdapterLimits
 from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
@@ -57,7 +58,8 @@ def unpack_upload(
     """Put an adapter's config and weights, in whatever form (``is_weights``), into ``into`` and return it.
 
     ``files`` maps the names the client gave to where their bytes are. Of a training folder the
-    adapter that lies highest is taken; other files are ignored, with lines in ``notes``. Raises
+    adapter that lies highest is taken, and, in ``INITIAL_FOLDER``, the one that its training began with, from a folder
+    named so (``INITIAL``) within or beside it; other files are ignored, with lines in ``notes``. Raises
     ``UploadError``, and leaves ``into``, created if absent, without any of the upload's files then.
     """
     into.mkdir(parents=True, exist_ok=True)
@@ -183,6 +185,7 @@ class _Collector:
         self._limits = limits
         self._kept: dict[int, _Folder] = {}  # by depth: of several beside each other the first
         self._beside: dict[int, list[str]] = {}  # by depth: names of the others
+        self._initial: _Folder | None = None
         self._left = limits.max_bytes
         self._too_deep: list[str] = []
         self._ignored: list[str] = []
@@ -211,6 +214,8 @@ class _Collector:
 
     def finish(self) -> None:
         """Move the one adapter's files into place. Raises ``UploadError`` if there is none, or more than one."""
+        if not any(folder.is_complete for folder in self._kept.values()) and self._initial is not None:
+            self._kept[self._initial.name.count("/") + 1], self._initial = self._initial, None  # it is all there is
         depth = next((depth for depth, folder in sorted(self._kept.items()) if folder.is_complete), None)
         if depth is None:
             depth = min(self._kept, default=0)
@@ -221,8 +226,20 @@ class _Collector:
             raise self._missing(kept)
         for name, path in kept.files.items():
             path.rename(self._into / name)
+        self._place_initial(kept)
         self._ignored += [f"{folder.name}/" for other, folder in self._kept.items() if other != depth]
         self.discard()
+
+    def _place_initial(self, kept: _Folder) -> None:
+        """Where ``to_peft_form`` looks for it, if it lies within the adapter's folder or beside that."""
+        initial = self._initial
+        if initial is None:
+            return
+        around = initial.name.rpartition("/")[0]
+        if initial.is_complete and around in (kept.name, kept.name.rpartition("/")[0]):
+            initial.place.rename(self._into / INITIAL_FOLDER)
+        else:
+            self._ignored.append(f"{initial.name}/")
 
     def notes(self) -> list[str]:
         """What was left out, in a line or two however many files that were."""
@@ -245,6 +262,9 @@ class _Collector:
         if depth > MAX_DEPTH:
             self._too_deep.append(name)
             return None
+        if INITIAL.fullmatch(name.rpartition("/")[2]):
+            self._initial = self._initial or _Folder(name, self._aside / INITIAL_FOLDER)
+            return self._initial if self._initial.name == name else None
         folder = self._kept.get(depth)
         if folder is None:
             if any(above.is_complete for upper, above in self._kept.items() if upper < depth):

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from lorikeet_testing.adapter_forms import ADAPTER, BINARY, FORMS, Files, Form, torch_bytes, torchtune
-from lorikeet_testing.peft_files import GEOMETRY, config_bytes, safetensors_bytes, zip_of
+from lorikeet_testing.peft_files import GEOMETRY, as_candidate, config_bytes, safetensors_bytes, zip_of
 
 from control_plane.adapters.uploads.validation_sandbox import validate
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
@@ -35,8 +34,7 @@ def decide(folder: Path, files: Files) -> dict[str, Any]:
         {
             "files": {"upload.zip": str(folder / "upload")},
             "into": str(folder / "unpacked"),
-            "limits": asdict(AdapterLimits(max_bytes=64 << 20)),
-            "geometry": asdict(GEOMETRY),
+            "bases": [as_candidate()],
         }
     )
 
@@ -180,9 +178,7 @@ def test_loose_files_of_a_folder(tmp_path):
     for number, (name, content) in enumerate(torchtune().items()):
         (tmp_path / str(number)).write_bytes(content)
         paths[name] = str(tmp_path / str(number))
-    answer = validate(
-        {"files": paths, "into": str(tmp_path / "out"), "limits": asdict(AdapterLimits()), "geometry": asdict(GEOMETRY)}
-    )
+    answer = validate({"files": paths, "into": str(tmp_path / "out"), "bases": [as_candidate()]})
     same_adapter(Path(answer["folder"]))
 
 
