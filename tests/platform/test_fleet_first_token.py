@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from control_plane.fleet.connections import Fleet
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.router import ROUTING_POLICIES, HostLoad, SoonestFirstToken, make_policy
+from control_plane.fleet.router import (
+    MOST_COMPARED,
+    ROUTING_POLICIES,
+    HostLoad,
+    SoonestFirstToken,
+    compared,
+    make_policy,
+)
 from lora_engine.wire import engine_pb2 as pb
 
 DEVICE, HOST, DISK = pb.AdapterResidency.DEVICE, pb.AdapterResidency.HOST, pb.AdapterResidency.DISK
@@ -107,3 +116,25 @@ def test_every_policy_chooses_one(name: str) -> None:
 def test_an_unknown_policy_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="first_token, least_pending, round_robin"):
         make_policy("best")
+
+
+def test_of_many_hosts_some_are_compared_drawn_anew_each_time() -> None:
+    names = [f"h{n}" for n in range(100)]
+    seen = set[str]()
+    for _ in range(60):
+        drawn, others = compared(names)
+        assert len(drawn) == MOST_COMPARED and sorted(drawn + others) == sorted(names)
+        seen |= {*drawn}
+    assert seen == {*names}
+    assert compared(names[:MOST_COMPARED]) == (names[:MOST_COMPARED], [])
+
+
+async def test_a_host_with_room_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that are drawn are full: the others come before them."""
+    fleet = Fleet({f"h{n}": HostEndpoint(f"h{n}", f"unix:/nowhere/{n}.sock") for n in range(MOST_COMPARED + 8)})
+    for host in fleet._hosts.values():
+        host.client._connected.set()
+    names = [*fleet._hosts]
+    monkeypatch.setattr("control_plane.fleet.connections.compared", lambda known: (known[8:], known[:8]))
+    monkeypatch.setattr(Fleet, "_may_take", lambda self, hosts: int(hosts <= {*names[:4]}))
+    assert [pool for pool in fleet._pools(names) if pool] == [names[:4], names[8:], names[4:8]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import grpc.aio
@@ -25,7 +25,7 @@ from control_plane.fleet.engine_client import (
 from control_plane.fleet.errors import HostError, unavailable
 from control_plane.fleet.first_token import FirstTokenPrediction
 from control_plane.fleet.migration import HostNow
-from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, no_host
+from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, compared, no_host
 from control_plane.fleet.turns import Turns
 from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
@@ -277,17 +277,28 @@ class Fleet:
             stream.held_s = held_s
             return host, stream
 
-    async def _send(
-        self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None
-    ) -> tuple[str, RequestStream]:
-        # Hosts that are full come after those with room: only where the others fail. Those that are not connected
-        # are tried too, after the others: the session may just be coming up.
+    def _pools(self, known: list[str]) -> Iterator[list[str]]:
+        """In which order they are asked. Hosts that are full come after those with room: only where the others fail.
+        Those that are not connected are tried too, after the others: the session may just be coming up."""
+        drawn, others = compared(known)
+        first = self._by_readiness(drawn)
+        yield first[0]
+        for ready, rest in zip([*first[1:], []], self._by_readiness(others), strict=True):
+            yield rest
+            yield ready
+
+    def _by_readiness(self, known: list[str]) -> list[list[str]]:
+        """Those with room, those that are full, the others."""
         now = [name for name in known if name in self._hosts]
         full = [name for name in now if self._may_take(frozenset([name])) == 0]
         ready = [name for name in now if self._hosts[name].accepts and name not in full]
-        pools = [ready, full, [name for name in now if name not in ready and name not in full]]
+        return [ready, full, [name for name in now if name not in ready and name not in full]]
+
+    async def _send(
+        self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None
+    ) -> tuple[str, RequestStream]:
         failure = no_host(model)
-        for pool in pools:
+        for pool in self._pools(known):
             while pool := [name for name in pool if name in self._hosts]:  # some may have gone meanwhile
                 host = self._policy.choose([self._hosts[name].load(submit) for name in pool]).name
                 pool.remove(host)
