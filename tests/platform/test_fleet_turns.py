@@ -73,7 +73,8 @@ def test_counters_of_many_tenants_are_forgotten() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_gap_over_all_hosts_stays_within_the_bound(seed: int) -> None:
     """Two tenants that both wait for hosts that may have both: their service per weight differs by at most twice what
-    one can have in flight, summed over the hosts (VTC, theorem 4.4, with the fleet as the batch)."""
+    one can have in flight, summed over the hosts (VTC, theorem 4.4, with the fleet as the batch). Some requests move to
+    hosts with room: what they have is not charged again."""
     rnd = random.Random(seed)
     hosts, most, longest = rnd.randint(2, 5), rnd.randint(1, 6), 40
     every = frozenset(map(str, range(hosts)))
@@ -105,6 +106,9 @@ def test_the_gap_over_all_hosts_stays_within_the_bound(seed: int) -> None:
                     request[1] -= 1
                     if not request[1]:
                         running[host].remove(request)
+        crowded, roomy = max(running, key=lambda host: len(running[host])), min(running, key=lambda h: len(running[h]))
+        if rnd.random() < 0.3 and running[crowded] and len(running[roomy]) < most:
+            running[roomy].append(running[crowded].pop(rnd.randrange(len(running[crowded]))))
         for one in weights:
             for other in weights:
                 if one < other:

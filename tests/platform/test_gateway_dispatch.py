@@ -77,7 +77,8 @@ class Around:
         self.lengths = Lengths()
         self.migrator = SimpleNamespace(ended=lambda submit, tokens: self.lengths.ended("t", "", tokens))
         self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True,
-                                     resumes=lambda host: True, charge=lambda submit, tokens: None)  # fmt: skip
+                                     resumes=lambda host: True, has_room=lambda host: True,
+                                     charge=lambda submit, tokens: None)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
@@ -419,6 +420,10 @@ def test_what_does_not_move() -> None:
         await settled()
         attempt.move("c")  # which has not the content
         await settled()
+        around.fleet.accepts, around.fleet.has_room = lambda host, base: True, lambda host: False
+        attempt.move("b")  # which is full
+        await settled()
+        around.fleet.has_room = lambda host: True
         around.fleet.accepts, around.fleet.resumes = lambda host, base: True, lambda host: False
         around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1, token_ids=[7]))
         assert [chunk.text for chunk in await reading] == ["one"]

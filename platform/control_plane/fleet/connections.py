@@ -219,6 +219,10 @@ class Fleet:
         known = self._hosts.get(host)
         return known is not None and known.accepts and known.serves(base_digest)
 
+    def has_room(self, host: str) -> bool:
+        """Whether this process may have another request there."""
+        return self._may_take(frozenset([host])) != 0
+
     def hangs(self, host: str) -> bool:
         return host in self._hosts and self._hosts[host].hangs
 

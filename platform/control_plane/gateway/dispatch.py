@@ -266,8 +266,8 @@ class Dispatch:
         if self._stream.hand_out():
             return  # its reader takes that first
         host, self._moves_to = self._moves_to, ""
-        if host not in hosts or not fleet.accepts(host, self._admission.base_digest):
-            return
+        if host not in hosts or not (fleet.accepts(host, self._admission.base_digest) and fleet.has_room(host)):
+            return  # beyond its room, fair shares over all hosts would have no bound
         if self._so_far.tokens and not (self._so_far.may_go_on and fleet.resumes(host)):
             return
         # The host is connected, so it is asked without a wait: nothing comes of the old one meanwhile.
