@@ -311,7 +311,8 @@ class Web:
         requests = [self._movable(asked) for asked in self.open.values() if asked.moves < MOST_MOVES]
         plan = migrating.program.moves(hosts, requests, migrating.rates.of(hosts))
         for name, to in plan.to.items():
-            self._move(self.open[name], int(to), now)
+            if self._here[int(to)] < self._bound:
+                self._move(self.open[name], int(to), now)
 
     def _now(self, number: int) -> HostNow:
         status = self._status[number]
