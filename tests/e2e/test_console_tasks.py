@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -230,13 +231,115 @@ def test_one_time_range_is_chosen_for_all_charts(keyboard: Keyboard) -> None:
     page.wait_for_url(re.compile("/slo.*range=90d"))
 
 
-def test_the_playground_answers(keyboard: Keyboard) -> None:
-    page = keyboard.page
-    keyboard.open("Playground")
-    keyboard.enter(page.get_by_test_id("playground-input"), "Hello")
-    keyboard.press("Enter")
+def answered(page: Page) -> None:
     expect(page.get_by_test_id("playground-output").last).not_to_be_empty(timeout=30_000)
     expect(page.get_by_test_id("playground-send")).to_be_visible(timeout=60_000)
+
+
+def test_the_playground_keeps_every_branch_and_says_what_it_costs(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    keyboard.open("Playground")
+    keyboard.do(page.get_by_test_id("playground-model"))
+    expect(page.get_by_placeholder("Search, or type name@v2")).to_be_focused()
+    keyboard.type("pirate@v")
+    expect(page.get_by_role("dialog").get_by_role("option", selected=True)).to_have_text("pirate@v1")
+    assert broken_rules(page) == []
+    keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Conversation with pirate@v1")).to_be_visible()
+    keyboard.enter(page.get_by_test_id("playground-input"), "Hello")
+    keyboard.press("Enter")
+    answered(page)
+    cost = page.get_by_test_id("playground-cost").last
+    expect(cost).to_be_visible()
+    [billed] = page.request.get(f"/api/tenants/acme/requests?limit=1&model={quote('pirate@v1')}").json()["results"]
+    shown = float(cost.inner_text().lstrip("$€"))
+    assert shown == pytest.approx(billed["cost_micros"] / 1e6, rel=0.05) and shown > 0
+
+    keyboard.do(page.get_by_role("button", name="Regenerate the answer"))
+    branches = page.get_by_test_id("playground-branches")
+    expect(branches).to_contain_text("2 of 2")
+    answered(page)
+    keyboard.do(page.get_by_role("button", name="Edit the message"))
+    expect(page.get_by_test_id("playground-edit")).to_be_focused()
+    keyboard.enter(page.get_by_test_id("playground-edit"), "What is the capital of France?")
+    keyboard.press("Enter")
+    expect(branches).to_contain_text("3 of 3")
+    answered(page)
+    keyboard.do(page.get_by_role("button", name="Previous branch"))
+    expect(branches).to_contain_text("2 of 3")
+    expect(page.get_by_role("button", name="Previous branch")).to_be_focused()
+    keyboard.press("Enter")
+    expect(branches).to_contain_text("1 of 3")
+
+    keyboard.open("Requests")
+    keyboard.open("Playground")
+    expect(branches).to_contain_text("1 of 3")
+    page.reload()
+    expect(branches).to_contain_text("1 of 3")
+    expect(page.get_by_role("region", name="Conversation with pirate@v1")).to_be_visible()
+
+
+@pytest.mark.parametrize(("width", "model"), [(1440, "pirate"), (390, "haiku")])
+def test_the_playground_compares_and_hands_on_what_was_asked(keyboard: Keyboard, width: int, model: str) -> None:
+    page = keyboard.page
+    page.set_viewport_size({"width": width, "height": 900 if width > 400 else 844})
+    page.goto(f"/t/acme/playground?model={model}")
+    keyboard.do(page.get_by_test_id("playground-add"))
+    expect(page.get_by_test_id("playground-model")).to_have_count(2)
+    if width < 1280:
+        keyboard.do(page.get_by_role("button", name="Sampling"))
+    keyboard.enter(page.get_by_role("spinbutton", name="Max tokens"), "24")
+    keyboard.do(page.get_by_text("Penalties and cut-offs").filter(visible=True))
+    keyboard.enter(page.get_by_role("spinbutton", name="Top-k"), "40")
+    if width < 1280:
+        assert broken_rules(page) == []
+        keyboard.press("Escape")
+    keyboard.enter(page.get_by_test_id("playground-input"), "What is the capital of France?")
+    keyboard.press("Enter")
+    answered(page)
+
+    keyboard.do(page.get_by_test_id("playground-diff"))
+    expect(page.get_by_test_id("playground-differences").locator("ins").first).to_be_visible()
+    assert broken_rules(page) == []
+    keyboard.press("Escape")
+    keyboard.do(page.get_by_role("button", name="The request as code").first)
+    keyboard.reach(page.get_by_role("tab", name="curl"))
+    for language in ("Python", "TypeScript"):
+        keyboard.press("ArrowRight")
+        expect(page.get_by_role("tab", name=language)).to_be_focused()
+    code = page.get_by_role("region", name="TypeScript snippet")
+    expect(code).to_contain_text("...({ top_k: 40 } as object)")
+    expect(code).to_contain_text("What is the capital of France?")
+    assert broken_rules(page) == []
+    keyboard.press("Escape")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the screen"
+
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    keyboard.do(page.get_by_test_id("playground-link"))
+    expect(page.get_by_text("The link is copied.", exact=True)).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.get_by_test_id("playground-model")).to_have_count(2)
+    expect(page.get_by_test_id("playground-output")).to_have_count(0)
+    if width < 1280:
+        keyboard.do(page.get_by_role("button", name="Sampling"))
+    expect(page.get_by_role("spinbutton", name="Top-k")).to_have_value("40")
+    if width < 1280:
+        keyboard.press("Escape")
+    keyboard.do(page.get_by_role("button", name="Back to it"))
+    expect(page.get_by_test_id("playground-output")).to_have_count(2)
+    page.set_viewport_size({"width": 1280, "height": 720})
+
+
+def test_a_request_is_replayed_by_the_version_that_answered(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    page.goto("/t/acme/requests?adapter=pirate")
+    row = page.get_by_role("button", name=re.compile(FIRST_ROW)).first
+    keyboard.do(row)
+    keyboard.do(page.get_by_role("link", name=re.compile("in the playground$")))
+    page.wait_for_url(re.compile("/playground"))
+    expect(page.get_by_test_id("playground-model")).to_have_text("pirate@v1")
 
 
 def test_the_memory_map_is_a_table_too(keyboard: Keyboard) -> None:

@@ -28,7 +28,7 @@ export function AnswerView({ answer, latest, onRegenerate, onCode }: AnswerProps
           aria-live={latest ? "polite" : undefined}
           aria-busy={running}
           dir="auto"
-          className="text-base break-words whitespace-pre-wrap text-ink"
+          className="text-base wrap-anywhere whitespace-pre-wrap text-ink"
         >
           {answer.text}
           {running && <span aria-hidden className="ml-0.5 inline-block h-[1.1em] w-[2px] translate-y-[0.2em] animate-caret bg-accent" />}
@@ -38,7 +38,7 @@ export function AnswerView({ answer, latest, onRegenerate, onCode }: AnswerProps
         <ToolCallView key={index} call={call} running={running} />
       ))}
       {answer.error && <ErrorNotice error={new ApiError(answer.error, 0)} className="mt-2" />}
-      <div className="mt-2 flex flex-wrap items-center gap-x-3 gap-y-1">
+      <div className="mt-2 flex min-h-7 flex-wrap items-center gap-x-3 gap-y-1">
         <Metrics answer={answer} />
         {!running && <Tools answer={answer} onRegenerate={onRegenerate} onCode={onCode} />}
       </div>
@@ -89,7 +89,7 @@ function Metrics({ answer }: { answer: Answer }) {
   const perSecond = speed(answer);
   if (firstTextMs === null && !finish && status !== "stopped") return null;
   return (
-    <div className="tnum flex min-h-7 flex-wrap items-center gap-x-3 gap-y-1 text-xs text-ink-3">
+    <div className="tnum contents text-xs text-ink-3">
       {firstTextMs !== null && <span title="From sending to the first text, seen from this browser">{milliseconds(firstTextMs)} to first token</span>}
       {perSecond !== null && <span>{number(Math.round(perSecond))} tok/s</span>}
       {finish && (

@@ -92,7 +92,7 @@ function TurnView({ turn, branches, column, latest, actions: { send, show, code 
   if (!answer) return null;
   const calls = latest && !isRunning(answer) ? wholeCalls(answer) : [];
   return (
-    <div className="grid gap-3">
+    <div className="grid grid-cols-[minmax(0,1fr)] gap-1.5">
       {turn.results.map((result) => (
         <ToolResultView key={result.id} result={result} />
       ))}

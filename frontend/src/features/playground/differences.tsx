@@ -77,7 +77,7 @@ function Marked({ first, second }: { first: string; second: string }) {
           : `${plural(count(pieces, "first"), "word")} taken away, ${plural(count(pieces, "second"), "word")} added, ${number(count(pieces, "both"))} the same.`}
       </p>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
-      <div dir="auto" tabIndex={0} role="region" aria-label="Differences" data-testid="playground-differences" className="scroll-quiet max-h-[50dvh] overflow-y-auto rounded-lg border bg-fill p-3 text-sm leading-6 break-words whitespace-pre-wrap">
+      <div dir="auto" tabIndex={0} role="region" aria-label="Differences" data-testid="playground-differences" className="scroll-quiet max-h-[50dvh] overflow-y-auto rounded-lg border bg-fill p-3 text-sm leading-6 wrap-anywhere whitespace-pre-wrap">
         {pieces.map(({ kind, text }, index) => {
           if (kind === "first") return <del key={index} className="rounded-sm bg-danger-soft text-danger-text">{text}</del>;
           if (kind === "second") return <ins key={index} className="rounded-sm bg-accent-soft text-accent-text underline">{text}</ins>;

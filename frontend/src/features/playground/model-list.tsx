@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Command } from "cmdk";
 import { Check } from "lucide-react";
-import { useDeferredValue, useEffect, useRef, useState } from "react";
+import { Fragment, useDeferredValue, useEffect, useRef, useState } from "react";
 import type { Model } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { modelsQuery } from "@/features/adapters/queries";
@@ -26,7 +26,9 @@ export function ModelList({ value, showBase, onChoose }: ListProps) {
   const [needle, setNeedle] = useState("");
   const [name = "", pointer] = needle.trim().split("@");
   const search = useDeferredValue(name.split(/[+:]/)[0]!.trim());
-  const { data: found = [] } = useQuery(modelsQuery(useTenant(), search));
+  const { data = [] } = useQuery(modelsQuery(useTenant(), search));
+  // Until the server has answered, those of the search before are there: nobody means their versions.
+  const found = pointer === undefined ? data : data.filter(({ id }) => id.includes(name.trim()));
   const chosen = value.split("@")[0];
   const namesOf = ({ id, aliases }: Model) => {
     if (pointer === undefined && found.length > FEW_MODELS && id !== chosen) return [];
@@ -50,7 +52,7 @@ export function ModelList({ value, showBase, onChoose }: ListProps) {
         {found.map((model) => {
           const names = namesOf(model);
           return (
-            <Command.Group key={model.id} aria-label={model.id}>
+            <Fragment key={model.id}>
               {pointer === undefined && <Option model={model} base={showBase && model.kind === "adapter" ? model.base_model : null} selected={model.id === value} onSelect={() => onChoose(model.id)} />}
               {names.map((alias) => (
                 <Command.Item key={alias} value={alias} onSelect={() => onChoose(alias)} className={cn(ITEM, "min-h-7 pl-7")} data-model={alias}>
@@ -59,9 +61,11 @@ export function ModelList({ value, showBase, onChoose }: ListProps) {
                 </Command.Item>
               ))}
               {names.length > 0 && pointer === undefined && model.aliases.length > names.length && (
-                <p className="py-1 pl-7 text-xs text-ink-3">{model.aliases.length - names.length} more: type {model.id}@</p>
+                <Command.Item disabled value={`${model.id}@`} className="py-1 pl-7 text-xs text-ink-3">
+                  {model.aliases.length - names.length} more: type {model.id}@
+                </Command.Item>
               )}
-            </Command.Group>
+            </Fragment>
           );
         })}
         {typed && !found.some(({ aliases }) => aliases.includes(typed)) && (

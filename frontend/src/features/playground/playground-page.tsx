@@ -1,6 +1,6 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Link, useLocation, useSearch } from "@tanstack/react-router";
-import { MessagesSquare } from "lucide-react";
+import { MessagesSquare, X } from "lucide-react";
 import { Suspense, useRef, useState } from "react";
 import { type ApiError, asApiError } from "@/api/errors";
 import type { Model } from "@/api/types";
@@ -216,9 +216,10 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
             text={`That request also set ${left.join(", ")}, which the playground does not.`}
           />
         )}
+        {/* Positioned, so that what is there for screen readers only scrolls with its column. */}
         <div
           className={cn(
-            "scroll-quiet grid min-h-0 flex-1 snap-x gap-3 overflow-x-auto",
+            "relative scroll-quiet grid min-h-0 flex-1 snap-x gap-3 overflow-x-auto",
             "auto-cols-[minmax(min(100%,17rem),1fr)] grid-flow-col grid-rows-[minmax(0,1fr)]",
           )}
         >
@@ -299,8 +300,8 @@ function Notice({ name, text, onDismiss, children }: NoticeProps) {
     <div className="flex flex-wrap items-center gap-2 rounded-lg border bg-surface py-1.5 pr-1.5 pl-3 text-sm text-ink-2" data-testid={`playground-${name}`}>
       <span className="mr-auto min-w-0 break-words">{text}</span>
       {children}
-      <Button size="sm" variant="ghost" onClick={onDismiss}>
-        Dismiss
+      <Button size="icon" variant="ghost" aria-label="Dismiss" title="Dismiss" className="size-7!" onClick={onDismiss}>
+        <X />
       </Button>
     </div>
   );

@@ -29,12 +29,15 @@ export function Question({ turn, branches, onEdit, onShow }: QuestionProps) {
     return <Editor prompt={turn.prompt} onCancel={stopEditing} onSend={send} />;
   }
   return (
-    <div className="group/question grid min-w-0 justify-items-end gap-1">
+    <div className="group/question flex min-w-0 flex-col items-end gap-0.5">
       {turn.prompt && (
-        <p dir="auto" className="max-w-[90%] rounded-2xl rounded-br-md bg-fill-2 px-3.5 py-2 text-base break-words whitespace-pre-wrap">
+        <>
+          {/* Beside the text, whose own first letter says in which direction it runs. */}
           <span className="sr-only">You: </span>
-          {turn.prompt}
-        </p>
+          <p dir="auto" className="max-w-[90%] rounded-2xl rounded-br-md bg-fill-2 px-3.5 py-2 text-base wrap-anywhere whitespace-pre-wrap">
+            {turn.prompt}
+          </p>
+        </>
       )}
       <div className="flex items-center gap-1 text-ink-3 empty:hidden">
         {turn.prompt && (
@@ -56,7 +59,7 @@ export function Question({ turn, branches, onEdit, onShow }: QuestionProps) {
   );
 }
 
-const TOOL = "inline-grid size-7 place-items-center rounded-md hover:bg-fill-2 hover:text-ink disabled:opacity-40";
+const TOOL = "inline-grid size-6 place-items-center rounded-md hover:bg-fill-2 hover:text-ink disabled:opacity-40";
 
 function Branches({ turn, branches, onShow }: Pick<QuestionProps, "turn" | "branches" | "onShow">) {
   const place = branches.findIndex(({ id }) => id === turn.id);

@@ -204,7 +204,7 @@ function NumberBox({ id, value, min, max, step, onChange }: BoxProps) {
       }}
       onBlur={leave}
       onKeyDown={(event) => event.key === "Enter" && leave()}
-      className="tnum h-7! w-20 px-2! text-right font-mono text-xs"
+      className="tnum h-7! w-20! shrink-0 px-2! text-right font-mono text-xs!"
     />
   );
 }
