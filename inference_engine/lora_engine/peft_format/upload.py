@@ -36,6 +36,24 @@ _BLOCK_BYTES = 1 << 20
 # Folders above an adapter, as training programs and hubs make them.
 MAX_DEPTH = 4
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
+TEXT_FILES = frozenset(
+    {
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "vocab.json",
+        "merges.txt",
+    }
+)
+"""What makes tokens of text, which training programs save with an adapter."""
+_TEXT_OF_BASE = (
+    "prompts become tokens by the served model's tokenizer and chat template. If the training changed the template, "
+    "write prompts out for /v1/completions"
+)
 _BOTH = (
     f"Upload {CONFIG_FILE} and {WEIGHTS_FILE} as PEFT's save_pretrained writes them, loose or in one .zip or .tar.gz."
 )
@@ -244,10 +262,12 @@ class _Collector:
     def notes(self) -> list[str]:
         """What was left out, in a line or two however many files that were."""
         names = sorted(self._ignored, key=lambda name: (name.count("/"), name))
-        if len(names) < 4:
-            return [f"{printable(name)} was ignored" for name in names]
-        some = ", ".join(printable(name) for name in names[:3])
-        return [f"{len(names)} files that are no part of an adapter were ignored: {some} and {len(names) - 3} more"]
+        of_text = sorted({base for name in names if (base := _base(name)) in TEXT_FILES})
+        if of_text:
+            names = [name for name in names if _base(name) not in TEXT_FILES]
+            listed = ", ".join(of_text)
+            return [f"{listed} {'was' if len(of_text) == 1 else 'were'} not used: {_TEXT_OF_BASE}", *_left_out(names)]
+        return _left_out(names)
 
     def discard(self) -> None:
         """Remove everything that is still kept aside."""
@@ -316,6 +336,17 @@ class _Collector:
         files = {} if kept is None else kept.files
         names = [CONFIG_FILE] * (CONFIG_FILE not in files) + [WEIGHTS_FILE] * (kept is None or not kept.has_weights)
         return UploadError("missing_file", f"The upload holds no {' and no '.join(names)}.", _BOTH)
+
+
+def _base(name: str) -> str:
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
+def _left_out(names: list[str]) -> list[str]:
+    if len(names) < 4:
+        return [f"{printable(name)} was ignored" for name in names]
+    some = ", ".join(printable(name) for name in names[:3])
+    return [f"{len(names)} files that are no part of an adapter were ignored: {some} and {len(names) - 3} more"]
 
 
 class _Ratio:
