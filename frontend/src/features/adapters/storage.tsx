@@ -36,9 +36,9 @@ export function Storage() {
       {limit !== null && <Progress label="Storage used of the limit" value={used} max={limit} tone={used > 0.9 * limit ? "danger" : "accent"} className="rounded-none!" />}
       <ul className="grid gap-2 p-4">
         {data.adapters.slice(0, MOST_SHOWN).map((adapter) => (
-          <li key={adapter.name} className="grid grid-cols-[minmax(0,12rem)_minmax(0,1fr)_auto] items-center gap-3 text-sm">
+          <li key={adapter.name} className="grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 gap-y-1 text-sm sm:grid-cols-[minmax(0,12rem)_minmax(0,1fr)_auto]">
             <span className="truncate">{adapter.name}</span>
-            <span className="h-1.5 overflow-hidden rounded-full bg-fill-2" aria-hidden>
+            <span className="h-1.5 overflow-hidden rounded-full bg-fill-2 max-sm:order-last max-sm:col-span-2" aria-hidden>
               <span className="block h-full rounded-full bg-series-1" style={{ width: `${(100 * adapter.bytes) / most}%` }} />
             </span>
             <span className="tnum text-xs text-ink-3">

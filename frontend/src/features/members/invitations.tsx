@@ -46,7 +46,7 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
               <Th>State</Th>
               <Th className="hidden md:table-cell">Invited by</Th>
               <Th className="hidden text-right sm:table-cell">Sent</Th>
-              <Th>
+              <Th className="sticky right-0">
                 <span className="sr-only">Actions</span>
               </Th>
             </tr>
@@ -89,7 +89,8 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
       <Td className="hidden text-right text-ink-3 sm:table-cell">
         <RelativeTime at={invitation.created_at} />
       </Td>
-      <Td className="text-right">
+      {/* It stays in view while the rest scrolls beneath it on a phone. */}
+      <Td className="sticky right-0 bg-surface px-2 text-right">
         {may && (
           <Button size="sm" variant="ghost" aria-label={`Take back the invitation of ${invitation.email}`} busy={revoke.isPending} onClick={end}>
             Take back

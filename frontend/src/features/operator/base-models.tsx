@@ -23,7 +23,7 @@ export function BaseModels() {
   const served = data?.filter(({ state }) => state === "served").length ?? 0;
   const close = () => setAsked(null);
   return (
-    <Card aria-label="Base models">
+    <Card>
       <CardHeader title="Base models" note="A host with a base model that is not served is in quarantine: admit its model to serve it beside the others." />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}

@@ -127,7 +127,7 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
           label="Error budget left"
           value={budget?.left == null ? "–" : budget.left < 0 ? "overdrawn" : share(budget.left)}
           bad={budget?.left != null && budget.left <= 0}
-          note={metric.measured === 0 ? NOT_MEASURED : budget ? `${number(budget.missed)} missed of ${number(Math.floor(budget.allowed))} allowed` : "needs an objective"}
+          note={metric.measured === 0 ? NOT_MEASURED : budget ? `${number(budget.missed)} missed of ${allowed(budget.allowed)} allowed` : "needs an objective"}
         />
         <Figure label="Median" value={time(p.p50_ms)} note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this"} />
         <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? NOT_MEASURED : `P95 ${time(p.p95_ms)}`} />
@@ -204,6 +204,9 @@ function tone(attainment: number | null, target: number) {
 }
 
 const time = (value: number | null) => (value === null ? "–" : milliseconds(value));
+
+/** Of few requests not even one miss is allowed: half a one is told so, and not as none. */
+const allowed = (misses: number) => (misses < 10 ? String(Math.floor(misses * 10) / 10) : number(Math.floor(misses)));
 
 const NOT_MEASURED = "nothing measured in this time";
 
