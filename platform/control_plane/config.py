@@ -14,7 +14,7 @@ import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -95,6 +95,7 @@ class Settings(BaseSettings):
     host_certificate_s: int = Field(default=30 * 86_400, ge=60)
     routing_policy: str = "first_token"
     engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
+    placement: Literal["everywhere", "demand"] = "everywhere"
     host_requests: int = Field(default=512, ge=0)
     host_return_s: float = Field(default=30.0, ge=0)
     migration: str = "off"

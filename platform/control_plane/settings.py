@@ -238,6 +238,7 @@ CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "judge-canaries": {"task": "adapters.judge_canaries", "schedule": 15.0, "options": {"expires": 15}},
     "collect-content": {"task": "adapters.collect", "schedule": 3600.0, "options": {"expires": 3600}},
     "reconcile-fleet": {"task": "fleet.reconcile", "schedule": 30.0, "options": {"expires": 30}},
+    "place-by-demand": {"task": "fleet.place_by_demand", "schedule": 60.0, "options": {"expires": 60}},
     "pull-usage": {"task": "fleet.pull_usage", "schedule": 15.0, "options": {"expires": 15}},
     "aggregate-usage": {"task": "usage.aggregate", "schedule": 5.0, "options": {"expires": 15}},
     "measure-storage": {"task": "usage.measure_storage", "schedule": 600.0, "options": {"expires": 600}},

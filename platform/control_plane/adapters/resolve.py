@@ -112,6 +112,10 @@ class ModelNotReadyError(LorikeetError):
         self.retry_after_s = retry_after_s
 
 
+class ModelLoadingError(ModelNotReadyError):
+    """It is on its way, and worth waiting for."""
+
+
 def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | None]:
     """`support`, `support@v7`, `support@alias`, the base model's own name, or several adapters as in `a+b@v2:0.5`.
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import resolve_hub_model
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
-from control_plane.adapters.resolve import Canary, ResolvedModel, resolve_model
+from control_plane.adapters.resolve import Canary, ModelLoadingError, ResolvedModel, resolve_model
 from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases, serving_hosts
+from control_plane.fleet.models import HostState
 from control_plane.gateway.errors import ApiError
 from control_plane.keys.auth import InvalidKeyError, authenticate_key
+from control_plane.placements import demand
 from control_plane.placements.actions import callable_here
 from control_plane.placements.models import Placement
 from control_plane.quotas.budgets import CallerBudgets, caller_budgets
@@ -56,6 +58,19 @@ class MissingKeyError(ApiError):
             "missing_api_key",
             "You didn't provide an API key.",
             "Send it as `Authorization: Bearer lk_...`; make one under Keys in the console.",
+        )
+
+
+class AdapterLoadingError(ModelLoadingError):
+    """It was in the store only, and a host gets it now."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "adapter_loading",
+            f'The model "{name}" is being brought to a host.',
+            "Send the request again in a few seconds.",
+            status=503,
+            retry_after_s=2,
         )
 
 
@@ -142,14 +157,23 @@ def place(principal: Principal, model: str, serving: Serving) -> Placed:
     """``model`` "" is the base model, where there is one. Raises ``LorikeetError``: the model is unknown to the tenant,
     or not ready.
 
-    The first use of a repository of the Hub begins its import.
+    The first use of a repository of the Hub begins its import, and that of what is in the store only its staging.
     """
     resolved, canary = _resolve(principal, model or _only_base(serving.bases))
     base = _base_of(resolved, serving.bases)
     if canary is not None and _base_of(canary.model, serving.bases) != base:
         canary = None  # its base model was withdrawn, or came back meanwhile
     canary_hosts = _hosts_with(canary.model, base, serving) if canary else None
-    return Placed(resolved, base, _hosts_with(resolved, base, serving), canary, canary_hosts)
+    hosts = _hosts_with(resolved, base, serving)
+    if (
+        hosts is not None
+        and not hosts
+        and base
+        and demand.is_on()
+        and demand.bring_for_request(resolved.versions, base)
+    ):
+        raise AdapterLoadingError(resolved.display_name)
+    return Placed(resolved, base, hosts, canary, canary_hosts)
 
 
 def admission(principal: Principal, serving: Serving, terms: Terms, placed: Placed) -> Admission:
@@ -199,6 +223,8 @@ def _hosts_with(resolved: ResolvedModel, base: ServedBase | None, serving: Servi
         return frozenset()
     hosts = serving.hosts[base.digest]
     placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=hosts)
+    if demand.is_on():  # another host can have it in seconds
+        placed = placed.filter(host__state=HostState.ONLINE)
     found = Counter(placed.values_list("host", flat=True))
     wanted = len({version.pk for version in resolved.versions})
     return frozenset(host for host, count in found.items() if count == wanted)

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from control_plane import drain
 from control_plane.access.principal import Principal
-from control_plane.adapters.imports.hub_models import HubModelLoadingError
+from control_plane.adapters.resolve import ModelLoadingError
 from control_plane.audit.changes import last_changes
 from control_plane.config import current
 from control_plane.gateway.admission import (
@@ -73,12 +73,12 @@ class AdmissionCache:
         return caller
 
     async def admission(self, principal: Principal, model: str) -> Admission:
-        """Raises as ``admit`` does. What is being imported for its first use is waited for a while."""
+        """Raises as ``admit`` does. What is being imported, or brought to a host, is waited for a while."""
         began = time.monotonic()
         while True:
             try:
                 return replace(await self._admission(principal, model), took_s=time.monotonic() - began)
-            except HubModelLoadingError:
+            except ModelLoadingError:
                 waited_s = time.monotonic() - began
                 if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
                     raise

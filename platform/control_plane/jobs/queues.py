@@ -29,6 +29,7 @@ QUEUES = (
             "evaluations.tend",
             "adapters.tend_uploads",
             "fleet.reconcile",
+            "fleet.place_by_demand",
         ),
     ),
     # Both talk to the Hub.

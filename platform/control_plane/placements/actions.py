@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -121,18 +121,34 @@ def retry_placement(*, actor: Actor, placement_id: UUID) -> Placement:
 
 
 def place_version(version: AdapterVersion) -> list[Placement]:
-    """Want ``version`` on every host that serves its base model, and begin staging it where it is not ready.
+    """Want ``version`` where it belongs, and begin staging it where it is not ready: on every host that serves its
+    base model, or, where adapters are placed by demand, on those that have it, else on the one that has least.
 
     Hosts that are offline keep the wish; the reconciler acts on it when they return.
     """
     base = served_bases().for_adapters_of(version.base_digest)
+    if base is None:
+        return []  # `settle_base_models` says so
+    hosts = serving_hosts(base)
+    return place_on(version, hosts if current().placement == "everywhere" else _homes(version, hosts))
+
+
+def _homes(version: AdapterVersion, hosts: list[EngineHost]) -> list[EngineHost]:
+    """The plan by demand comes later; until then one host must have it."""
+    has = set(version.placements.values_list("host", flat=True))
+    if own := [host for host in hosts if host.pk in has]:
+        return own
+    held = Placement.objects.filter(host__in=hosts).order_by().values_list("host").annotate(Sum("version__bytes"))
+    bytes_on = dict(held)
+    return sorted(hosts, key=lambda host: (host.state != HostState.ONLINE, bytes_on.get(host.pk, 0), host.name))[:1]
+
+
+def place_on(version: AdapterVersion, hosts: list[EngineHost]) -> list[Placement]:
+    """Want ``version`` on these hosts, and begin staging it where it is not ready. Those that are staged now."""
     with transaction.atomic():
         version = lock_version(version)
         if version.state in OUT_OF_USE:  # archived at this moment
             return []
-        if base is None:
-            return []  # `settle_base_models` says so
-        hosts = serving_hosts(base)
         for host in hosts:
             Placement.objects.get_or_create(version=version, host=host)
         # What a worker has in hand goes on there.

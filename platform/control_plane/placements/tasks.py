@@ -22,7 +22,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.fleet.joining import renew, renew_due
 from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.jobs import claims
-from control_plane.placements import actions
+from control_plane.placements import actions, demand
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import effect_json
 from control_plane.writes import enqueue
@@ -187,6 +187,17 @@ def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
     return True
 
 
+@shared_task(name="fleet.place_by_demand")
+def place_by_demand() -> None:
+    """Copies of adapters that are called much, and no more of others than they need. Does nothing if it is off."""
+    if not demand.is_on():
+        return
+    for base in served_bases():
+        added, taken = demand.place_by_demand(base)
+        if added or taken:
+            logger.info("placement of %s by demand: %d copies more, %d taken away", base.name, added, taken)
+
+
 @shared_task(name="fleet.probe_missing")
 def probe_missing(host_name: str) -> None:
     """Have a host try versions that nobody has tried: it had no time for it while they were staged."""
@@ -284,8 +295,13 @@ def reconcile(host_name: str = "") -> None:
 
 def place_missing(bases: ServedBases) -> None:
     """Place versions that lack a placement on some host: new versions, every version on a new host, and those whose
-    base model is served again."""
+    base model is served again. By demand: those that are on none and were ready on none."""
     wanted = AdapterVersion.objects.filter(state__in=[*actions.PLACED_STATES, VersionState.FAILED])
+    if demand.is_on():
+        homeless = wanted.exclude(state=VersionState.READY).filter(placements=None)
+        for version in homeless.filter(base_digest__in=bases.adapters_of):
+            actions.place_version(version)
+        return
     for base in bases:
         for host in serving_hosts(base):
             for version in wanted.filter(base_digest__in=base.adapters_of).exclude(placements__host=host):

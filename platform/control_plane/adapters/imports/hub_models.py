@@ -19,6 +19,7 @@ from control_plane.adapters.models import AdapterVersion, EffectVerdict, HubMode
 from control_plane.adapters.queries import staging_progress
 from control_plane.adapters.resolve import (
     LONGEST_NAME,
+    ModelLoadingError,
     ModelNotFoundError,
     ModelNotReadyError,
     ResolvedModel,
@@ -46,7 +47,7 @@ class HubModelsOffError(LorikeetError):
         )
 
 
-class HubModelLoadingError(ModelNotReadyError):
+class HubModelLoadingError(ModelLoadingError):
     def __init__(self, name: str, progress: str) -> None:
         super().__init__(
             "adapter_loading",
