@@ -1,6 +1,6 @@
 import { act, cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
 import { models, nobody } from "../../../tests/data";
@@ -191,6 +191,26 @@ describe("playground", () => {
     expect(screen.queryByTestId("playground-cost")).toBeNull();
     say({ type: "event", seq: 2, event: "usage.tick", data: { id: `req_${sent[0]!.id}`, cost_micros: 420, currency: "USD" } });
     expect(await screen.findByTestId("playground-cost")).toHaveTextContent("$0.00042");
+  });
+
+  it("asks the ledger what an answer cost when nothing tells", async () => {
+    const looked: (string | null)[] = [];
+    server.use(
+      http.get("/api/tenants/acme/requests", ({ request }) => {
+        looked.push(new URL(request.url).searchParams.get("id"));
+        return HttpResponse.json({ next_cursor: null, results: [{ id: looked[0], cost_micros: 1_500_000, currency: "USD" }] });
+      }),
+    );
+    const { sent } = await ask("Hi");
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"], shouldAdvanceTime: true, advanceTimeDelta: 100 });
+    try {
+      await answered(sent[0]!.id, "Ho");
+      await act(() => vi.advanceTimersByTimeAsync(6000));
+      expect(await screen.findByTestId("playground-cost")).toHaveTextContent("$1.50");
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(looked).toEqual([`req_${sent[0]!.id}`]);
   });
 
   it("keeps the conversation while the page is left, and forgets it after a sign-out", async () => {
