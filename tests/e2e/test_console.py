@@ -177,6 +177,7 @@ def test_adapters_answer_side_by_side(page: Page) -> None:
     expect(page.get_by_test_id("playground-send")).to_be_visible(timeout=60_000)
     answers = [output.inner_text() for output in outputs.all()]
     assert all(answers) and len(set(answers)) == 3, answers
+    expect(page.get_by_test_id("playground-cost")).to_have_count(3)
     save_screenshot(page, "playground")
 
 
