@@ -83,6 +83,7 @@ def test_a_request_says_what_it_waited_for_and_what_it_cost(acme: Any) -> None:
     assert {name: newer[name] for name in ("auth_ms", "quota_ms", "finish_reason", "adapter_loaded_from")} == {
         "auth_ms": 3, "quota_ms": 1, "finish_reason": "length", "adapter_loaded_from": "disk"
     }  # fmt: skip
+    assert newer["base_model"] == newer["model"], "of a request without an adapter"
     assert newer["preemption_spans"] == [{"at_ms": 40, "ms": 7}, {"at_ms": 90, "ms": 2}]
     assert (newer["cost_micros"], newer["currency"]) == (8 + 1 + 10, "EUR")
     assert (older["id"], older["cost_micros"], older["preemption_spans"]) == ("before prices", None, [])

@@ -4675,6 +4675,8 @@ export interface components {
             adapter_loaded_from: string;
             /** @description Finding the key, the adapter and its hosts. */
             auth_ms: number;
+            /** @description On which it ran, by its name now; null of several adapters as one. */
+            readonly base_model: string | null;
             /** @description A line of a batch. */
             batch: boolean;
             cached_prompt_tokens: number;

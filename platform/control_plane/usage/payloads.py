@@ -21,6 +21,7 @@ def request_json(event: UsageEvent, costs: RequestCosts) -> dict[str, Any]:
         "created_at": event.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "adapter": event.adapter.name if event.adapter else None,
         "version": event.version.number if event.version else None,
+        "base_model": base_model_of(event),
         "key": event.api_key.name if event.api_key else None,
         "endpoint": str(event.endpoint),
         "outcome": str(event.outcome),
@@ -29,6 +30,13 @@ def request_json(event: UsageEvent, costs: RequestCosts) -> dict[str, Any]:
         "cost_micros": costs.micros(event),
         "currency": costs.currency,
     }
+
+
+def base_model_of(event: UsageEvent) -> str | None:
+    """On which it ran; None of several adapters as one, of which the ledger has no version."""
+    if event.version is not None:
+        return event.version.base_model
+    return None if event.adapter_id else event.model
 
 
 def spans_json(event: UsageEvent) -> list[dict[str, int]]:

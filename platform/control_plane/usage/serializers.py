@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import ApiEndpoint, Outcome, UsageEvent
-from control_plane.usage.payloads import spans_json
+from control_plane.usage.payloads import base_model_of, spans_json
 from control_plane.usage.series import RANGES
 from control_plane.usage.sums import COUNTED
 
@@ -36,6 +36,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     model = serializers.CharField(help_text="As the client wrote it.")
     adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    base_model = serializers.SerializerMethodField(
+        help_text="On which it ran, by its name now; null of several adapters as one."
+    )
     endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     streamed = serializers.BooleanField()
     batch = serializers.BooleanField(help_text="A line of a batch.")
@@ -56,6 +59,9 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
 
     def get_fields(self) -> dict[str, Any]:
         return {**super().get_fields(), **_counters(SHOWN)}
+
+    def get_base_model(self, row: UsageEvent) -> str | None:
+        return base_model_of(row)
 
     @extend_schema_field(PreemptionSpanSerializer(many=True))
     def get_preemption_spans(self, row: UsageEvent) -> list[dict[str, int]]:

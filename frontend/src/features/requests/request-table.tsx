@@ -130,6 +130,7 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
   const facts: [string, string][] = [
     ["Received", fullTime(row.created_at)],
     ["Endpoint", `${row.endpoint}${row.streamed ? ", streamed" : ""}${row.batch ? ", of a batch" : ""}`],
+    ...(row.base_model ? ([["Base model", row.base_model]] as [string, string][]) : []),
     ["Host", row.host || "none"],
     ["Cached prompt tokens", number(row.cached_prompt_tokens)],
     ...(row.completion_tokens > 1 && row.decode_ms > 0 ? ([["Tokens per second", number(Math.round((row.completion_tokens / row.decode_ms) * 1000))]] as [string, string][]) : []),

@@ -14,6 +14,7 @@ const row: RequestRecord = {
   model: "support",
   adapter: "support",
   version: 1,
+  base_model: "lorikeet-demo",
   endpoint: "chat.completions",
   streamed: true,
   batch: false,
