@@ -1,0 +1,152 @@
+"""Adapters from their upload to an answer: what the validation accepts, an engine packs, loads and answers with.
+
+Real adapters of PEFT (`tests/engine/older_peft`), alone or with one of them as the initial one, whose configs, headers
+and values were changed. Each is refused by name, at its upload or its staging, or its request ends: with tokens, or
+because the numbers overflowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from lorikeet_testing.fuzzing import changed, fuzz
+from lorikeet_testing.peft_files import as_candidate
+from lorikeet_testing.tiny_models import VOCAB, adapter_at, geometry_of, pack_for, save_model
+
+from control_plane.adapters.uploads.validation_sandbox import validate
+from lora_engine.adapters.errors import StageError
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+from lora_engine.request import GenerationRequest, SamplingParams
+
+WRITTEN = Path(__file__).resolve().parents[1] / "engine" / "older_peft" / "0.17.1"
+KINDS = {
+    folder.name: {name: (folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)}
+    for folder in sorted(WRITTEN.iterdir())
+}
+RANK = 16  # of which the engine takes adapters
+ENGINE_CASES = 200  # of one engine: what it holds is bounded so
+ENDS = {"finished", "adapter_overflow"}
+Files = dict[str, bytes]
+
+NUMBERS = st.sampled_from([1, 2, 4, 4, 8, 8, 16, 0.5, 1e9, 0, 17, -1, 1e30, True, None, "8"])
+SETTINGS = st.just({}) | st.dictionaries(st.sampled_from(["r", "lora_alpha"]), NUMBERS, max_size=2)
+FLAGS = st.dictionaries(st.sampled_from(["use_dora", "use_rslora", "lora_bias", "fan_in_fan_out"]), st.booleans())
+MORE = st.fixed_dictionaries(
+    {},
+    optional={
+        "bias": st.sampled_from(["none", "all", "lora_only"]),
+        "init_lora_weights": st.sampled_from([True, False, "pissa", "olora", "gaussian", "loftq"]),
+        "rank_pattern": st.dictionaries(st.sampled_from(["q_proj", "v_proj", "x"]), NUMBERS, max_size=2),
+        "alpha_pattern": st.dictionaries(st.sampled_from(["q_proj", "v_proj", "x"]), NUMBERS, max_size=2),
+        "target_modules": st.lists(st.sampled_from(["q_proj", "v_proj", "down_proj", "lm_head"]), unique=True),
+        "alora_invocation_tokens": st.lists(st.integers(-1, VOCAB), max_size=3),
+    },
+)
+
+
+@st.composite
+def uploads(draw: st.DrawFn) -> Files:
+    files = dict(KINDS[draw(st.sampled_from(sorted(KINDS)))])
+    if draw(st.booleans()):
+        initial = KINDS[draw(st.sampled_from(sorted(KINDS)))] if draw(st.booleans()) else files
+        files |= {f"pissa_init/{name}": content for name, content in initial.items()}
+    config = {**json.loads(files[CONFIG_FILE]), **draw(st.just({}) | SETTINGS | FLAGS | MORE)}
+    return files | {CONFIG_FILE: json.dumps(config).encode()}
+
+
+def with_other_bytes(files: Files, rnd: random.Random) -> Files:
+    """Mostly of the values, which have no checksum: large ones, of which the numbers overflow, and some not finite."""
+    name = rnd.choice(sorted(files))
+    content = files[name]
+    if not name.endswith(WEIGHTS_FILE) or rnd.random() < 0.2:
+        return {**files, name: changed(content, rnd)}
+    start = 8 + int.from_bytes(content[:8], "little")
+    values, largest = bytearray(content[start:]), rnd.choice([1.0, 1e3, 1e20, 3e38])
+    for _ in range(rnd.randint(1, 400)):
+        put = rnd.uniform(-largest, largest)
+        struct.pack_into("<f", values, 4 * rnd.randrange(len(values) // 4), put)
+    if rnd.random() < 0.1:
+        struct.pack_into("<f", values, 0, rnd.choice([math.inf, math.nan]))
+    return {**files, name: content[:start] + bytes(values)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole-path") / "model"
+    save_model("llama3-scaled-rope-tied", folder)
+    return folder
+
+
+def engines(model: Path) -> Iterator[tuple[Engine, LoadedAdapters]]:
+    """The same for so many cases, then another."""
+    while True:
+        source = LoadedAdapters()
+        engine = Engine(EngineConfig(model=model, pool_mb=4, max_lora_rank=RANK), source)
+        yield from itertools.repeat((engine, source), ENGINE_CASES)
+
+
+def answered(engine: Engine, source: LoadedAdapters, folder: Path) -> str:
+    """How a request with the adapter ends, or why the host does not take it."""
+    adapter = adapter_at("it", folder)
+    try:
+        source.add(pack_for(engine, adapter))
+    except StageError as error:  # which only shows beside the base's weights: DoRA that divides by a norm of 0
+        assert error.code and str(error) and error.fix
+        return error.code
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+    engine.add_request(GenerationRequest(adapter.digest, [5, 6, 7, 8], params, adapter.digest))
+    ends: list[str] = []
+    for _step in range(50):
+        if not engine.has_work():
+            break
+        output = engine.step()
+        engine.core.check()
+        ends += [end.error.code if end.error else "finished" for end in output.finished]
+    (end,) = ends
+    assert end in ENDS, end
+    return end
+
+
+def test_from_an_upload_to_an_answer(model: Path, tmp_path: Path) -> None:
+    made = engines(model)
+    candidate = as_candidate(geometry_of(next(made)[0]), max_rank=RANK)
+    seen: set[str] = set()
+
+    def run(files: Files) -> str:
+        return decide(tmp_path, files, candidate, lambda folder: answered(*next(made), folder), seen)
+
+    fuzz("whole path of an adapter", uploads(), run, vary=with_other_bytes)
+
+
+def decide(folder: Path, files: Files, candidate: Any, answer: Callable[[Path], str], seen: set[str]) -> str:
+    for index, content in enumerate(files.values()):
+        (folder / str(index)).write_bytes(content)
+    into = folder / "unpacked"
+    sent = {name: str(folder / str(index)) for index, name in enumerate(files)}
+    try:
+        said = validate({"files": sent, "into": str(into), "bases": [candidate]})
+        problem = said.get("problem")
+        problems = [problem] if problem else said["report"]["problems"]
+        if problems:
+            assert all(problem["code"] and problem["message"] and problem["fix"] for problem in problems)
+            return str(problems[0]["code"])
+        digest = adapter_digest(folder_digests(Path(said["folder"])))
+        if digest in seen:
+            return "the same again"
+        seen.add(digest)
+        return answer(Path(said["folder"]))
+    finally:
+        shutil.rmtree(into, ignore_errors=True)
