@@ -191,6 +191,7 @@ def test_one_that_has_no_host_says_so_and_the_others_go_on(fleet: Fleet) -> None
     eventually(lambda: fleet.answers("two"), 60, what="its return")
 
 
+@pytest.mark.long  # commands are heard at the next look of the web process, half a minute later
 def test_one_that_is_withdrawn_is_called_no_more_and_comes_back(fleet: Fleet) -> None:
     fleet.manage("-c", WITHDRAW)
     eventually(lambda: fleet.complete("twin").status_code == 404, 15, what="the end of the base model")
