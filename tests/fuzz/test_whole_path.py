@@ -42,7 +42,8 @@ ENDS = {"finished", "adapter_overflow"}
 Files = dict[str, bytes]
 
 NUMBERS = st.sampled_from([1, 2, 4, 4, 8, 8, 16, 0.5, 1e9, 0, 17, -1, 1e30, True, None, "8"])
-SETTINGS = st.just({}) | st.dictionaries(st.sampled_from(["r", "lora_alpha"]), NUMBERS, max_size=2)
+RANKS = st.dictionaries(st.sampled_from(["r", "lora_alpha"]), NUMBERS, max_size=2)
+SETTINGS: st.SearchStrategy[dict[str, Any]] = st.just({}) | RANKS
 FLAGS = st.dictionaries(st.sampled_from(["use_dora", "use_rslora", "lora_bias", "fan_in_fan_out"]), st.booleans())
 MORE = st.fixed_dictionaries(
     {},

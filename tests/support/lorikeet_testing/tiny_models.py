@@ -144,7 +144,7 @@ def save_model(family: str, folder: Path, seed: int = 0, **shape: Any) -> PreTra
     config = CONFIG_MAPPING[kind](**{**_SHAPE, **overrides, **shape})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config).eval()
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.08)
@@ -203,7 +203,7 @@ def save_adapter(name: str, model: PreTrainedModel, folder: Path, seed: int = 1)
                 parameter.copy_(torch.randn_like(parameter) * 0.08)
                 if name in _STORED_AS:
                     parameter.data = parameter.data.to(_STORED_AS[name])
-    peft_model.save_pretrained(folder)
+    peft_model.save_pretrained(str(folder))
     peft_model.unload()
     return folder
 
@@ -220,14 +220,15 @@ def save_scaled_adapter(
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(1)
-    config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, r=1, lora_alpha=alpha, target_modules=targets)
+    settings: dict[str, Any] = {"r": 1, "lora_alpha": alpha}  # a float works too, whatever its type says
+    config = LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, target_modules=targets, **settings)
     peft_model = get_peft_model(model, config)
     with torch.no_grad():
         for key, parameter in peft_model.named_parameters():
             if "lora_" in key:
                 parameter.copy_(torch.randn_like(parameter) * size)
                 parameter.data = parameter.data.to(dtype)
-    peft_model.save_pretrained(folder)
+    peft_model.save_pretrained(str(folder))
     peft_model.unload()
     return folder
 
