@@ -259,6 +259,8 @@ def test_streams_of_four_hosts_go_on_again_and_again(four: Fleet, fault: str) ->
         strike(four, fault, 24)
 
 
+# Of two minutes, and by chance: a queue is soon empty where answers are short. The units of it are quick.
+@pytest.mark.long
 def test_what_waits_at_one_host_goes_on_at_one_that_comes(fleet: Fleet) -> None:
     fleet.ready()
     before = fleet.went_on("moved")
