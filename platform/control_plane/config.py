@@ -133,6 +133,7 @@ class Settings(BaseSettings):
     hub_url: str = "https://huggingface.co"
     follow_poll_s: int = Field(default=900, ge=60)
     hub_model_wait_s: float = Field(default=10.0, ge=0)
+    wake_wait_s: float = Field(default=50.0, ge=0)
     hub_model_retry_s: int = Field(default=300, ge=0)
     hub_models_per_hour: int = Field(default=60, gt=0)
     import_wall_s: int = Field(default=1800, gt=0)

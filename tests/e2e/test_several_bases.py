@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,17 @@ DEMO = ROOT / "demo" / "model"
 SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 4}
 SHAPE = BaseGeometry("demo", "", num_layers=5, head_dim=32, vocab_size=2560, **SIZES)
 SHORT = BaseGeometry("short", "", num_layers=3, head_dim=32, vocab_size=2560, **SIZES)
+SCRAPER = "scraper"
+SLEEP = """
+import django; django.setup()
+from datetime import timedelta
+from django.utils import timezone
+from control_plane.access.actor import SYSTEM
+from control_plane.fleet.base_model import served_bases
+from control_plane.fleet.base_model_actions import set_sleep
+row = set_sleep(actor=SYSTEM, digest=served_bases().named("short").digest, after_s=60)
+type(row).objects.filter(pk=row.pk).update(asked_at=timezone.now() - timedelta(hours=1))
+"""
 WITHDRAW = """
 import django; django.setup()
 from control_plane.access.actor import SYSTEM
@@ -60,7 +73,7 @@ class Fleet:
         }
         self.engines: dict[str, EngineProcess] = {}
         sockets = ",".join(f"{name}=unix:{folder / name}/engine.sock" for name in self.models)
-        self.web = WebProcess(folder / "var", sockets)
+        self.web = WebProcess(folder / "var", sockets, {"LORIKEET_METRICS_TOKEN": SCRAPER})
         self.web.seed(adapters=False)
         self.web.start()
         for name in self.models:
@@ -78,7 +91,7 @@ class Fleet:
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         headers = self.web.tenants["acme"].bearer
-        return httpx.request(method, self.web.url + path, headers=headers, trust_env=False, timeout=30, **options)
+        return httpx.request(method, self.web.url + path, headers=headers, trust_env=False, timeout=60, **options)
 
     def upload(self, name: str, geometry: BaseGeometry, **fields: str) -> dict[str, Any]:
         """The upload once it is decided."""
@@ -98,6 +111,13 @@ class Fleet:
     def complete(self, model: str, prompt: str = "Once upon a time", **more: Any) -> httpx.Response:
         body = {"model": model, "prompt": prompt, "max_tokens": 4, "temperature": 0, **more}
         return self.ask("POST", "/v1/completions", json=body)
+
+    def metric(self, name: str, base_model: str) -> float:
+        """As a scaler reads it."""
+        headers = {"Authorization": f"Bearer {SCRAPER}"}
+        page = httpx.get(f"{self.web.url}/metrics", headers=headers, trust_env=False, timeout=30).text
+        (value,) = re.findall(rf'^{name}{{base_model="{base_model}"}} (\S+)$', page, re.MULTILINE)
+        return float(value)
 
     def answers(self, model: str) -> bool:
         return self.complete(model).status_code == 200
@@ -189,6 +209,22 @@ def test_one_that_has_no_host_says_so_and_the_others_go_on(fleet: Fleet) -> None
     assert {"short", "two"} <= {model["id"] for model in fleet.ask("GET", "/v1/models").json()["data"]}
     fleet.engine("short")
     eventually(lambda: fleet.answers("two"), 60, what="its return")
+
+
+def test_one_that_sleeps_is_woken_by_a_request_that_waits(fleet: Fleet) -> None:
+    """What a scaler does is done by hand here: stop the host when it is not wanted, start it when it is."""
+    fleet.manage("-c", SLEEP)
+    eventually(lambda: fleet.metric("lorikeet_base_model_wanted", "short") == 0, 30, what="its sleep")
+    fleet.engines["short"].signal(signal.SIGTERM)
+    eventually(lambda: fleet.metric("lorikeet_base_model_hosts", "short") == 0, 30, what="the end of its host")
+    assert fleet.metric("lorikeet_base_model_wanted", "short") == 0 and fleet.answers("one")
+    with ThreadPoolExecutor() as callers:
+        asked = [callers.submit(fleet.complete, model) for model in ("short", "two", "two")]
+        eventually(lambda: fleet.metric("lorikeet_base_model_wanted", "short") == 1, 30, what="that it is wanted")
+        assert not any(each.done() for each in asked)
+        fleet.engine("short")
+        assert [each.result().status_code for each in asked] == [200, 200, 200]
+    assert fleet.metric("lorikeet_base_model_hosts", "short") == 1
 
 
 @pytest.mark.long  # commands are heard at the next look of the web process, half a minute later

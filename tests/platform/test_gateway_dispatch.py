@@ -108,7 +108,7 @@ class Around:
         self.streams[submit.request_id] = stream = Stream()
         return hosts[0], stream
 
-    async def _admission(self, principal: Any, name: str) -> Any:
+    async def _admission(self, principal: Any, name: str, *, wakes: bool) -> Any:
         self.asked.set()
         await self.found.wait()
         return self.admission

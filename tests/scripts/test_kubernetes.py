@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 from kubernetes_validate import ValidationError, validate
 from lorikeet_testing.compose import load_compose, workers
+from prometheus_client import REGISTRY, generate_latest
 
+from control_plane.access.actor import SYSTEM
 from control_plane.config import REPOSITORY, Settings, parse_engine_hosts
+from control_plane.fleet.base_model_actions import set_base_model
 from lora_engine.server import arguments
+from lora_engine.server.metrics import HostMetrics
+from lora_engine.wire import engine_pb2 as pb
 
 VERSIONS = ("1.33", "1.37")
 FOLDER = REPOSITORY / "deploy" / "kubernetes"
@@ -127,7 +134,8 @@ def test_selectors_select_what_they_mean() -> None:
         assert selected(workload(name)["spec"]["selector"]["matchLabels"]) == {name}
     (peer,) = named("NetworkPolicy", "engines-from-platform")["spec"]["ingress"][0]["from"]
     assert selected(peer["podSelector"]["matchLabels"]) == set(PLATFORM)
-    for name, meant in (("web-from-proxy", "web"), ("engines-from-platform", "engine")):
+    policies = (("web-from-proxy", "web"), ("web-from-monitoring", "web"), ("engines-from-platform", "engine"))
+    for name, meant in policies:
         assert selected(named("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"]) == {meant}
 
 
@@ -142,8 +150,111 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
     assert mounted == declared | ({"own"} if name == "engine" else set())
 
 
+def engine_page() -> str:
+    """What an engine shows at /metrics while it runs."""
+    metrics = HostMetrics()
+    metrics.status.first_token.seconds = 0.5
+    return metrics.text()
+
+
+def metrics_in(query: str) -> set[str]:
+    return set(re.findall(r"(?:lora_engine|lorikeet)_\w+", query))
+
+
 def test_the_autoscaler_asks_for_metrics_that_engines_have() -> None:
-    text = (REPOSITORY / "inference_engine/lora_engine/server/metrics.py").read_text()
+    page = engine_page()
     for metric in named("HorizontalPodAutoscaler", "engine")["spec"]["metrics"]:
-        name = metric["pods"]["metric"]["name"]
-        assert f'_gauge("{name.removeprefix("lora_engine_")}"' in text
+        assert f"\n{metric['pods']['metric']['name']} " in page
+
+
+# -- with KEDA ----------------------------------------------------------------
+
+KEDA = FOLDER / "keda"
+TRIGGER = {
+    "type": "object",
+    "required": ["type", "metadata"],
+    "additionalProperties": False,
+    "properties": {
+        "type": {"const": "prometheus"},
+        "name": {"type": "string"},
+        "metricType": {"enum": ["AverageValue"]},  # of others KEDA cannot fall back
+        "metadata": {
+            "type": "object",
+            "required": ["serverAddress", "query", "threshold", "activationThreshold"],
+            "additionalProperties": {"type": "string"},
+        },
+    },
+}
+COUNTS = ("pollingInterval", "cooldownPeriod", "minReplicaCount", "maxReplicaCount")
+SCALED_OBJECT = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "properties": {
+        "apiVersion": {"const": "keda.sh/v1alpha1"},
+        "kind": {"const": "ScaledObject"},
+        "spec": {
+            "type": "object",
+            "required": ["scaleTargetRef", "triggers"],
+            "additionalProperties": False,
+            "properties": {
+                "scaleTargetRef": {"type": "object", "required": ["name"]},
+                "triggers": {"type": "array", "minItems": 1, "items": TRIGGER},
+                "fallback": {"type": "object", "required": ["failureThreshold", "replicas"]},
+                "advanced": {"type": "object"},
+                **{name: {"type": "integer", "minimum": 1} for name in COUNTS},
+                "idleReplicaCount": {"const": 0},
+            },
+        },
+    },
+}
+"""The part of KEDA's schema that is used here: its own is in none of the registries that tests install from."""
+
+
+def scaled_object() -> dict[str, Any]:
+    (found,) = yaml.safe_load_all((KEDA / "engines.yaml").read_text())
+    return dict(found)
+
+
+def test_keda_scales_what_the_autoscaler_scaled() -> None:
+    component, scaled = yaml.safe_load((KEDA / "kustomization.yaml").read_text()), scaled_object()
+    assert component["kind"] == "Component" and component["resources"] == ["engines.yaml"]
+    (patch,) = component["patches"]
+    removed = yaml.safe_load(patch["patch"])
+    autoscaler = named("HorizontalPodAutoscaler", "engine")["spec"]
+    assert (removed["kind"], removed["metadata"]["name"], removed["$patch"]) == (
+        "HorizontalPodAutoscaler",
+        "engine",
+        "delete",
+    )
+    jsonschema.validate(scaled, SCALED_OBJECT)
+    assert scaled["spec"]["scaleTargetRef"] == autoscaler["scaleTargetRef"]
+    assert scaled["spec"]["maxReplicaCount"] == autoscaler["maxReplicas"]
+    behaviour = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behaviour == autoscaler["behavior"]
+    for version in VERSIONS:  # it becomes one
+        own = copy.deepcopy(named("HorizontalPodAutoscaler", "engine"))
+        own["spec"]["behavior"] = behaviour
+        validate(own, version, strict=True)
+
+
+@pytest.mark.django_db
+def test_keda_asks_for_metrics_that_there_are() -> None:
+    set_base_model(actor=SYSTEM, description=pb.EngineDescription(base_model="m", base_digest="sha256:1"))
+    pages = engine_page() + generate_latest(REGISTRY).decode()
+    triggers = {trigger["name"]: trigger["metadata"] for trigger in scaled_object()["spec"]["triggers"]}
+    for trigger in triggers.values():
+        for name in metrics_in(trigger["query"]):
+            assert re.search(rf"^{name}[{{ ]", pages, re.MULTILINE), name
+    assert 'lorikeet_base_model_wanted{base_model="m"} 1.0' in pages
+    model = named("ConfigMap", "lorikeet-engine")["data"]["MODEL_NAME"]
+    assert f'base_model="{model}"' in triggers["wanted"]["query"]
+    assert float(triggers["wanted"]["activationThreshold"]) == 0
+
+
+def test_prometheus_reaches_what_it_scrapes() -> None:
+    for name, port in (("web-from-monitoring", "http"), ("engines-from-platform", "metrics")):
+        rules = named("NetworkPolicy", name)["spec"]["ingress"]
+        assert {"port": port} in [each for rule in rules for each in rule["ports"]]
+    env = {variable["name"]: variable for variable in container("web")["env"]}
+    assert env["LORIKEET_ALLOWED_HOSTS"]["value"] == "$(NAMES),$(POD_IP)"
+    assert [*env].index("LORIKEET_ALLOWED_HOSTS") > [*env].index("POD_IP"), "expanded from those before it"

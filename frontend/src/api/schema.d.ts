@@ -139,8 +139,8 @@ export interface paths {
         delete: operations["withdraw_base_model"];
         options?: never;
         head?: never;
-        /** @description Callers name it so from now on, and not as before. */
-        patch: operations["rename_base_model"];
+        /** @description Callers name it so from now on, and not as before; or when it may go without a host. */
+        patch: operations["change_base_model"];
         trace?: never;
     };
     "/api/operator/fairness": {
@@ -2684,6 +2684,8 @@ export interface components {
             decided_by: string;
             digest: string;
             name: string;
+            /** @description Without a request for so long it needs no host; 0 = never. */
+            sleeps_after_s: number;
         };
         /**
          * @description * `served` - served
@@ -4004,10 +4006,14 @@ export interface components {
             digest: string;
             /** @description Active hosts that have it. */
             hosts: string[];
+            /** @description Those that take its requests now. */
+            hosts_online: number;
             /** @description Tokens; the least of its hosts. */
             max_context: number | null;
             /** @description What callers put into `model`. */
             name: string;
+            /** @description Without a request for so long it needs no host; 0 = never. */
+            sleeps_after_s: number;
             /**
              * @description `waiting`: hosts serve it, and no operator has admitted it.
              *
@@ -4016,6 +4022,8 @@ export interface components {
              *     * `withdrawn` - withdrawn
              */
             state: components["schemas"]["BaseModelState"];
+            /** @description Whether it is to have a host now. */
+            wanted: boolean;
             /** Format: date-time */
             withdrawn_at: string | null;
         };
@@ -4439,8 +4447,11 @@ export interface components {
             /** @description For operators. */
             tenant: string | null;
         };
-        PatchedBaseModelNameRequest: {
+        /** @description What is left out stays. */
+        PatchedBaseModelChangeRequest: {
             name?: string;
+            /** @description Without a request for so many seconds (60 or more) it needs no host; 0 = never. */
+            sleeps_after_s?: number;
         };
         /** @description What is left out stays. */
         PatchedChangeApiKeyRequest: {
@@ -6427,7 +6438,7 @@ export interface operations {
             507: components["responses"]["Error"];
         };
     };
-    rename_base_model: {
+    change_base_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -6438,7 +6449,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["PatchedBaseModelNameRequest"];
+                "application/json": components["schemas"]["PatchedBaseModelChangeRequest"];
             };
         };
         responses: {

@@ -112,6 +112,9 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     yield from _gauge("host_arena_bytes", "Bytes of adapters in host memory.", status.host_arena_bytes_used)
     yield from _gauge("unacknowledged_usage", "Usage records waiting in the journal.", status.unacknowledged_usage)
     yield from _gauge("refused_early", "Requests refused by the admission policy.", status.refused_early)
+    if status.HasField("first_token"):
+        text = "When a request that came now, of a tenant without others, would have its first token."
+        yield from _gauge("predicted_first_token_seconds", text, status.first_token.seconds)
     for part in ("median", "p90"):
         name, text = f"forecast_error_{part}", "Relative error of predicted first-token times."
         yield from _gauge(name, text, getattr(status.forecast, part))
@@ -124,6 +127,9 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
     yield from _head("lora_engine_pool_pages", "gauge", "Pages of the pool, by what they hold.")
     for kind in ("total", "free", "kv", "cached_prefix", "adapter", "reserved"):
         yield f'lora_engine_pool_pages{{kind="{kind}"}} {getattr(status.pool, kind)}'
+    usable = status.pool.total - status.pool.reserved
+    text = "Of the pool's pages that are not reserved, those with keys and values of running requests."
+    yield from _gauge("kv_share", text, status.pool.kv / usable if usable else 0.0)
     yield from _head("lora_engine_adapters", "gauge", "Adapters, by the tier nearest to the device.")
     tally = Tally(_TIERS.get(adapter.tier, "unknown") for adapter in status.adapters)
     for tier in _TIERS.values():

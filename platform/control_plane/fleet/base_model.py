@@ -46,6 +46,8 @@ class ServedBase:
     max_lora_rank: int
     max_context: int
     decided_at: datetime
+    may_sleep: bool
+    """Without requests it needs no host, and one for it waits until it has one."""
 
     def is_served_by(self, description: Description) -> bool:
         return description.get("base_digest") == self.digest and not self._differs_in_text(description)
@@ -205,4 +207,5 @@ def _read(row: BaseModel, description: Description, others: tuple[str, ...]) -> 
         max_lora_rank=int(description.get("max_lora_rank", 0)) or 256,
         max_context=int(description.get("max_context", 0)),
         decided_at=row.decided_at,
+        may_sleep=row.sleeps_after_s > 0,
     )

@@ -196,6 +196,24 @@ def rename_base_model(*, actor: Actor, digest: str, name: str) -> BaseModel:
     return row
 
 
+def set_sleep(*, actor: Actor, digest: str, after_s: int) -> BaseModel:
+    """Let it go without a host once nobody has asked for it for so many seconds; 0: it is always to have one.
+
+    Raises BaseModelNotFoundError (404). Who starts and stops hosts reads which base models are wanted from `/metrics`.
+    """
+    with transaction.atomic():
+        row = _find(_locked(), digest)
+        if row.sleeps_after_s == after_s:
+            return row
+        before, row.sleeps_after_s = row.sleeps_after_s, after_s
+        row.asked_at = timezone.now() if after_s else None  # it may be in use at this moment
+        row.save(update_fields=["sleeps_after_s", "asked_at"])
+        audit.record(
+            actor, "base_model.sleep", row, tenant=None, label=row.name, digest=digest, after_s=after_s, before=before
+        )
+    return row
+
+
 def withdraw_base_model(*, actor: Actor, digest: str) -> None:
     """It is not served any more: its hosts go into quarantine, and its adapters are not called until it is admitted
     again. Requests that run go on to their end.
@@ -231,6 +249,11 @@ def adopt_first(host: str, description: pb.EngineDescription) -> None:
             audit.record(
                 SYSTEM, "base_model.set", row, tenant=None, label=row.name, digest=row.digest, before=row.digest
             )
+
+
+def require_served(digest: str) -> BaseModel:
+    """Raises BaseModelNotFoundError (404)."""
+    return _find(list(BaseModel.objects.all()), digest)
 
 
 def _locked() -> list[BaseModel]:

@@ -17,6 +17,14 @@ class BaseModel(models.Model):
     decided_by = models.CharField(max_length=300)
     decided_at = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True, blank=True, help_text="Since then it is not served.")
+    sleeps_after_s = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Seconds without a request after which it needs no host; 0 = it never sleeps.",
+    )
+    asked_at = models.DateTimeField(
+        null=True, blank=True, help_text="Of one that may sleep: the last request for it, give or take seconds."
+    )
 
     class Meta:
         ordering = ["pk"]

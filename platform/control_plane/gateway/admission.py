@@ -24,6 +24,15 @@ from control_plane.tenants.roles import Capability
 
 
 @dataclass(frozen=True)
+class Sleeper:
+    """A base model that may sleep, and the hosts that serve it when they are there."""
+
+    name: str
+    digest: str
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Admission:
     """A caller who may infer, the content that answers, and the hosts that are ready for it."""
 
@@ -36,6 +45,8 @@ class Admission:
     targets: Targets
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
+    sleeper: Sleeper | None = None
+    """Its base model, if that may sleep."""
     took_s: float = 0.0
     """What finding all this took, for the request that it is used for."""
 
@@ -72,6 +83,20 @@ class AdapterLoadingError(ModelLoadingError):
             status=503,
             retry_after_s=2,
         )
+
+
+class BaseAsleepError(ModelLoadingError):
+    """Its base model has no host at the moment, and somebody starts one because this was asked for."""
+
+    def __init__(self, sleeper: Sleeper) -> None:
+        super().__init__(
+            "base_asleep",
+            f'No host serves "{sleeper.name}" at the moment; one is being started.',
+            "Send the request again in half a minute; OpenAI's libraries do so by themselves.",
+            status=503,
+            retry_after_s=30,
+        )
+        self.sleeper = sleeper
 
 
 class BaseNotNamedError(ApiError):
@@ -138,7 +163,7 @@ def serving_now() -> Serving:
     bases = served_bases()
     hosts = serving_hosts(bases)
     mark = (
-        tuple((base.digest, base.adapters_of, base.name) for base in bases),
+        tuple((base.digest, base.adapters_of, base.name, base.may_sleep) for base in bases),
         frozenset((host.pk, host.boot_id) for host in hosts),
     )
     return Serving(
@@ -187,7 +212,14 @@ def admission(principal: Principal, serving: Serving, terms: Terms, placed: Plac
         terms.targets,
         placed.canary,
         _names(serving, placed.base, placed.canary_hosts) if placed.canary else (),
+        _sleeper(serving, placed.base),
     )
+
+
+def _sleeper(serving: Serving, base: ServedBase | None) -> Sleeper | None:
+    if base is None or not base.may_sleep:
+        return None
+    return Sleeper(base.name, base.digest, _names(serving, base, None))
 
 
 def _names(serving: Serving, base: ServedBase | None, hosts: frozenset[int] | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import cast
 from uuid import UUID
@@ -21,10 +21,13 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ModelLoadingError
 from control_plane.audit.changes import last_changes
 from control_plane.config import current
+from control_plane.fleet.base_demand import BaseDemand
 from control_plane.gateway.admission import (
     Admission,
+    BaseAsleepError,
     Placed,
     Serving,
+    Sleeper,
     Terms,
     admission,
     authenticate,
@@ -39,12 +42,17 @@ from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text
 
 LOADING_LOOK_S = 0.5
+# While none of the hosts that it had is there, the database is asked so often whether another has joined.
+JOINED_LOOK_S = 5.0
 # A host that gets an adapter which others have already is used for it after at most so long.
 PLACED_S = 5.0
 
 
 class AdmissionCache:
-    def __init__(self) -> None:
+    def __init__(self, is_reached: Callable[[str, str], bool] = lambda host, base_digest: True) -> None:
+        """``is_reached``: whether this process could send a request for the base model to the host now."""
+        self._is_reached = is_reached
+        self._demand = BaseDemand()
         self._callers: SingleFlightCache[Principal] = SingleFlightCache(
             still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
         )
@@ -72,17 +80,41 @@ class AdmissionCache:
             last_used.seen(caller.api_key)
         return caller
 
-    async def admission(self, principal: Principal, model: str) -> Admission:
-        """Raises as ``admit`` does. What is being imported, or brought to a host, is waited for a while."""
+    async def admission(self, principal: Principal, model: str, *, wakes: bool = True) -> Admission:
+        """Raises as ``admit`` does, or BaseAsleepError (503). What is being imported, or brought to a host, is waited
+        for a while, and with ``wakes`` a host for a base model that sleeps."""
         began = time.monotonic()
         while True:
             try:
-                return replace(await self._admission(principal, model), took_s=time.monotonic() - began)
+                found = await self._admission(principal, model)
+                self._require_awake(found)
+                return replace(found, took_s=time.monotonic() - began)
+            except BaseAsleepError as asleep:
+                until = began + current().wake_wait_s
+                if not wakes or not await self._may_have_woken(asleep.sleeper, until):
+                    raise
             except ModelLoadingError:
                 waited_s = time.monotonic() - began
                 if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
                     raise
+                await asyncio.sleep(LOADING_LOOK_S)
+
+    def _require_awake(self, found: Admission) -> None:
+        if found.sleeper is None:
+            return
+        self._demand.asked(found.sleeper.digest)
+        if not any(self._is_reached(host, found.base_digest) for host in found.hosts):
+            raise BaseAsleepError(found.sleeper)
+
+    async def _may_have_woken(self, sleeper: Sleeper, until: float) -> bool:
+        """Waits until it is worth looking again; False if the time is up before. Thousands may wait here."""
+        next_look = time.monotonic() + JOINED_LOOK_S
+        while time.monotonic() + LOADING_LOOK_S <= until and not drain.is_draining():
             await asyncio.sleep(LOADING_LOOK_S)
+            self._demand.asked(sleeper.digest)
+            if time.monotonic() >= next_look or any(self._is_reached(host, sleeper.digest) for host in sleeper.hosts):
+                return True
+        return False
 
     def remembered(self, principal: Principal, model: str) -> Admission | None:
         """What the last looks say, if all of them still count."""

@@ -367,7 +367,8 @@ class Dispatch:
         """That have the content now; `otherwise` if that cannot be looked up."""
         admission, model = self._admission, self._context.model
         try:
-            fresh = await self._runtime.admission_cache.admission(admission.principal, model.display_name)
+            cache = self._runtime.admission_cache
+            fresh = await cache.admission(admission.principal, model.display_name, wakes=False)
         except (ApiError, LorikeetError, StorageError):
             return otherwise
         return self._same(fresh, otherwise)

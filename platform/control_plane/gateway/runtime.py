@@ -54,7 +54,6 @@ class Runtime:
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
         self.transcripts = TranscriptWriter()
-        self.admission_cache = AdmissionCache()
         self.sessions = Sessions()
         self.resume_relay = ResumeRelay(self.sessions, settings.redis_url)
         self.constraint_checks = ConstraintChecks()
@@ -67,6 +66,7 @@ class Runtime:
             usage_sink=self._finished,
             lost_sink=self._lost,
         )
+        self.admission_cache = AdmissionCache(self.fleet.accepts)
         self.migrator = Migrator(self.fleet, self._attempts, make_migration(settings.migration))
         self.usage.start()
         self.refusals.start()

@@ -8,6 +8,7 @@ class PlacementsConfig(AppConfig):
         from control_plane.adapters.signals import version_in_use, version_out_of_use
         from control_plane.fleet.signals import host_changed, quarantined
         from control_plane.placements import receivers
+        from control_plane.placements import waking as _waking  # noqa: F401
 
         version_in_use.connect(receivers.place)
         version_out_of_use.connect(receivers.withdraw)

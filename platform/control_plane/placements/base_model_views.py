@@ -12,7 +12,9 @@ from control_plane.fleet.base_model_actions import (
     admit_base_model,
     describe_host,
     rename_base_model,
+    require_served,
     set_base_model,
+    set_sleep,
     withdraw_base_model,
 )
 from control_plane.fleet.models import BaseModel
@@ -20,7 +22,7 @@ from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.placements.base_models import base_models, require_no_adapters_name
 from control_plane.placements.host_serializers import (
     AdmittedBaseModelSerializer,
-    BaseModelNameSerializer,
+    BaseModelChangeSerializer,
     BaseModelSerializer,
     ListedBaseModelSerializer,
     NewBaseModelSerializer,
@@ -87,21 +89,26 @@ class OperatorBaseModelsView(OperatorView):
         return Response(BaseModelSerializer(row).data)
 
 
-class OperatorBaseModelNameView(OperatorView):
+class OperatorServedBaseModelView(OperatorView):
     http_method_names = ["patch", "delete", "options"]
     needs: ClassVar = {"PATCH": Capability.OPERATE, "DELETE": Capability.OPERATE}
 
     @extend_schema(
-        operation_id="rename_base_model",
-        request=BaseModelNameSerializer,
+        operation_id="change_base_model",
+        request=BaseModelChangeSerializer,
         responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409), ErrorResponseSerializer)},
         tags=["operator"],
     )
     def patch(self, request: Request, digest: str) -> Response:
-        """Callers name it so from now on, and not as before."""
-        name = validated(BaseModelNameSerializer, request.data)["name"]
-        require_no_adapters_name(name)
-        return Response(BaseModelSerializer(rename_base_model(actor=self.actor, digest=digest, name=name)).data)
+        """Callers name it so from now on, and not as before; or when it may go without a host."""
+        asked = validated(BaseModelChangeSerializer, request.data)
+        row = require_served(digest)
+        if "name" in asked:
+            require_no_adapters_name(asked["name"])
+            row = rename_base_model(actor=self.actor, digest=digest, name=asked["name"])
+        if "sleeps_after_s" in asked:
+            row = set_sleep(actor=self.actor, digest=digest, after_s=asked["sleeps_after_s"])
+        return Response(BaseModelSerializer(row).data)
 
     @extend_schema(
         operation_id="withdraw_base_model",

@@ -11,6 +11,7 @@ from control_plane.adapters.models import OUT_OF_USE, Adapter, AdapterVersion
 from control_plane.fleet.base_model import described_hosts, served_bases
 from control_plane.fleet.base_model_actions import BaseNameTakenError
 from control_plane.fleet.models import BaseModel
+from control_plane.placements.waking import wakefulness
 
 SERVED, WAITING, WITHDRAWN = "served", "waiting", "withdrawn"
 STATES = [SERVED, WAITING, WITHDRAWN]
@@ -27,6 +28,7 @@ def base_models() -> list[dict[str, Any]]:
     rows = {row.digest: row for row in BaseModel.objects.all()}
     adapters, bases = _adapters(), served_bases()
     limits = {base.digest: base.max_context for base in bases}
+    awake = wakefulness()
     found = []
     for digest in dict.fromkeys([*rows, *filter(None, hosts)]):
         row = rows.get(digest)
@@ -40,6 +42,9 @@ def base_models() -> list[dict[str, Any]]:
                 "hosts": sorted(hosts[digest]),
                 "adapters": sum(adapters[each] for each in (served.adapters_of if served else [digest])),
                 "max_context": limits.get(digest),
+                "sleeps_after_s": row.sleeps_after_s if row else 0,
+                "wanted": digest in awake and awake[digest].wanted,
+                "hosts_online": awake[digest].online if digest in awake else 0,
                 "decided_by": row.decided_by if row else None,
                 "decided_at": row.decided_at if row else None,
                 "withdrawn_at": row.withdrawn_at if row else None,

@@ -97,6 +97,7 @@ class BaseModelSerializer(serializers.Serializer[Any]):
     adapters_of = serializers.ListField(
         child=serializers.CharField(), help_text="Digests of base models whose adapters it serves too."
     )
+    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
     decided_by = serializers.CharField()
     decided_at = serializers.DateTimeField()
 
@@ -119,13 +120,32 @@ class ListedBaseModelSerializer(serializers.Serializer[Any]):
     hosts = serializers.ListField(child=serializers.CharField(), help_text="Active hosts that have it.")
     adapters = serializers.IntegerField(help_text="Of all tenants, with versions in use.")
     max_context = serializers.IntegerField(allow_null=True, help_text="Tokens; the least of its hosts.")
+    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
+    wanted = serializers.BooleanField(help_text="Whether it is to have a host now.")
+    hosts_online = serializers.IntegerField(help_text="Those that take its requests now.")
     decided_by = serializers.CharField(allow_null=True)
     decided_at = serializers.DateTimeField(allow_null=True)
     withdrawn_at = serializers.DateTimeField(allow_null=True)
 
 
-class BaseModelNameSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=200)
+SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 60, 30 * 86_400
+
+
+class BaseModelChangeSerializer(serializers.Serializer[Any]):
+    """What is left out stays."""
+
+    name = serializers.CharField(max_length=200, required=False)
+    sleeps_after_s = serializers.IntegerField(
+        min_value=0,
+        max_value=LONGEST_SLEEP_S,
+        required=False,
+        help_text=f"Without a request for so many seconds ({SHORTEST_SLEEP_S} or more) it needs no host; 0 = never.",
+    )
+
+    def validate_sleeps_after_s(self, value: int) -> int:
+        if 0 < value < SHORTEST_SLEEP_S:
+            raise serializers.ValidationError(f"Give 0, or {SHORTEST_SLEEP_S} seconds or more.")
+        return value
 
 
 class AdmittedBaseModelSerializer(serializers.Serializer[Any]):

@@ -25,7 +25,7 @@ operator_urlpatterns = [
     path("staging/<uuid:placement_id>/retry", RetryView.as_view(), name="staging-retry"),
     path("base-model", base_model_views.OperatorBaseModelView.as_view(), name="base-model"),
     path("base-models", base_model_views.OperatorBaseModelsView.as_view(), name="base-models"),
-    path("base-models/<str:digest>", base_model_views.OperatorBaseModelNameView.as_view(), name="base-model-name"),
+    path("base-models/<str:digest>", base_model_views.OperatorServedBaseModelView.as_view(), name="served-base-model"),
 ]
 # Below /api/: for machines that are no host yet.
 join_urlpatterns = [path("hosts/join", join_views.JoinView.as_view(), name="join-fleet")]

@@ -13,6 +13,9 @@ const served: ListedBaseModel = {
   hosts: ["gpu1"],
   adapters: 3,
   max_context: 8192,
+  sleeps_after_s: 0,
+  wanted: true,
+  hosts_online: 1,
   decided_by: "ada@example.org",
   decided_at: "2026-05-04T09:00:00Z",
   withdrawn_at: null,
@@ -69,6 +72,20 @@ describe("base models, for operators", () => {
     await user.click(await screen.findByRole("button", { name: "Rename llama" }));
     await user.click(await screen.findByRole("button", { name: "Rename" }));
     expect(await screen.findByText('Another model is called "mistral".')).toBeVisible();
+  });
+
+  it("lets one sleep, and shows whether it does", async () => {
+    listed = [{ ...served, sleeps_after_s: 1800, wanted: false, hosts_online: 0 }, { ...waiting, state: "served", sleeps_after_s: 5400, hosts_online: 0 }];
+    const { user } = openConsole("/t/acme/operator/hosts");
+    const table = within(await screen.findByRole("table", { name: "Base models" }));
+    expect(table.getByRole("row", { name: /llama served asleep/ })).toBeVisible();
+    expect(table.getByRole("row", { name: /mistral served waking/ })).toBeVisible();
+    await user.click(table.getByRole("button", { name: "Sleep of mistral" }));
+    const dialog = within(await screen.findByRole("alertdialog", { name: "When may mistral sleep?" }));
+    expect(dialog.getByLabelText("Sleeps")).toHaveDisplayValue("After 1.5 hours without a request");
+    await user.selectOptions(dialog.getByLabelText("Sleeps"), "After 15 minutes without a request");
+    await user.click(dialog.getByRole("button", { name: "Save" }));
+    await waitFor(() => expect(asked).toEqual([[waiting.digest, { sleeps_after_s: 900 }]]));
   });
 
   it("lets one of several be withdrawn", async () => {

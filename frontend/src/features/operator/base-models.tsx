@@ -6,15 +6,24 @@ import { Badge, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
-import { Field, Input } from "@/components/field";
+import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
 import { number, shortDigest } from "@/lib/format";
-import { baseModelsQuery, useAdmitBaseModel, useRenameBaseModel, useWithdrawBaseModel } from "./queries";
+import { baseModelsQuery, useAdmitBaseModel, useLetBaseModelSleep, useRenameBaseModel, useWithdrawBaseModel } from "./queries";
 
 const TONES: Record<ListedBaseModel["state"], Tone> = { served: "green", waiting: "amber", withdrawn: "neutral" };
-type Step = "admit" | "rename" | "withdraw";
+type Step = "admit" | "rename" | "sleep" | "withdraw";
+const MINUTES = [5, 15, 30, 60, 240, 1440];
+
+/** Of one that may sleep: whether it does, by who asks for it and what answers. */
+function wakefulness(base: ListedBaseModel): string | null {
+  if (base.state !== "served" || base.sleeps_after_s === 0 || base.hosts_online > 0) return null;
+  return base.wanted ? "waking" : "asleep";
+}
+
+const duration = (minutes: number) => (minutes < 60 ? `${minutes} minutes` : minutes === 60 ? "an hour" : `${minutes / 60} hours`);
 
 /** The base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
 export function BaseModels() {
@@ -47,7 +56,10 @@ export function BaseModels() {
               <Tr key={base.digest}>
                 <Td className="font-medium">{base.name}</Td>
                 <Td>
-                  <Badge tone={TONES[base.state]}>{base.state}</Badge>
+                  <span className="inline-flex flex-wrap gap-1.5">
+                    <Badge tone={TONES[base.state]}>{base.state}</Badge>
+                    {wakefulness(base) && <Badge tone={base.wanted ? "amber" : "neutral"}>{wakefulness(base)}</Badge>}
+                  </span>
                 </Td>
                 <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{shortDigest(base.digest)}</Td>
                 <Td className="text-ink-2">{base.hosts.join(", ") || "none"}</Td>
@@ -57,6 +69,11 @@ export function BaseModels() {
                     {base.state === "served" && (
                       <Button size="sm" aria-label={`Rename ${base.name}`} onClick={() => setAsked({ step: "rename", base })}>
                         Rename
+                      </Button>
+                    )}
+                    {base.state === "served" && (
+                      <Button size="sm" aria-label={`Sleep of ${base.name}`} onClick={() => setAsked({ step: "sleep", base })}>
+                        Sleep
                       </Button>
                     )}
                     {base.state === "served" && served > 1 && (
@@ -78,6 +95,7 @@ export function BaseModels() {
       )}
       {asked?.step === "admit" && <Admit base={asked.base} onClose={close} />}
       {asked?.step === "rename" && <Rename base={asked.base} onClose={close} />}
+      {asked?.step === "sleep" && <Sleep base={asked.base} onClose={close} />}
       {asked?.step === "withdraw" && <Withdraw base={asked.base} onClose={close} />}
     </Card>
   );
@@ -143,6 +161,40 @@ function Rename({ base, onClose }: StepProps) {
       <div className="mt-3 grid gap-3">
         <Name value={name} onChange={setName} />
         {rename.error && <ErrorNotice error={asApiError(rename.error)} />}
+      </div>
+    </Confirm>
+  );
+}
+
+function Sleep({ base, onClose }: StepProps) {
+  const change = useLetBaseModelSleep();
+  const now = base.sleeps_after_s / 60;
+  const [minutes, setMinutes] = useState(now);
+  const choices = [...new Set([...MINUTES, ...(now > 0 ? [now] : [])])].sort((a, b) => a - b);
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`When may ${base.name} sleep?`}
+      description="One that sleeps needs no host: whoever scales the hosts may stop them all. A request for it waits while one is started, and wakes it."
+      action="Save"
+      busy={change.isPending}
+      onConfirm={() => change.mutate({ digest: base.digest, sleeps_after_s: Math.round(minutes * 60) }, done("Saved", onClose))}
+    >
+      <div className="mt-3 grid gap-3">
+        <Field label="Sleeps" hint="Without a scaler that reads lorikeet_base_model_wanted nothing stops or starts.">
+          {(control) => (
+            <Select {...control} value={minutes} onChange={(event) => setMinutes(Number(event.target.value))}>
+              <option value={0}>Never</option>
+              {choices.map((each) => (
+                <option key={each} value={each}>
+                  After {duration(each)} without a request
+                </option>
+              ))}
+            </Select>
+          )}
+        </Field>
+        {change.error && <ErrorNotice error={asApiError(change.error)} />}
       </div>
     </Confirm>
   );

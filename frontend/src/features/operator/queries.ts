@@ -178,6 +178,10 @@ export const useRenameBaseModel = () =>
   useHostsMutation(({ digest, name }: { digest: string; name: string }) =>
     unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { name } })),
   );
+export const useLetBaseModelSleep = () =>
+  useHostsMutation(({ digest, sleeps_after_s }: { digest: string; sleeps_after_s: number }) =>
+    unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { sleeps_after_s } })),
+  );
 export const useWithdrawBaseModel = () =>
   useHostsMutation((digest: string) => unwrap(api.DELETE("/api/operator/base-models/{digest}", { params: { path: { digest } } })));
 

@@ -1,0 +1,46 @@
+"""Which base models that may sleep are asked for: noted by whoever has the request, read by whoever starts hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import datetime
+
+from django.utils import timezone
+
+from control_plane.db import run_db
+from control_plane.fleet.models import BaseModel
+
+logger = logging.getLogger(__name__)
+NOTE_EVERY_S = 5.0
+
+
+class BaseDemand:
+    """Of one event loop. A base model that is asked for all the time costs one write in `NOTE_EVERY_S`."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def asked(self, digest: str) -> None:
+        """Somebody asks for it now. Waits for nothing."""
+        now = time.monotonic()
+        if now < self._noted.get(digest, float("-inf")) + NOTE_EVERY_S:
+            return
+        self._noted[digest] = now
+        task = asyncio.create_task(self._note(digest, timezone.now()), name="note-base-demand")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _note(self, digest: str, moment: datetime) -> None:
+        try:
+            await run_db(lambda: note_asked(digest, moment))
+        except Exception as error:
+            logger.warning("That a base model was asked for was not stored; it is tried again: %s", error)
+            self._noted.pop(digest, None)
+
+
+def note_asked(digest: str, moment: datetime) -> None:
+    """Not back in time, whoever of several processes is late."""
+    BaseModel.objects.filter(digest=digest).exclude(asked_at__gte=moment).update(asked_at=moment)
