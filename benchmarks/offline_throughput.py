@@ -26,13 +26,20 @@ from tokenizers import Tokenizer as HfTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 from lora_engine.adapters.host_memory import HostMemory, PinnedSlabs
-from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
+from lora_engine.adapters.layout import PackedAdapter, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.graph_runner import GraphRunner
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.loading import LoadedModel, build_pool, build_transformer, quantises
+from lora_engine.model.loading import (
+    LoadedModel,
+    build_pool,
+    build_transformer,
+    choose_dtype,
+    quantises,
+    target_shapes,
+)
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.triton_ops import TritonOps
 from lora_engine.model.weights import random_weights
@@ -105,14 +112,14 @@ def tokenizer_folder(vocab_size: int) -> Path:
 def random_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
     """One rank of the model that ``config`` names."""
     model_config, device = ModelConfig.from_dict(MODELS[config.model_name]), torch.device(config.device)
-    weights = random_weights(model_config, device, torch.bfloat16, parallel, quantised=quantises(config))
+    dtype = choose_dtype(config.dtype, device)
+    weights = random_weights(model_config, device, dtype, parallel, quantised=quantises(config))
     max_context = config.max_context or model_config.max_position
     model, tables = build_transformer(config, model_config, weights, max_context, parallel)
     return LoadedModel(
-        config.model_name, "sha256:random", torch.cuda.get_device_name(), model,
+        config.model_name, "sha256:random", str(device), model,
         Tokenizer.load(tokenizer_folder(model_config.vocab_size)), build_pool(config, model, max_context),
-        TargetShapes(model_config.target_shapes(parallel.rank, parallel.world), parallel.rank, parallel.world),
-        max_context, tables,
+        target_shapes(config, model_config, parallel), max_context, tables,
     )  # fmt: skip
 
 

@@ -20,10 +20,11 @@ MATRIX_RATE = 784e12  # bf16 operations a second of a product of 8192 cubed, mea
 class Rows:
     """Appends figures to a file as they are measured; prints them only, without one."""
 
-    def __init__(self, path: Path | None, workload: str, model: str, **settings: Any) -> None:
+    def __init__(self, path: Path | None, workload: str, model: str, *, gpus: int = 1, **settings: Any) -> None:
         self._path = path
         self._workload = workload
         self._model = model
+        self._gpus = gpus
         self._settings = settings
         self._commit = os.environ.get("LORIKEET_COMMIT") or commit()
 
@@ -53,7 +54,7 @@ class Rows:
             "unit": unit,
             "floor": None if floor is None else round(floor, 3),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-            "gpus": torch.cuda.device_count() and 1,
+            "gpus": min(torch.cuda.device_count(), self._gpus),
             "commit": self._commit,
             "date": date.today().isoformat(),
             "settings": {**self._settings, **(settings or {})},

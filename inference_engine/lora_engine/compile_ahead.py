@@ -50,7 +50,7 @@ MOST_PROCESSES = 16
 _PAGES = 4096  # of a pool that holds nothing
 _SETTINGS = (
     "dtype", "quantization", "kv_cache_dtype", "deterministic", "max_context", "max_running", "page_tokens",
-    "max_lora_rank", "tensor_parallel",
+    "max_lora_rank", "tensor_parallel", "lora_sharding",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*

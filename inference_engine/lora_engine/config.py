@@ -30,6 +30,8 @@ class EngineConfig:
     reasoning_format: str = "auto"  # how it writes its reasoning
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
     tensor_parallel: int = 1  # devices that share the model, from ``device`` on
+    lora_sharding: str = "auto"  # of adapters over them: "outer" | "full" (``adapters/targets.py``) | "auto" = outer
+    small_sum_kb: int = 512  # of sums over them that go through symmetric memory, not NCCL; 0 = none
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = as the checkpoint has its weights | "fp8" = plain ones too
     kv_cache_dtype: str = "auto"  # of keys and values: "auto" = dtype | "fp8" = E4M3, half the bytes

@@ -88,6 +88,7 @@ def _expand_gemv_kernel(
     ROWS_PER_PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
+    SHARDS: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
     TOKENS: tl.constexpr,
@@ -122,9 +123,9 @@ def _expand_gemv_kernel(
     h_ptr += token * h_stride + shrunk_start
     acc = tl.zeros((BLOCK_N,), dtype=tl.float32)
     second = tl.zeros((BLOCK_N,), dtype=tl.float32)
-    for r in range(0, rank, BLOCK_R):
+    for r in range(0, rank * SHARDS, BLOCK_R):
         rows = r + tl.arange(0, BLOCK_R)
-        rows_ok = rows < rank
+        rows_ok = rows < rank * SHARDS
         pool_row = first_pool_row + rows * pool_rows_per_row
         page = tl.load(pages_ptr + slot * pages_stride + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + column % KV_DIM
@@ -133,7 +134,7 @@ def _expand_gemv_kernel(
         )
         b = b.to(tl.float32)
         grid_dependency_wait(PDL)
-        h_ptrs = h_ptr + splits[:, None] * split_stride + rows[None, :]
+        h_ptrs = h_ptr + splits[:, None] * split_stride + _place(rows, rank, split_stride, SHARDS)[None, :]
         h_ok = (splits < SPLITS)[:, None] & rows_ok[None, :]
         acc += _expanded(b, h_ptrs, h_ok, pool_ptr)
         if TOKENS == 2:
@@ -151,6 +152,14 @@ def _expand_gemv_kernel(
         if ONTO:
             second += tl.load(onto_ptr + onto_stride, mask=columns_ok, other=0.0).to(tl.float32)
         tl.store(out_ptr + out_stride, second.to(out_ptr.dtype.element_ty), mask=columns_ok)
+
+
+@triton.jit
+def _place(rows, rank, shard_stride, SHARDS: tl.constexpr):
+    """Where a token's shrunk rows lie, if each of so many ranks has made ``rank`` of them."""
+    if SHARDS > 1:
+        rows = (rows // rank) * shard_stride + rows % rank
+    return rows
 
 
 @triton.jit
@@ -176,10 +185,12 @@ def _expand_tile(
     column,
     out_features,
     h_stride,
+    shard_stride,
     out_stride,
     onto_stride,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
+    SHARDS: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -195,9 +206,9 @@ def _expand_tile(
     pool_rows_per_row = (out_features + KV_DIM - 1) // KV_DIM
     first_pool_row += column // KV_DIM
     acc = tl.zeros((BLOCK_T, BLOCK_N), dtype=tl.float32)
-    for r in range(0, rank, BLOCK_R):
+    for r in range(0, rank * SHARDS, BLOCK_R):
         rows = r + tl.arange(0, BLOCK_R)
-        rows_ok = rows < rank
+        rows_ok = rows < rank * SHARDS
         pool_row = first_pool_row + rows * pool_rows_per_row
         page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=rows_ok, other=0)
         place = page.to(tl.int64) * (ROWS_PER_PAGE * KV_DIM) + (pool_row % ROWS_PER_PAGE) * KV_DIM + column % KV_DIM
@@ -205,8 +216,9 @@ def _expand_tile(
             pool_ptr + tl.multiple_of(place, BLOCK_N)[:, None] + columns[None, :], mask=rows_ok[:, None], other=0.0
         )
         grid_dependency_wait(PDL)
+        places = _place(rows, rank, shard_stride, SHARDS)
         h = tl.load(
-            h_ptr + tokens[:, None] * h_stride + rows[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
+            h_ptr + tokens[:, None] * h_stride + places[None, :], mask=tokens_ok[:, None] & rows_ok[None, :], other=0.0
         )
         acc = tl.dot(h.to(b.dtype), b, acc, input_precision="ieee")
     grid_dependency_wait(PDL)
@@ -231,6 +243,7 @@ def _expand_gemm_kernel(
     onto_ptr,
     layer,
     h_stride,
+    shard_stride,
     out_stride,
     onto_stride,
     pages_stride,
@@ -246,6 +259,7 @@ def _expand_gemm_kernel(
     OUT_2: tl.constexpr,
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
+    SHARDS: tl.constexpr,
     SMALL: tl.constexpr,
     LARGE: tl.constexpr,
     BLOCK_R: tl.constexpr,
@@ -280,15 +294,15 @@ def _expand_gemm_kernel(
         if length > SMALL:
             _expand_tile(
                 h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-                block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
-                KV_DIM, ROWS_PER_PAGE, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
+                block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+                KV_DIM, ROWS_PER_PAGE, SHARDS, LARGE, BLOCK_R, BLOCK_N, ONTO, False,
             )  # fmt: skip
             return
     if SMALL > 0:
         _expand_tile(
             h_ptr, pool_ptr, out_ptr, table_ptr, onto_ptr, first_pool_row, rank, scale, start, length,
-            block * BLOCK_N, out_features, h_stride, out_stride, onto_stride,
-            KV_DIM, ROWS_PER_PAGE, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
+            block * BLOCK_N, out_features, h_stride, shard_stride, out_stride, onto_stride,
+            KV_DIM, ROWS_PER_PAGE, SHARDS, SMALL, BLOCK_R, BLOCK_N, ONTO, PDL,
         )  # fmt: skip
 
 
@@ -303,6 +317,7 @@ def lora_expand(
     kv_dim: int,
     shape: LoraShape,
     onto: torch.Tensor | None,
+    exchanged: torch.Tensor | None = None,
 ) -> None:
     """``out[token] = onto + scale * B^T h[token]``, each target in its own columns.
 
@@ -312,6 +327,9 @@ def lora_expand(
     in the pool's dtype, rows contiguous; ``onto`` is ``out`` itself, a bias ``[sum(out_features)]``, or None for zero.
     Only rows of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone. Sums are in float32. The rest
     as for ``lora_shrink``. Raises ``ValueError`` for shapes that do not fit.
+
+    ``exchanged [shards, tokens, rows]``, instead of ``h``, is what several tensor-parallel ranks shrunk, each with its
+    own rows of A; B has as many rows as A on all of them, those of the first rank first. Contiguous.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return
@@ -320,6 +338,7 @@ def lora_expand(
     launch = EXPAND[shape.variant]
     block_n = block_columns(kv_dim, launch.columns)
     grid = (sum(triton.cdiv(features, block_n) for features in group.out_features), tiles.shape[0])
+    shards = 1 if exchanged is None else exchanged.shape[0]
     onto_stride = out.stride(0) if onto is out else 0
     tables_of = (tables.pages, tables.modules, tables.scales, out if onto is None else onto, layer)
     strides = (
@@ -336,6 +355,7 @@ def lora_expand(
         OUT_2=outs[2],
         KV_DIM=kv_dim,
         ROWS_PER_PAGE=pool.shape[1] // kv_dim,
+        SHARDS=shards,
         BLOCK_R=launch.rows,
         BLOCK_N=block_n,
         ONTO=onto is not None,
@@ -344,13 +364,17 @@ def lora_expand(
         **pdl_options(out),
     )
     if shape.variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
-        splits = num_splits(group.in_features, SPLIT_K[shape.variant].most)
+        splits = num_splits(group.in_features, SPLIT_K[shape.variant].most) if exchanged is None else 1
+        partial = h.partial if exchanged is None else exchanged
         _expand_gemv_kernel[grid](
-            h.partial, pool, out, tiles, *tables_of, h.partial.stride(1), h.partial.stride(0), *strides,
+            partial, pool, out, tiles, *tables_of, partial.stride(1), partial.stride(0), *strides,
             SPLITS=splits, MAX_SPLITS=triton.next_power_of_2(splits), TOKENS=int(shape.variant), **common,
         )  # fmt: skip
         return
     small, large = (shape.small_tile, LARGE_TILE) if shape.variant is KernelVariant.PREFILL else (SMALL_TILE, 0)
+    total = h.total[None] if exchanged is None else exchanged
+    shard_stride = total.stride(0) if shards > 1 else 0
     _expand_gemm_kernel[grid](
-        h.total, pool, out, tiles, *tables_of, h.total.stride(0), *strides, SMALL=small, LARGE=large, **common
-    )
+        total, pool, out, tiles, *tables_of, total.stride(1), shard_stride, *strides, SMALL=small, LARGE=large,
+        **common,
+    )  # fmt: skip

@@ -17,6 +17,7 @@ from .kernel_variants import (
     LARGE_TILE,
     SHRINK,
     SMALL_TILE,
+    SPLIT_K,
     KernelVariant,
     LoraShape,
     ShrinkBuffers,
@@ -317,6 +318,19 @@ def _sum_kernel(
     for split in tl.static_range(SPLITS):
         total += tl.load(h_ptr + split * split_stride + token * h_stride + columns, mask=ok, other=0.0)
     tl.store(out_ptr + token * out_stride + columns, total.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+def sums_of_shrink(h: ShrinkBuffers, tokens: int, group: Group, shape: LoraShape, shards: int) -> torch.Tensor:
+    """What ``lora_shrink`` of the same ``group`` and ``shape`` left in ``h``, added up: ``[tokens, rows]``, contiguous.
+
+    For adapters whose rows of A are dealt over ``shards`` ranks; as many columns as the largest then have. Those beyond
+    a token's adapter's rows hold anything.
+    """
+    width = -(-shape.max_rank // shards) * len(group.out_features)
+    if shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL):
+        return h.total[:tokens, :width].contiguous()
+    splits = num_splits(group.in_features, SPLIT_K[shape.variant].most)
+    return h.partial[:splits, :tokens, :width].sum(0)
 
 
 def lora_shrink(

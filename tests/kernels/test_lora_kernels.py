@@ -11,7 +11,7 @@ from lorikeet_testing.grids import grid
 
 from lora_kernels.expand import lora_expand
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, LoraShape, ShrinkBuffers, SplitK
-from lora_kernels.reference import lora_delta
+from lora_kernels.reference import adapter_rows, lora_delta
 from lora_kernels.shrink import lora_shrink
 from lora_kernels.tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, tiles_needed, token_tiles
@@ -185,6 +185,40 @@ def test_few_tiles_are_shared_by_more_programs() -> None:
     assert [shape.split_size(4096, programs) for programs in (1225, 1226, 104 * 12)] == [2048, 4096, 4096]
     assert [shape.split_size(14336, programs) for programs in (60, 51 * 4, 104 * 4)] == [1024, 2048, 4096]
     assert LoraShape(KernelVariant.GEMV_1, 64).split_size(4096, 12) == SPLIT_K[KernelVariant.GEMV_1].most
+
+
+def shrunk_by(shards: int, x: torch.Tensor, adapters: Adapters, group: Group, slots: list[int]) -> torch.Tensor:
+    """What so many ranks make of ``x`` with their rows of A, each target's behind those of the one before; else NaN."""
+    rows = torch.full((shards, len(x), adapters.max_rank * len(group.out_features)), float("nan"), device=DEVICE)
+    for token, slot in enumerate(slots):
+        first = 0
+        for target in range(group.first_target, group.first_target + len(group.out_features)):
+            a_row, _, rank = adapters.tables.modules[slot, 0, target, :3].tolist()
+            pages = adapters.tables.pages[slot]
+            a = adapter_rows(adapters.pool[0], pages, KV_DIM, a_row, rank, group.in_features)
+            rows[:, token, first : first + rank // shards] = (a.double() @ x[token].double()).view(shards, -1)
+            first += rank // shards
+    return rows
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)
+def test_an_input_that_several_ranks_have_shrunk(variant: KernelVariant, shards: int) -> None:
+    adapters = Adapters(3, DTYPES[0], random.Random(12), ranks=(4, 8, 20))
+    spans = [(0, 0, 2), (1, 2, 3), (2, 3, 5), (3, 5, 9)]
+    slots = [slot for slot, start, stop in spans for _ in range(start, stop)]
+    tiles = token_tiles(adapters.spans(spans), variant).to(DEVICE)
+    for group in GROUPS if FAST else (GROUPS[0], GROUPS[3]):
+        x = torch.randn(9, group.in_features, device=DEVICE).to(DTYPES[0])
+        base = torch.randn(9, sum(group.out_features), device=DEVICE).to(DTYPES[0])
+        delta = lora_delta(x, adapters.pool[0], adapters.tables, 0, group, torch.tensor(slots), KV_DIM)
+        exchanged = shrunk_by(shards, x, adapters, group, slots)
+        adapters.tables.modules[:, :, :, 2] //= shards  # of A; B has the rows of all ranks
+        shape = LoraShape(variant, adapters.max_rank)
+        h, out = shape.workspace(9, 150, 3, DEVICE, DTYPES[0]), base.clone()
+        lora_expand(h, adapters.pool[0], out, tiles, adapters.tables, 0, group, KV_DIM, shape, out, exchanged)
+        adapters.tables.modules[:, :, :, 2] *= shards
+        assert float((out.double() - base.double() - delta).norm()) <= TOLERANCE[DTYPES[0]] * float(delta.norm())
 
 
 @pytest.mark.parametrize("variant", KernelVariant, ids=lambda f: f.name)

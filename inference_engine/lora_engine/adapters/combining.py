@@ -45,7 +45,7 @@ def combine(
         _require_plain(packed)
     shares = [_shares(parts, layer) for layer in range(geometry.num_layers)]
     layout = _plan(shares, geometry, targets)
-    rank = max((slot.rank for layer in layout.layers for slot in layer), default=0)
+    rank = max((slot.b_rank for layer in layout.layers for slot in layer), default=0)
     if rank > max_rank:
         raise StageError(
             "rank_too_high",
@@ -93,7 +93,7 @@ def _plan(shares: Sequence[dict[str, list[_Share]]], geometry: PoolGeometry, tar
     layers, most = [], 0
     for layer, by_target in enumerate(shares):
         modules = {
-            target: ModuleLora(layer, target, sum(share.slot.rank for share in own), 0.0, own[0].scale or 1.0, "", "")
+            target: ModuleLora(layer, target, sum(share.slot.b_rank for share in own), 0.0, own[0].scale or 1.0, "", "")
             for target, own in by_target.items()
         }
         slots, used = plan_layer(modules, geometry.kv_dim, targets)
@@ -111,9 +111,12 @@ def _write(
     for share in shares:
         own, source = share.slot, sources[share.part]
         a = module_rows(source, own.a_row, own.rank, slot.in_features)
-        b = module_rows(source, own.b_row, own.rank, slot.out_features)
+        b = module_rows(source, own.b_row, own.b_rank, slot.out_features)
         module_rows(pool_rows, slot.a_row + done * per_a, own.rank, slot.in_features).copy_(a)
         factor = share.scale / slot.scale
         b = b if factor == 1.0 else b.float() * factor
-        module_rows(pool_rows, slot.b_row + done * per_b, own.rank, slot.out_features).copy_(b)
+        # Rows of B are in the order of those of A: rank by rank, where ranks have some of them each.
+        for shard, rows in enumerate(b.split(own.rank)):
+            first = shard * slot.rank + done
+            module_rows(pool_rows, slot.b_row + first * per_b, own.rank, slot.out_features).copy_(rows)
         done += own.rank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .layout import TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
+from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
 
 Norms = dict[int, float]  # of a layer: index into ``TARGET_GROUPS`` -> squared Frobenius norm
 
@@ -14,14 +14,13 @@ def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
 
     From the weights in the pool's dtype, as they are multiplied; of modules with an epilogue, as it was computed.
     """
-    # Each rank has either some of its rows or, of each row, a part: what it adds has no element that another adds too.
     parts = [packed.data] if packed.of_ranks is None else packed.of_ranks.unbind()
     added: list[dict[str, float]] = [{} for _ in packed.layout.layers]
     for index, slots in enumerate(packed.layout.layers):
         rows = [part[index].view(-1, kv_dim) for part in parts]
         for slot in slots:
             if (index, slot.target) not in packed.added:
-                added[index][slot.target] = slot.scale**2 * sum(_product_norm(part, slot) for part in rows)
+                added[index][slot.target] = slot.scale**2 * _product_norm(rows, slot)
     for (index, target), norm in packed.added.items():
         added[index][target] = norm
     return [_by_group(norms) for norms in added]
@@ -35,8 +34,22 @@ def _by_group(by_target: dict[str, float]) -> Norms:
     return norms
 
 
-def _product_norm(pool_rows: torch.Tensor, slot: ModuleSlot) -> float:
-    """Of ``B A``, through products of rank by rank: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T)."""
-    a = module_rows(pool_rows, slot.a_row, slot.rank, slot.in_features).double()
-    b = module_rows(pool_rows, slot.b_row, slot.rank, slot.out_features).double()
-    return max(0.0, float(((b @ b.T) * (a @ a.T)).sum()))
+def _product_norm(parts: list[torch.Tensor], slot: ModuleSlot) -> float:
+    """Of ``B A``, through products of rank by rank: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T).
+
+    A factor that is split by features is summed over the ranks; one that is split by rows is put together.
+    """
+    column = slot.target in COLUMN_PARALLEL
+    all_a = [module_rows(part, slot.a_row, slot.rank, slot.in_features).double() for part in parts]
+    all_b = [module_rows(part, slot.b_row, slot.b_rank, slot.out_features).double() for part in parts]
+    if column:
+        a = torch.cat(all_a) if slot.shards > 1 else all_a[0]
+        products = _squared([a]), _squared(all_b)
+    else:
+        products = _squared(all_a), _squared(all_b if slot.shards > 1 else all_b[:1])
+    return max(0.0, float((products[0] * products[1]).sum()))
+
+
+def _squared(parts: list[torch.Tensor]) -> torch.Tensor:
+    """``M M^T`` of a matrix whose columns are dealt over ``parts``."""
+    return torch.stack([part @ part.T for part in parts]).sum(0)

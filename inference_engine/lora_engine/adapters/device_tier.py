@@ -22,7 +22,11 @@ from .load_times import LoadTimes
 
 @dataclass(frozen=True, slots=True)
 class TargetWeights:
-    """One target inside a group: columns of the shrunk activation, columns of the output, B."""
+    """One target inside a group: columns of the shrunk activation, columns of the output, B.
+
+    Where both factors are split over ranks, the columns are of what this rank shrinks, and B has rows of all ranks; or
+    it is a part of the columns of the output, which are counted from the first of them.
+    """
 
     rank_start: int
     rank_stop: int
@@ -136,7 +140,7 @@ class AdapterSlot(Evictable):
                 end,
                 self._offsets[slot.target],
                 self._offsets[slot.target] + slot.out_features,
-                module_rows(pool_rows, slot.b_row, slot.rank, slot.out_features),
+                module_rows(pool_rows, slot.b_row, slot.b_rank, slot.out_features),
                 slot.scale,
             )
             for slot, end in zip(slots, ends, strict=True)

@@ -22,13 +22,16 @@ from . import epilogue
 from .embedding_layers import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
 from .host_memory import HostMemory, PageableMemory
-from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes, shard
+from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes
 from .tensors import module_rows, pool_rows_per_row, read_tensor
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSlot:
-    """Where one module's rows lie: pool row offsets from the start of the adapter's pages."""
+    """Where one module's rows lie: pool row offsets from the start of the adapter's pages.
+
+    ``rank`` is the rows of A on this tensor-parallel rank. ``shards``: ranks that both factors are split over.
+    """
 
     target: str
     rank: int
@@ -37,6 +40,12 @@ class ModuleSlot:
     b_row: int
     in_features: int
     out_features: int
+    shards: int = 1
+
+    @property
+    def b_rank(self) -> int:
+        """The rows of B: those of A of all ranks that have some of them."""
+        return self.rank * self.shards if self.target in COLUMN_PARALLEL else self.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +147,9 @@ def pack_adapter(
             a, b = read_tensor(weights, module.a_name), read_tensor(weights, module.b_name).T
             for rank, part in parts.items():
                 pool_rows = part[layer].view(-1, geometry.kv_dim)
-                column = slot.target in COLUMN_PARALLEL
-                _write_rows(pool_rows, slot.a_row, a if column else shard(a, rank, targets.world))
-                _write_rows(pool_rows, slot.b_row, shard(b, rank, targets.world) if column else b)
+                own_a, own_b = targets.part(slot.target, a, b, rank)
+                _write_rows(pool_rows, slot.a_row, own_a)
+                _write_rows(pool_rows, slot.b_row, own_b)
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry.kv_dim, targets, base)
     if layout.embedding_layers is not None:
         for part in parts.values():  # every rank has both embedding layers whole
@@ -156,19 +165,19 @@ def plan_layer(
     slots: list[ModuleSlot] = []
     cursor = 0
     for group in TARGET_GROUPS:
-        present = [modules[target] for target in group if target in modules]
+        present = [(modules[t], targets.module(t, modules[t].rank)) for t in group if t in modules]
         a_rows = {}
-        for module in present:
+        for module, shape in present:
             a_rows[module.target] = cursor
-            cursor += module.rank * pool_rows_per_row(targets.shapes[module.target][0], kv_dim)
-        for module in present:
-            in_features, out_features = targets.shapes[module.target]
+            cursor += shape.a_rows * pool_rows_per_row(shape.in_features, kv_dim)
+        for module, shape in present:
             slots.append(
                 ModuleSlot(
-                    module.target, module.rank, module.scale, a_rows[module.target], cursor, in_features, out_features
+                    module.target, shape.a_rows, module.scale, a_rows[module.target], cursor, shape.in_features,
+                    shape.out_features, targets.shards,
                 )
-            )
-            cursor += module.rank * pool_rows_per_row(out_features, kv_dim)
+            )  # fmt: skip
+            cursor += shape.b_rows * pool_rows_per_row(shape.out_features, kv_dim)
     return tuple(slots), cursor
 
 

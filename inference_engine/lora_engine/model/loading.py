@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from lora_engine.adapters.layout import TargetShapes
+from lora_engine.adapters.targets import LoraSharding, TargetShapes
 from lora_engine.adapters.tensors import pool_rows_per_row
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
@@ -22,6 +22,7 @@ from lora_kernels.tables import SlotTables
 from .batch import PrefillSpan, StepBatch
 from .config import ModelConfig
 from .digests import DigestMemory, base_digest
+from .lora_exchange import LoraExchange
 from .merging import MergedLayers
 from .ops import TorchOps
 from .parallel import Parallel
@@ -130,12 +131,7 @@ def _load(
         model=model,
         tokenizer=tokenizer.result(),
         pool=pool,
-        targets=TargetShapes(
-            model_config.target_shapes(parallel.rank, parallel.world),
-            parallel.rank,
-            parallel.world,
-            biased_targets(model_config),
-        ),
+        targets=target_shapes(config, model_config, parallel),
         max_context=max_context,
         tables=tables,
         kernels_ahead=kernels_ahead,
@@ -154,11 +150,13 @@ def build_transformer(
     if backend == "torch":
         weights.dequantise()
     model = Transformer(model_config, weights, max_context, parallel)
+    exchange = LoraExchange(parallel) if target_shapes(config, model_config, parallel).shards > 1 else None
     if config.merges:
-        model.merged = MergedLayers(weights.layers)
+        model.merged = MergedLayers(weights.layers, exchange)
     if backend == "torch":
         if model.device.type == "cuda":
             log.warning("running on a GPU without its kernels (--backend torch): correct, but slow")
+        model.ops = TorchOps(model.shape, exchange)
         return model, None
     if backend not in ("triton", "flashinfer"):
         raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton, flashinfer")
@@ -177,15 +175,32 @@ def build_transformer(
         prefill = FlashInferPrefill(model.shape, config.page_tokens, others=prefill)
 
     rows = max(config.max_running + 1, config.max_device_adapters) + 1
-    pages = adapter_pages(model.shape, config)
+    pages = adapter_pages(model.shape, config, target_shapes(config, model_config, parallel))
     tables = SlotTables(rows, model_config.num_layers, pages, model.device)
-    sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank
+    sizes = model.shape, tables, config.max_running, prefill, config.max_lora_rank, exchange
     if not config.deterministic:
         model.ops = TritonOps(*sizes)
         return model, tables
     model.ops = InvariantOps(*sizes)
     model.ops.choose_products(weights, config.step_tokens, config.max_running)
     return model, tables
+
+
+def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> TargetShapes:
+    """How the base's modules, and adapters', lie on this rank. Raises ``ValueError`` for what cannot be split so."""
+    sharding = LoraSharding.OUTER if config.lora_sharding == "auto" else LoraSharding(config.lora_sharding)
+    if sharding is LoraSharding.FULL and model_config.hidden_size % parallel.world:
+        raise ValueError(
+            f"--lora-sharding full splits the hidden size, and {model_config.hidden_size} cannot be split over "
+            f"{parallel.world} ranks; choose --lora-sharding outer"
+        )
+    return TargetShapes(
+        model_config.target_shapes(parallel.rank, parallel.world),
+        parallel.rank,
+        parallel.world,
+        biased_targets(model_config),
+        sharding,
+    )
 
 
 def quantises(config: EngineConfig) -> bool:
@@ -237,14 +252,17 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
     log.info("deterministic: an answer's tokens and logits do not depend on what runs beside it")
 
 
-def adapter_pages(shape: ModelShape, config: EngineConfig) -> int:
+def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes) -> int:
     """Pages of the largest adapter this engine admits: every target, at the highest rank, with an epilogue."""
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
+    modules = [targets.module(target, config.max_lora_rank) for target in targets.shapes]
     pool_rows = sum(
-        pool_rows_per_row(features, geometry.kv_dim) for pair in shape.targets.values() for features in pair
+        module.a_rows * pool_rows_per_row(module.in_features, geometry.kv_dim)
+        + module.b_rows * pool_rows_per_row(module.out_features, geometry.kv_dim)
+        for module in modules
     )
     vectors = sum(2 * pool_rows_per_row(out, geometry.kv_dim) for _, out in shape.targets.values())
-    return -(-(config.max_lora_rank * pool_rows + vectors) // geometry.rows_per_page)
+    return -(-(pool_rows + vectors) // geometry.rows_per_page)
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -7,14 +7,26 @@ from collections.abc import Sequence
 import torch
 
 from .batch import LoraSpan
+from .lora_exchange import LoraExchange
 
 
-def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: Sequence[LoraSpan]) -> None:
+def add_lora(
+    group: int,
+    layer: int,
+    x: torch.Tensor,
+    out: torch.Tensor,
+    spans: Sequence[LoraSpan],
+    exchange: LoraExchange | None = None,
+) -> None:
     """``out[rows] += sign * scale * (x[rows] A^T) B^T`` in place, for each span and each target of the group.
 
     ``x`` is ``[tokens, in]``; ``out`` ``[tokens, sum of the group's out]``. A base-only batch has no
-    spans and costs nothing.
+    spans and costs nothing. ``exchange``: with the ranks that both factors are split over.
     """
+    if exchange is not None:
+        for sign in (1, -1):  # a row may use one adapter and subtract another
+            _add_split_lora(group, layer, x, out, [span for span in spans if span.sign == sign], exchange)
+        return
     for span in spans:
         weights = span.slot.group(layer, group)
         if weights is None:
@@ -24,6 +36,25 @@ def add_lora(group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: 
         for target in weights.targets:
             rows[:, target.out_start : target.out_stop].addmm_(
                 shrunk[:, target.rank_start : target.rank_stop], target.b, alpha=span.sign * target.scale
+            )
+
+
+def _add_split_lora(
+    group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: Sequence[LoraSpan], exchange: LoraExchange
+) -> None:
+    found = [(span, weights) for span in spans if (weights := span.slot.group(layer, group)) is not None]
+    if not found:
+        return
+    own = x.new_zeros(x.shape[0], max(weights.a_t.shape[1] for _, weights in found))
+    for span, weights in found:
+        own[span.start : span.stop, : weights.a_t.shape[1]] = torch.mm(x[span.start : span.stop], weights.a_t)
+    shrunk, part = exchange.shrunk(group, own), exchange.columns(group, out)
+    for span, weights in found:
+        rows = part[span.start : span.stop]
+        for target in weights.targets:
+            of_all = shrunk[:, span.start : span.stop, target.rank_start : target.rank_stop]
+            rows[:, target.out_start : target.out_stop].addmm_(
+                of_all.transpose(0, 1).flatten(1), target.b, alpha=span.sign * target.scale
             )
 
 

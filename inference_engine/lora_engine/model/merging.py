@@ -10,12 +10,14 @@ back. So such an adapter is not merged (``harmless``), else one tenant could cha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
-from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.adapters.device_tier import AdapterSlot, GroupWeights
 
+from .lora_exchange import LoraExchange
 from .shape import DOWN, GATE_UP, OUT, QKV
 from .weights import LayerWeights
 
@@ -26,11 +28,13 @@ _MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
 class MergedLayers:
     """Layers that share everything with the base's but the matrices that LoRA changes."""
 
-    def __init__(self, base: list[LayerWeights]) -> None:
+    def __init__(self, base: list[LayerWeights], exchange: LoraExchange | None = None) -> None:
+        """``exchange``: with the ranks that both factors of adapters are split over, all of which merge at once."""
         self.layers = [
             replace(layer, **{name: getattr(layer, name).clone() for name in _MATRICES.values()}) for layer in base
         ]
         self._base = base
+        self._exchange = exchange
         self._changed: set[tuple[int, int]] = set()  # (layer, group) that differ from the base
 
     @torch.inference_mode()
@@ -48,10 +52,8 @@ class MergedLayers:
                     continue
                 self._changed.add((index, group))
                 scratch, base = getattr(layer, name), getattr(self._base[index], name)
-                for target in weights.targets:
-                    rows = slice(target.out_start, target.out_stop)
-                    a, b = weights.a_t[:, target.rank_start : target.rank_stop].t(), target.b
-                    worst += _sizes(a, b, target.scale, base[rows], scratch[rows])
+                for a, b, rows, scale in self._factors(group, weights):
+                    worst += _sizes(a, b, scale, base[rows], scratch[rows])
         return not worst or bool(torch.stack(worst).amax() <= 1)  # False for NaN
 
     @torch.inference_mode()
@@ -68,13 +70,20 @@ class MergedLayers:
                     continue
                 self._changed.add((index, group))
                 written = 0
-                for target in weights.targets:
-                    rows = slice(target.out_start, target.out_stop)
-                    merged[written : target.out_start].copy_(base[written : target.out_start])
-                    a = weights.a_t[:, target.rank_start : target.rank_stop].t()
-                    torch.addmm(base[rows], target.b.t(), a, alpha=target.scale, out=merged[rows])
-                    written = target.out_stop
+                for a, b, rows, scale in self._factors(group, weights):
+                    merged[written : rows.start].copy_(base[written : rows.start])
+                    torch.addmm(base[rows], b.t(), a, alpha=scale, out=merged[rows])
+                    written = rows.stop
                 merged[written:].copy_(base[written:])
+
+    def _factors(self, group: int, weights: GroupWeights) -> Iterator[tuple[torch.Tensor, torch.Tensor, slice, float]]:
+        """Of each target A ``[rank, in]``, B ``[rank, out]``, the rows of the matrix that it changes, and the scale."""
+        if self._exchange is not None:
+            whole = self._exchange.whole(group, weights)
+        else:
+            whole = [(weights.a_t[:, t.rank_start : t.rank_stop].t(), t.b) for t in weights.targets]
+        for target, (a, b) in zip(weights.targets, whole, strict=True):
+            yield a, b, slice(target.out_start, target.out_start + b.shape[1]), target.scale
 
 
 def _sizes(

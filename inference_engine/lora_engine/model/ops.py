@@ -13,6 +13,7 @@ from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 
 from .attention_torch import AttentionPlan, attend, plan_attention, write_kv
 from .batch import StepBatch
+from .lora_exchange import LoraExchange
 from .lora_torch import add_lora, apply_epilogues
 from .rope import RotaryTable, rotate
 from .shape import ModelShape
@@ -102,8 +103,10 @@ class TorchOps:
 
     invariant = False
 
-    def __init__(self, shape: ModelShape) -> None:
+    def __init__(self, shape: ModelShape, exchange: LoraExchange | None = None) -> None:
+        """``exchange``: with the ranks that both factors of adapters are split over."""
         self.shape = shape
+        self.exchange = exchange
         self.eps = torch.tensor(shape.eps, device=shape.device)
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TorchPlan:
@@ -132,7 +135,7 @@ class TorchOps:
     ) -> torch.Tensor:
         assert isinstance(x, torch.Tensor), "this backend quantises no activations"
         out = linear(x, weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight, bias)
-        add_lora(group, layer, x, out, plan.batch.lora)
+        add_lora(group, layer, x, out, plan.batch.lora, self.exchange)
         apply_epilogues(group, layer, out, plan.batch.lora)
         return out
 

@@ -3,30 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
+
+
+class SmallSums(Protocol):
+    """A quicker way to sums of some sizes. All ranks have it, or none."""
+
+    def takes(self, x: torch.Tensor) -> bool:
+        """Whether it is for tensors of this size and type; the same on all ranks."""
+
+    def all_reduce(self, x: torch.Tensor) -> None:
+        """Sum over the group, in place, in the order of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
     """Rank and world size of a tensor-parallel group; world 1 needs no process group.
 
-    The base model is sharded as Megatron does (column layers by output, row layers by input).
-    Adapters: B of a column layer and A of a row layer are sharded, the other factor is
-    replicated, so LoRA adds no collective of its own (S-LoRA section 6 shards both factors
-    and pays two small ones).
+    The base model is sharded as Megatron does (column layers by output, row layers by input), and adapters as
+    ``adapters/targets.py`` says.
     """
 
     rank: int = 0
     world: int = 1
     group: dist.ProcessGroup | None = None
+    small: SmallSums | None = None
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum of ``x`` over the group, in place. Nothing on the meta device."""
         if self.world > 1 and not x.is_meta:
-            dist.all_reduce(x, group=self.group)
+            if self.small is not None and self.small.takes(x):
+                self.small.all_reduce(x)
+            else:
+                dist.all_reduce(x, group=self.group)
         return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        """``[world, *x.shape]`` of every rank's ``x``, which has to be contiguous."""
+        out = x.new_empty(self.world, *x.shape)
+        if self.world == 1:
+            out[0] = x
+        elif not x.is_meta:
+            dist.all_gather_into_tensor(out.flatten(0, 1), x, group=self.group)
+        return out
 
     def broadcast(self, x: torch.Tensor) -> None:
         """Rank 0's ``x`` to the whole group, in place."""

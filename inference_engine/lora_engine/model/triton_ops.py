@@ -21,11 +21,12 @@ from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
-from lora_kernels.shrink import lora_shrink
+from lora_kernels.shrink import lora_shrink, sums_of_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
 
 from .batch import LoraSpan, StepBatch
+from .lora_exchange import LoraExchange
 from .ops import Activations, Reader, linear
 from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, ModelShape
@@ -81,13 +82,17 @@ class TritonOps:
         max_running: int,
         prefill: PrefillAttention,
         max_rank: int = ORDINARY_RANK,
+        exchange: LoraExchange | None = None,
     ) -> None:
+        """``exchange``: with the ranks that both factors of adapters are split over."""
         self.shape = shape
+        self.exchange = exchange
         self.tables = tables
         self.prefill = prefill
         self.device = shape.device
         self.workspace = DecodeWorkspace(max_running, shape.heads, shape.head_dim, MAX_SPLITS, self.device)
         self.groups = lora_groups(shape)
+        self.lora_groups = self.groups if exchange is None else tuple(map(exchange.part, range(4), self.groups))
         self.rank_classes = rank_classes(max_rank)
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
@@ -183,7 +188,7 @@ class TritonOps:
         assert full is not None, "adapters read what was not quantised"
         # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
         # can be fetched; the product then adds itself onto them. In a prefill that product is slower.
-        deltas_first = plan.prefill is None and self._adds(x, weight)
+        deltas_first = plan.prefill is None and self._adds(x, weight) and self._whole(group)
         if deltas_first:
             out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device), bias
         else:
@@ -205,13 +210,28 @@ class TritonOps:
         onto: torch.Tensor | None,
         plan: TritonPlan,
     ) -> None:
-        """``out = onto + x A B`` with each row's own adapter, as ``lora_expand`` says."""
+        """``out = onto + x A B`` with each row's own adapter, as ``lora_expand`` says.
+
+        ``onto`` is ``out`` itself, unless the deltas are ``_whole``.
+        """
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
+        if self.exchange is not None and not self._whole(group):
+            out = onto = self.exchange.columns(group, out)
         for lora in plan.lora:
-            where = (lora.tiles, self.tables, layer, self.groups[group], kv_dim, lora.shape)
+            where = (lora.tiles, self.tables, layer, self.lora_groups[group], kv_dim, lora.shape)
             lora_shrink(x, pool, lora.shrunk, *where)
-            lora_expand(lora.shrunk, pool, out, *where, onto)
+            exchanged = None
+            if self.exchange is not None:
+                own = sums_of_shrink(
+                    lora.shrunk, x.shape[0], self.lora_groups[group], lora.shape, self.exchange.shards(group)
+                )
+                exchanged = self.exchange.shrunk(group, own)
+            lora_expand(lora.shrunk, pool, out, *where, onto, exchanged)
             onto = out
+
+    def _whole(self, group: int) -> bool:
+        """Whether what this rank adds to a group's output covers all of its columns."""
+        return self.exchange is None or self.lora_groups[group] == self.groups[group]
 
     def apply_epilogues(self, group: int, layer: int, out: torch.Tensor, plan: TritonPlan) -> None:
         """Over the tiles of LoRA's launches: each row is in one tile of those that are added."""

@@ -26,6 +26,9 @@ _HELP = {
     "reasoning_format": "how the model marks its reasoning; auto follows its chat template",
     "device": "cpu, cuda or cuda:N",
     "tensor_parallel": "GPUs of this host that share the model, from --device on; each has a process of its own",
+    "lora_sharding": "how adapters are split over them: outer (one of the two factors), full (both: less memory, more "
+    "exchanges) or auto (outer so far)",
+    "small_sum_kb": "KiB up to which these GPUs' sums go through symmetric memory instead of NCCL; 0 is none",
     "dtype": "float32, bfloat16, float16 or auto",
     "quantization": "auto (weights as the checkpoint has them) or fp8 (quantise plain weights when they are loaded)",
     "kv_cache_dtype": "auto (keys and values in the dtype of the rest) or fp8 (half the memory, coarser)",
@@ -77,10 +80,14 @@ _HELP = {
     "advertise": "host:port at which the control plane reaches this engine; by default as --listen says",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
-_CHOICES = {"tool_format": [str(name) for name in TOOL_FORMATS], "reasoning_format": list(REASONING_SETTINGS)}
+_CHOICES = {
+    "lora_sharding": ["auto", "outer", "full"],
+    "tool_format": [str(name) for name in TOOL_FORMATS],
+    "reasoning_format": list(REASONING_SETTINGS),
+}
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
-    | {"adapter_price", "fair_slack", "starvation_s", "tenant_max_running"}
+    | {"adapter_price", "small_sum_kb", "fair_slack", "starvation_s", "tenant_max_running"}
 )
 
 

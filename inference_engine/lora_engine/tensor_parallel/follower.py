@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -63,7 +62,7 @@ _COPY_POLL_S = 0.001
 def run_rank(
     config: EngineConfig,
     rank: int,
-    meeting_place: Path,
+    meeting: group.Meeting,
     commands: Connection,
     pulse: Connection,
     load: Callable[[EngineConfig, Parallel], LoadedModel],
@@ -75,8 +74,8 @@ def run_rank(
     threading.Thread(target=_beat, args=(pulse,), daemon=True).start()
     starting = True
     try:
-        own = group.config_of(config, rank)
-        parallel = group.join(own, rank, meeting_place)
+        own = group.config_of(config, rank, meeting)
+        parallel = group.join(own, rank, meeting)
         follower = Follower(own, load(own, parallel), commands)
         starting = False
         follower.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,16 +13,30 @@ import torch.distributed as dist
 from lora_engine.config import EngineConfig
 from lora_engine.model.parallel import Parallel
 
+from .symmetric_sums import with_small_sums
+
 _MEET = timedelta(minutes=30)  # a rank that ended meanwhile is noticed by its process
 
 
-def config_of(config: EngineConfig, rank: int) -> EngineConfig:
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A file that does not exist yet, through which the ranks find each other.
+
+    ``one_device``: all ranks are on the same GPU, and what they exchange goes through host memory. Slow, and without
+    graphs; to try it where there is no second GPU.
+    """
+
+    place: Path
+    one_device: bool = False
+
+
+def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig:
     """A rank's own device. Raises ``ValueError`` if there are not so many."""
     device = torch.device(config.device)
     if device.type != "cuda":
         threads = (config.threads or torch.get_num_threads()) // config.tensor_parallel
         return replace(config, threads=max(1, threads))
-    index = (device.index or 0) + rank
+    index = (device.index or 0) + (0 if meeting.one_device else rank)
     if index >= torch.cuda.device_count():
         raise ValueError(
             f"--tensor-parallel {config.tensor_parallel} from {device} on needs {index + 1} GPUs, and there are "
@@ -31,7 +45,7 @@ def config_of(config: EngineConfig, rank: int) -> EngineConfig:
     return replace(config, device=f"cuda:{index}")
 
 
-def join(config: EngineConfig, rank: int, meeting_place: Path) -> Parallel:
+def join(config: EngineConfig, rank: int, meeting: Meeting) -> Parallel:
     """Wait for all ranks; ``config`` is this rank's own."""
     device = torch.device(config.device)
     # All ranks are on this host. Multicast of NVLink switches is left to others.
@@ -39,12 +53,15 @@ def join(config: EngineConfig, rank: int, meeting_place: Path) -> Parallel:
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    nccl = device.type == "cuda" and not meeting.one_device
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{meeting_place}",
+        "nccl" if nccl else "gloo",
+        init_method=f"file://{meeting.place}",
         rank=rank,
         world_size=config.tensor_parallel,
         timeout=_MEET,
-        device_id=device if device.type == "cuda" else None,
+        device_id=device if nccl else None,
     )
-    return Parallel(rank, config.tensor_parallel, dist.group.WORLD)
+    return with_small_sums(
+        Parallel(rank, config.tensor_parallel, dist.group.WORLD), device, (config.small_sum_kb << 10) if nccl else 0
+    )

@@ -83,11 +83,13 @@ class Leader:
         self,
         config: EngineConfig,
         load: Callable[[EngineConfig, Parallel], LoadedModel] = load_model,
+        *,
+        one_device: bool = False,
     ) -> None:
-        """Start the other ranks of ``config``, each of which calls ``load``."""
-        self.config = group.config_of(config, 0)
+        """Start the other ranks of ``config``, each of which calls ``load``. ``one_device``: as in ``Meeting``."""
         self._folder = tempfile.TemporaryDirectory(prefix="lora-ranks-")
-        self._meeting_place = Path(self._folder.name) / "meet"
+        self._meeting = group.Meeting(Path(self._folder.name) / "meet", one_device)
+        self.config = group.config_of(config, 0, self._meeting)
         self._sending = threading.Lock()
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
         self._closing = False
@@ -95,7 +97,7 @@ class Leader:
         self._ranks = []
         for number in range(1, config.tensor_parallel):
             (commands, theirs), (pulse, their_pulse) = context.Pipe(), context.Pipe()
-            arguments = (config, number, self._meeting_place, theirs, their_pulse, load)
+            arguments = (config, number, self._meeting, theirs, their_pulse, load)
             process = context.Process(target=run_rank, args=arguments, name=f"rank-{number}", daemon=True)
             process.start()
             theirs.close()
@@ -106,7 +108,7 @@ class Leader:
 
     def join(self) -> Parallel:
         """Wait for all ranks."""
-        return group.join(self.config, 0, self._meeting_place)
+        return group.join(self.config, 0, self._meeting)
 
     def close(self) -> None:
         """End the other ranks; nothing of them stays on their devices."""

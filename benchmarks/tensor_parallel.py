@@ -1,0 +1,286 @@
+"""W7: one model over the GPUs of a machine. All of it in one call of less than `--minutes`.
+
+    python benchmarks/tensor_parallel.py --out benchmarks/results/w7.jsonl [--only sums ...] [--minutes 9]
+    python benchmarks/tensor_parallel.py --try-out    # whether the script runs: a tiny model on CPUs
+
+On all GPUs of the machine (2 or 4), and for comparison on one, each of these in processes of its own, the most wanted
+first; what no time is left for is named at the end:
+
+- `sums`: an all-reduce of the sizes of steps, in a CUDA graph: NCCL's beside symmetric memory's.
+- `8b`: requests per second and decode steps of the Llama-3.1-8B shape, base, 64 mixed and 1,000 adapters drawn
+  uniformly (ranks 8/16/32/64 on q,k,v,o), at 256 running for each GPU; adapters' outer factors split.
+- `8b alone`: the same on one GPU.
+- `70b`: decode steps of the 70B shape beside their floor.
+- `8b full`, `70b full`: steps with both factors split, and again without what LoRA exchanges.
+
+Random weights; prompts of 256 tokens. The floor of a step is what rank 0 has to read: base weights, keys and values,
+its part of the adapters, at 4.2 TB/s. All adapters of a rank (of LoRA) have the same weights in host memory: the device
+copies each by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.multiprocessing
+from offline_throughput import ATTENTION, CASES, MIXED, MODELS, Case, random_model
+from rows import BANDWIDTH, Rows
+from step_times import DECODED, PROMPT, decode_step_ms, run, warm
+
+from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
+from lora_engine.adapters.layout import PackedAdapter, plan_layout
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.graph_set import GraphSet
+from lora_engine.model.loading import LoadedModel
+from lora_engine.model.lora_exchange import LoraExchange
+from lora_engine.model.parallel import Parallel
+from lora_engine.peft_format import AdapterManifest, ModuleLora
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.tensor_parallel import group
+from lora_engine.tensor_parallel.leader import Leader
+
+GPU = torch.cuda.is_available()
+MODELS["tiny"] = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 2048,
+}  # fmt: skip
+SIZES_KB = (8, 32, 128, 256, 512, 1024, 2048, 8192)  # of sums: 512 KB are 64 rows of the 8B shape
+COUNTS = {"base": 0, "64 mixed": 64, "1000 uniform": 1000}
+
+
+@dataclass(frozen=True)
+class Job:
+    """``least_s``: it is not begun with less time left. ``silent``: LoRA exchanges nothing, and gives wrong answers."""
+
+    name: str
+    kind: str  # "sums" | "engine"
+    model: str = ""
+    alone: bool = False
+    sharding: str = "outer"
+    throughput: bool = False
+    silent: bool = False
+    least_s: int = 40
+
+
+JOBS = (
+    Job("sums", "sums", least_s=15),
+    Job("8b", "engine", "llama-3.1-8b", throughput=True),
+    Job("8b alone", "engine", "llama-3.1-8b", alone=True, throughput=True),
+    Job("70b", "engine", "llama-3.1-70b"),
+    Job("8b full", "engine", "llama-3.1-8b", sharding="full"),
+    Job("8b full", "engine", "llama-3.1-8b", sharding="full", silent=True),
+    Job("70b full", "engine", "llama-3.1-70b", sharding="full"),
+    Job("70b full", "engine", "llama-3.1-70b", sharding="full", silent=True),
+)
+
+
+def ranks_here() -> int:
+    return max((n for n in (2, 4, 8) if n <= torch.cuda.device_count()), default=0) if GPU else 2
+
+
+# Sums.
+
+
+def time_sums(rank: int, world: int, place: Path, found: Path) -> None:
+    """One rank of those that add up."""
+    config = EngineConfig(model=Path("random"), device="cuda" if GPU else "cpu", tensor_parallel=world)
+    config = replace(config, small_sum_kb=SIZES_KB[-1])
+    meeting = group.Meeting(place)
+    own = group.config_of(config, rank, meeting)
+    small = group.join(own, rank, meeting)
+    plain = replace(small, small=None)
+    lines = []
+    for kb in SIZES_KB:
+        x = torch.zeros(kb << 9, dtype=torch.bfloat16, device=own.device)
+        lines.append((kb, microseconds(plain, x), microseconds(small, x) if small.small is not None else None))
+    if rank == 0:
+        found.write_text(json.dumps(lines))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def microseconds(parallel: Parallel, x: torch.Tensor, inside: int = 20, times: int = 20) -> float:
+    """Of one sum among ``inside`` of a graph, as decode steps have them."""
+
+    def sums() -> None:
+        for _ in range(inside):
+            parallel.all_reduce(x)
+
+    if not x.is_cuda:
+        began = time.perf_counter()
+        sums()
+        return (time.perf_counter() - began) / inside * 1e6
+    sums()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sums()
+    graph.replay()
+    torch.cuda.synchronize()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(times):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / (inside * times) * 1e3
+
+
+def run_sums(out: Path | None) -> None:
+    world = ranks_here()
+    rows = Rows(out, "W7", "sums", gpus=world)
+    with tempfile.TemporaryDirectory() as folder:
+        place, found = Path(folder) / "meet", Path(folder) / "found"
+        torch.multiprocessing.spawn(time_sums, (world, place, found), nprocs=world)
+        for kb, nccl, symmetric in json.loads(found.read_text()):
+            for system, value in (("nccl", nccl), ("symmetric", symmetric)):
+                if value is not None:
+                    rows.add(f"sum of {kb} KB", "us", value, "us", None, system, {"ranks": world, "bytes": kb << 10})
+
+
+# Engines.
+
+
+def silent_model(config: EngineConfig, parallel: Parallel) -> LoadedModel:
+    """A rank that exchanges nothing between LoRA's two products."""
+
+    def shrunk(exchange: LoraExchange, group: int, own: torch.Tensor) -> torch.Tensor:
+        return own.expand(exchange.shards(group), *own.shape).contiguous()
+
+    LoraExchange.shrunk = shrunk  # type: ignore[method-assign]
+    return random_model(config, parallel)
+
+
+def start(job: Job, ranks: int, running: int) -> tuple[Engine, LoadedAdapters, HostMemory]:
+    source = LoadedAdapters()
+    config = EngineConfig(
+        model=Path("random"), model_name=job.model, device="cuda" if GPU else "cpu", max_context=2048,
+        max_running=running, step_tokens=4096, prefix_cache=False, tensor_parallel=ranks, lora_sharding=job.sharding,
+        max_lora_rank=64, threads=0 if GPU else 1, pool_mb=0 if GPU else 64,
+    )  # fmt: skip
+    GraphSet.capture_first = lambda graphs, progress=None: 0.0  # type: ignore[method-assign]  # when they are used
+    load: Callable[[EngineConfig, Parallel], LoadedModel] = silent_model if job.silent else random_model
+    if ranks == 1:
+        return Engine(config, source, load(config, Parallel())), source, PinnedSlabs() if GPU else PageableMemory()
+    leader = Leader(config, load)
+    loaded = load(leader.config, leader.join())
+    return Engine(leader.config, source, loaded, mirror=leader), source, leader.host_memory(pinned=GPU)
+
+
+def adapters(engine: Engine, memory: HostMemory, count: int) -> list[PackedAdapter]:
+    """Of ranks in turn; those of the same rank share their bytes in host memory."""
+    geometry, of_rank = engine.pool.geometry, {}
+    for rank in MIXED:
+        modules = tuple(
+            ModuleLora(layer, target, rank, 16.0, 16.0 / rank, "a", "b")
+            for layer in range(geometry.num_layers)
+            for target in ATTENTION
+        )
+        manifest = AdapterManifest(rank, ATTENTION, "BF16", 0, 0, 0, "random", modules, {})
+        layout = plan_layout(manifest, geometry, engine.targets)
+        shape = (engine.targets.world, geometry.num_layers, layout.num_pages, geometry.page_elems)
+        data = memory.zeros(shape, engine.pool.data.dtype)
+        noise = torch.randn(1 << 20).mul_(0.01).to(data.dtype)
+        flat = data.view(-1)
+        for first in range(0, flat.numel(), noise.numel()):
+            flat[first : first + noise.numel()] = noise[: flat.numel() - first]
+        of_rank[rank] = PackedAdapter("", rank, layout, data[0], data)
+    return [replace(of_rank[MIXED[i % len(MIXED)]], digest=f"sha256:{i:064x}") for i in range(count)]
+
+
+def floor_ms(engine: Engine, used: list[PackedAdapter], batch: int) -> float:
+    """What rank 0 has to read in a step."""
+    geometry, weights = engine.pool.geometry, engine.loaded.model.weights
+    kv = batch * (PROMPT + DECODED // 2) * 2 * geometry.kv_dim * engine.pool.kv.dtype.itemsize * geometry.num_layers
+    lora = sum(packed.data.nbytes for packed in used)
+    return (weights.num_bytes() - weights.embedding.nbytes + kv + lora) / BANDWIDTH * 1e3
+
+
+def requests_per_s(engine: Engine, case: Case, digests: list[str], requests: int, new: int) -> float:
+    rnd, params = random.Random(case.name), SamplingParams(max_tokens=new, ignore_eos=True)
+    for index in range(requests):
+        digest = (rnd.choice(digests) if case.uniform else digests[index % len(digests)]) if digests else ""
+        prompt = [rnd.randrange(engine.model_config.vocab_size) for _ in range(PROMPT)]
+        engine.add_request(GenerationRequest(f"{case.name}-{index}", prompt, params, digest))
+    began = time.perf_counter()
+    run(engine)
+    return requests / (time.perf_counter() - began)
+
+
+def run_engine(job: Job, out: Path | None) -> None:
+    ranks = 1 if job.alone else ranks_here()
+    batch = 256 * ranks if GPU else 8
+    engine, source, memory = start(job, ranks, batch)
+    packed = adapters(engine, memory, max(COUNTS.values()) if GPU else 80)
+    for one in packed:
+        source.add(one)
+    system = f"lorikeet, {ranks} ranks, {job.sharding}" + (", LoRA silent" if job.silent else "")
+    rows = Rows(out, "W7", job.model, gpus=ranks, ranks=ranks, sharding=job.sharding, silent=job.silent)
+    rows.add("adapter of rank 64", "bytes", packed[3].data.nbytes / 2**20, "MiB", None, system)
+    for name, count in COUNTS.items():
+        mine = packed[: min(count, batch)]  # of a step; all distinct, where there are more
+        digests = [one.digest for one in mine]
+        warm(engine, digests)
+        value = decode_step_ms(engine, name, batch, digests)
+        rows.add(name, "step_ms", value, "ms", floor_ms(engine, mine, batch), system, {"batch": batch})
+    if job.throughput:
+        requests, new = (600 * ranks, 128) if GPU else (16, 4)
+        requests_per_s(engine, CASES["64 mixed"], [one.digest for one in packed[:64]], batch, 4)  # kernels, graphs
+        for name, count in COUNTS.items():
+            case = CASES.get(name, Case(name, count))
+            value = requests_per_s(engine, case, [one.digest for one in packed[:count]], requests, new)
+            rows.add(name, "requests_per_s", value, "1/s", None, system, {"requests": requests, "running": batch})
+
+
+# All of them.
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", nargs="*", choices=sorted({job.name for job in JOBS}))
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--try-out", action="store_true")
+    parser.add_argument("--job", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.job is not None:
+        job = JOBS[arguments.job]
+        job = job if GPU or job.kind == "sums" else replace(job, model="tiny")
+        run_sums(arguments.out) if job.kind == "sums" else run_engine(job, arguments.out)
+        return
+    if ranks_here() < 2 or (arguments.try_out and GPU) or not (arguments.try_out or GPU):
+        parser.error("this needs two GPUs; --try-out is for a machine without any")
+    until, left_out = time.monotonic() + 60 * arguments.minutes - 10, []
+    for index, job in enumerate(JOBS):
+        left = until - time.monotonic()
+        what = f"{job.name}{', LoRA silent' if job.silent else ''}"
+        if (arguments.only and job.name not in arguments.only) or (arguments.try_out and "70b" in job.name):
+            continue
+        if left < job.least_s:
+            left_out.append(what)
+            continue
+        print(f"== {what}, {left:.0f} s left", flush=True)
+        command = [sys.executable, __file__, "--job", str(index), *(["--out", arguments.out] if arguments.out else [])]
+        try:
+            if status := subprocess.run(command, timeout=left).returncode:
+                left_out.append(f"{what} (ended with {status})")
+        except subprocess.TimeoutExpired:
+            left_out.append(f"{what} (cut off)")
+    print(f"left out: {', '.join(left_out) or 'nothing'}")
+    sys.exit(1 if any("ended" in what for what in left_out) else 0)
+
+
+if __name__ == "__main__":
+    main()
