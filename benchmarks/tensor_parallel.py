@@ -145,7 +145,7 @@ def run_sums(out: Path | None) -> None:
         place, found = Path(folder) / "meet", Path(folder) / "found"
         torch.multiprocessing.spawn(time_sums, (world, place, found), nprocs=world)
         for kb, nccl, symmetric in json.loads(found.read_text()):
-            for system, value in (("nccl", nccl), ("symmetric", symmetric)):
+            for system, value in (("nccl" if GPU else "gloo", nccl), ("symmetric", symmetric)):
                 if value is not None:
                     rows.add(f"sum of {kb} KB", "us", value, "us", None, system, {"ranks": world, "bytes": kb << 10})
 
