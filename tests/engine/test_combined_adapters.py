@@ -17,10 +17,12 @@ from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from lora_engine.adapters.combining import combine
+from lora_engine.adapters.delta_norms import delta_norms
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, pack_adapter
 from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.adapters.targets import LoraSharding
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.memory.page_pool import PoolGeometry
@@ -209,14 +211,15 @@ def test_dropping_a_part_drops_what_is_made_of_it(made: Made, references: dict[s
     assert [slot.digest for slot in engine.core.device_tier.slots()] == [made.digest("of one scale")]
 
 
-def test_every_tensor_parallel_rank_has_its_part(made: Made) -> None:
-    """Combined for all ranks at once, each rank's pages are what it would combine itself."""
+@pytest.mark.parametrize("sharding", LoraSharding)
+def test_every_tensor_parallel_rank_has_its_part(made: Made, sharding: LoraSharding) -> None:
+    """Combined for all ranks at once, each rank's pages are what it would combine itself, and add the same."""
     engine, digest = made.engine(), made.digest("two, weighted")
     geometry, shapes = engine.pool.geometry, engine.model_config.target_shapes(0, 2)
     halves = PoolGeometry(geometry.num_layers, geometry.page_tokens, geometry.kv_heads // 2, geometry.head_dim)
 
     def combined(rank: int, *, all_ranks: bool) -> PackedAdapter:
-        targets, parts = TargetShapes(shapes, rank, 2), []
+        targets, parts = TargetShapes(shapes, rank, 2, sharding=sharding), []
         for part in parts_of(digest):
             folder = next(a.folder for a in made.adapters.values() if a.digest == part.digest)
             manifest = inspect_adapter(folder, geometry_of(engine)).manifest
@@ -231,6 +234,9 @@ def test_every_tensor_parallel_rank_has_its_part(made: Made) -> None:
     for rank in range(2):
         alone = combined(rank, all_ranks=False)
         assert alone.layout == together.layout and torch.equal(alone.data, together.of_ranks[rank])
+    whole = delta_norms(made.combined(engine, "two, weighted"), geometry.kv_dim)
+    for norms, expected in zip(delta_norms(together, halves.kv_dim), whole, strict=True):
+        assert norms == pytest.approx(expected)
 
 
 def test_a_combination_is_called_by_its_content() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
+import shutil
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from lorikeet_testing import interpreted  # noqa: F401
 from lorikeet_testing.poisoned_pool import poison
 from lorikeet_testing.tiny_models import (
     ADAPTERS,
@@ -23,11 +26,11 @@ from lorikeet_testing.tiny_models import (
     save_adapter,
     save_model,
 )
+from safetensors.torch import load_file, save_file
 
 from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
-from lora_engine.adapters.targets import LoraSharding
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.loading import load_model
@@ -35,28 +38,47 @@ from lora_engine.model.parallel import Parallel
 from lora_engine.peft_format import AdapterLimits
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
+from lora_kernels import attention
+from lora_kernels.fp8_tensors import quantise
 
 Tokens = dict[str, list[int]]
 WHOLE = "dora-r6"  # whose norms are of whole rows: refused where the base model is split
 
 
-def workload(adapters: dict[str, Adapter]) -> list[GenerationRequest]:
-    """Every adapter and the base, greedy and sampled, with prompts longer than a step."""
+def workload(adapters: dict[str, Adapter], count: int = 18) -> list[GenerationRequest]:
+    """Every adapter and the base, greedy and sampled, with prompts longer than a step; some begin alike."""
     rnd = random.Random(7)
+    common = [rnd.randrange(VOCAB) for _ in range(90)]
     requests = []
-    for index in range(18):
+    for index in range(count):
         name = ["", *adapters][index % (1 + len(adapters))]
-        sampling = SamplingParams(max_tokens=8, ignore_eos=True, temperature=0.9 * (index % 3 == 2), seed=index)
-        prompt = [rnd.randrange(VOCAB) for _ in range(rnd.choice((1, 9, 40, 90)))]
+        new = 8 if count == 18 else 3
+        sampling = SamplingParams(max_tokens=new, ignore_eos=True, temperature=0.9 * (index % 3 == 2), seed=index)
+        length = rnd.choice((1, 9, 40, 90)) if count == 18 else 3 + 2 * index
+        alike = length // 2 if index % 2 else 0
+        prompt = common[:alike] + [rnd.randrange(VOCAB) for _ in range(length - alike)]
         digest = adapters[name].digest if name else ""
         requests.append(GenerationRequest(f"r{index}", prompt, sampling, digest))
     return requests
 
 
+class Ran(NamedTuple):
+    """Tokens by request; adapters' bytes on this rank; of each step, which pages whose sequences and adapters had."""
+
+    tokens: Tokens
+    held: int
+    pages: str
+
+
 def generate(
-    model: Path, adapters: dict[str, Adapter], parallel: Parallel, sharding: str = "auto", **settings: Any
-) -> tuple[Tokens, int]:
-    """Tokens by request, and the adapters' bytes on this rank. Free pages are full of NaN."""
+    model: Path,
+    adapters: dict[str, Adapter],
+    parallel: Parallel,
+    sharding: str = "auto",
+    requests: int = 18,
+    **settings: Any,
+) -> Ran:
+    """As one rank that plans by itself, and so has to agree with the others. Free pages are full of NaN."""
     # A pool so small that adapters are evicted and sequences pre-empted on the way.
     config = EngineConfig(
         model=model, page_tokens=4, step_tokens=64, threads=1, lora_sharding=sharding,
@@ -68,20 +90,24 @@ def generate(
     for adapter in adapters.values():
         source.add(pack_for(engine, adapter))
     held = sum(packed.num_bytes for a in adapters.values() if (packed := source.get(a.digest)) is not None)
-    requests = workload(adapters)
-    tokens: Tokens = {request.request_id: [] for request in requests}
-    for request in requests:
+    tokens: Tokens = {}
+    for request in workload(adapters, requests):
+        tokens[request.request_id] = []
         engine.add_request(request)
+    pages = hashlib.sha256()
     while engine.has_work():
         for delta in engine.step().deltas:
             tokens[delta.request_id] += delta.token_ids
         engine.core.check()
-    return tokens, held
+        pages.update(str([sequence.pages for sequence in engine.core.scheduler.running]).encode())
+        pages.update(str([(slot.digest, slot.pages) for slot in engine.core.device_tier.slots()]).encode())
+    assert all(len(found) == len(tokens["r0"]) for found in tokens.values())
+    return Ran(tokens, held, pages.hexdigest())
 
 
 @dataclass(frozen=True)
 class Case:
-    """A family's model and adapters in a folder of their own, where each rank leaves what it generated."""
+    """A family's model and adapters in a folder of their own."""
 
     folder: Path
     adapters: dict[str, Adapter]
@@ -90,12 +116,9 @@ class Case:
     def model(self) -> Path:
         return self.folder / "model"
 
-    def of(self, sharding: str, rank: int) -> Path:
-        return self.folder / f"{sharding}-{rank}.pt"
 
-
-def make_case(folder: Path, family: str) -> Case:
-    reference = save_model(family, folder / "model", intermediate_size=152)
+def make_case(folder: Path, family: str, **shape: Any) -> Case:
+    reference = save_model(family, folder / "model", **{"intermediate_size": 152, **shape})
     names = [name for name in ADAPTERS if name != WHOLE]
     adapters = {name: adapter_at(name, save_adapter(name, reference, folder / name)) for name in names}
     name = "embedding_layers"
@@ -119,16 +142,33 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
     return folder
 
 
-def run_rank(rank: int, world: int, folder: Path, cases: list[Case]) -> None:
+@dataclass(frozen=True)
+class Run:
+    """A case with some settings of the engine."""
+
+    case: Case
+    settings: dict[str, Any]
+
+    def generate(self, parallel: Parallel, **others: Any) -> Ran:
+        return generate(self.case.model, self.case.adapters, parallel, **{**self.settings, **others})
+
+
+def run_rank(rank: int, world: int, folder: Path, runs: list[Run]) -> None:
     torch.set_num_threads(1)
+    attention.FEW = 8  # programs, each of which takes the interpreter as long
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
     try:
-        for case, sharding in product(cases, LoraSharding):
-            parallel = Parallel(rank, world, dist.group.WORLD)
-            torch.save(generate(case.model, case.adapters, parallel, sharding), case.of(sharding, rank))
+        found = [run.generate(Parallel(rank, world, dist.group.WORLD)) for run in runs]
+        torch.save(found, folder / f"{rank}.pt")
         dist.barrier()  # gloo aborts a process whose peer ends while they still talk
     finally:
         dist.destroy_process_group()
+
+
+def on_ranks(world: int, folder: Path, runs: list[Run]) -> list[list[Ran]]:
+    """What each rank found of each run, run by run. One start of the ranks for all: it takes longer than they run."""
+    torch.multiprocessing.spawn(run_rank, (world, folder, runs), nprocs=world)
+    return list(zip(*(torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -141,16 +181,57 @@ def run_rank(rank: int, world: int, folder: Path, cases: list[Case]) -> None:
     ids=str,
 )
 def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list[str]) -> None:
-    """One start of the ranks for all families: it takes longer than what they generate."""
     cases = [make_case(tmp_path / family, family) for family in families]
-    torch.multiprocessing.spawn(run_rank, (world, tmp_path, cases), nprocs=world)
-    for case in cases:
-        alone, whole = generate(case.model, case.adapters, Parallel())
-        held: dict[str, int] = {}
-        for sharding, rank in product(LoraSharding, range(world)):
-            tokens, held[sharding] = torch.load(case.of(sharding, rank))
-            assert tokens == alone, (case.folder.name, sharding)
-        assert held["full"] < held["outer"] < whole, case.folder.name
+    runs = [Run(case, {"sharding": sharding}) for case in cases for sharding in ("outer", "full")]
+    found = on_ranks(world, tmp_path, runs)
+    for case, outer, full in zip(cases, found[::2], found[1::2], strict=True):
+        alone = generate(case.model, case.adapters, Parallel())
+        for ranks in (outer, full):
+            assert [ran.tokens for ran in ranks] == [alone.tokens] * world, case.folder.name
+            assert len({ran.pages for ran in ranks}) == 1, "pages are the same on all ranks"
+        assert full[0].held < outer[0].held < alone.held
+
+
+def test_whatever_else_an_engine_is_set_to(tmp_path: Path) -> None:
+    """Rows computed one by one, weights in FP8, keys and values in FP8, and the kernels, in Triton's interpreter."""
+    sizes = {"hidden_size": 64, "head_dim": 16, "intermediate_size": 128, "num_hidden_layers": 2}
+    case = make_case(tmp_path / "plain", "llama2-mha", **sizes)
+    in_fp8(case, tmp_path / "fp8")
+    few = {name: case.adapters[name] for name in ("all-linear-r16-rslora", "mlp-r5", "v-only-r1", "lora-bias-r4")}
+    plain, quantised = (Case(tmp_path / name, few) for name in ("plain", "fp8"))
+    runs = []
+    for sharding in ("outer", "full"):
+        runs += [
+            Run(plain, {"sharding": sharding, "requests": 6, "deterministic": True}),
+            Run(quantised, {"sharding": sharding, "requests": 6}),
+            Run(plain, {"sharding": sharding, "requests": 6, "kv_cache_dtype": "fp8"}),
+        ]
+    runs.append(Run(plain, {"sharding": "full", "requests": 3, "backend": "triton"}))
+    for run, ranks in zip(runs, on_ranks(2, tmp_path, runs), strict=True):
+        alone = run.generate(Parallel(), backend="torch")
+        assert [ran.tokens for ran in ranks] == [alone.tokens] * 2, run.settings
+        assert ranks[0].pages == ranks[1].pages and ranks[0].held < alone.held
+
+
+def in_fp8(case: Case, folder: Path) -> None:
+    """A copy of the model whose layers' matrices are in FP8, with a scale for each output."""
+    shutil.copytree(case.model, folder / "model")
+    config = json.loads((case.model / "config.json").read_text())
+    of_weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel", "dynamic": False}
+    of_inputs = {**of_weights, "strategy": "token", "dynamic": True}
+    group = {"targets": ["Linear"], "weights": of_weights, "input_activations": of_inputs, "output_activations": None}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed",
+        "ignore": ["lm_head"], "kv_cache_scheme": None, "config_groups": {"group_0": group},
+    }  # fmt: skip
+    (folder / "model" / "config.json").write_text(json.dumps(config))
+    tensors: dict[str, torch.Tensor] = {}
+    for name, weight in load_file(case.model / "model.safetensors").items():
+        if "layers" in name and weight.dim() == 2:
+            matrix = quantise(weight)
+            tensors[f"{name}_scale"], weight = matrix.scale[:, None].contiguous(), matrix.data
+        tensors[name] = weight
+    save_file(tensors, folder / "model" / "model.safetensors", metadata={"format": "pt"})
 
 
 def test_a_model_that_cannot_be_split_is_refused(tmp_path: Path) -> None:
@@ -171,7 +252,7 @@ def test_the_embedding_layers_of_an_adapter_are_the_same_with_a_rank_that_follow
     """Rank 0 plans, and tells the other one whose embeddings its rows have; only rank 0 has heads."""
     case = make_case(tmp_path, "llama2-mha")
     adapters = {name: case.adapters[name] for name in ("embedding_layers", "attention-r8")}
-    alone, _ = generate(case.model, adapters, Parallel())
+    alone = generate(case.model, adapters, Parallel()).tokens
     config = EngineConfig(
         model=case.model, pool_mb=2, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2, max_lora_rank=16
     )

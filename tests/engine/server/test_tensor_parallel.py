@@ -54,8 +54,17 @@ async def answers(client: EngineClient, model: Path) -> list[tuple[str, int]]:
     return [(result.text(), score) for result, score in zip(results, scores, strict=True)]
 
 
+FULL = ("--lora-sharding", "full")
+MERGED = ("--mode", "merged")
+
+
 @pytest.mark.parametrize(
-    "options", [(), pytest.param(("--mode", "merged"), marks=pytest.mark.long)], ids=["unmerged", "merged"]
+    "options",
+    [
+        (),
+        *(pytest.param(options, marks=pytest.mark.long) for options in (MERGED, FULL, (*FULL, *MERGED))),
+    ],
+    ids=" ".join,
 )
 async def test_two_ranks_answer_as_one_and_leave_nothing_behind(
     model: Path, tmp_path: Path, options: tuple[str, ...]
