@@ -4,8 +4,8 @@
 
 The engine itself (scheduler, steps that overlap, masks, detokeniser) with `--running` answers, and in the device's
 place a clock: a step takes `--step-ms` and its tokens are known when it ends. Tokens are chosen on the host, which a
-device would do beside it: at random among what a mask allows, so the figures overstate the cost a little. Then the
-first token of a request alone and beside the others, whose schema is new each time. Schemas and vocabulary are those of
+device would do beside it: at random among what a mask allows, while the host waits for the step. Then the first token
+of a request alone and beside the others, whose schema is new each time. Schemas and vocabulary are those of
 `structured_outputs.py`, which needs a GPU.
 """
 
@@ -34,10 +34,9 @@ from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.runner import InFlight, Launched, Logits, Runner
-from lora_engine.sampling import Samples
+from lora_engine.sampling import Samples, SamplingRow, masks_of
 from lora_engine.scheduling.sequence import Chunk, Sequence
 from lora_engine.text import Tokenizer
-from lora_kernels.sampling_parameters import token_mask_rows
 
 VOCAB, OUTPUT, FIRST_TOKENS = 128_256, 128, 10
 CONFIG = ModelConfig.from_dict(
@@ -71,10 +70,21 @@ class TimedFlight(InFlight):
     """Its tokens are known when its step is over."""
 
     ends_at = 0.0
+    rnd = random.Random(1)
 
     def collect(self) -> Any:
+        """Tokens are chosen before the wait, when a device would: with nothing else for the host to do."""
+        self._tokens.copy_(torch.tensor([self._choose(row) for row in self._rows]))
         time.sleep(max(0.0, self.ends_at - time.perf_counter()))
         return super().collect()
+
+    def _choose(self, row: SamplingRow) -> int:
+        if row.mask is None:
+            return self.rnd.randrange(VOCAB - 1)
+        words = row.mask.nonzero()[0]
+        word = int(words[self.rnd.randrange(len(words))])
+        value = int(row.mask[word]) & 0xFFFFFFFF
+        return word * 32 + self.rnd.choice([bit for bit in range(32) if value >> bit & 1])
 
 
 class TimedRunner(Runner):
@@ -85,7 +95,6 @@ class TimedRunner(Runner):
         self.overlaps = True
         self._step_s = step_s
         self._free_at = 0.0
-        self._rnd = random.Random(1)
 
     def launch(self, chunks: Iterable[Chunk], *_: Any, **__: Any) -> Launched:
         self._free_at = max(self._free_at, time.perf_counter()) + self._step_s
@@ -95,22 +104,13 @@ class TimedRunner(Runner):
     def sample(self, launched: Launched, held: Collection[Sequence] = ()) -> InFlight:
         assert isinstance(launched, TimedLaunch)
         rows = launched.rows
-        if any(row.mask is not None for row in rows):
-            token_mask_rows([row.mask for row in rows])
-        tokens = torch.tensor([self._choose(row.mask) for row in rows])
+        masks_of(rows)
+        tokens = torch.zeros(len(rows), dtype=torch.int64)
         # A device that finished before it knew what to sample has been idle since.
         self._free_at = max(self._free_at, time.perf_counter())
         flight = TimedFlight(launched.sequences, rows, Samples(tokens), None, held)
         flight.ends_at = self._free_at
         return flight
-
-    def _choose(self, mask: Any) -> int:
-        if mask is None:
-            return self._rnd.randrange(VOCAB - 1)
-        words = mask.nonzero()[0]
-        word = int(words[self._rnd.randrange(len(words))])
-        value = int(mask[word]) & 0xFFFFFFFF
-        return word * 32 + self._rnd.choice([bit for bit in range(32) if value >> bit & 1])
 
 
 def build(step_s: float, running: int) -> Engine:

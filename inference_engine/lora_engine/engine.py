@@ -37,7 +37,7 @@ from .request import (
     TokenLogprob,
 )
 from .row_runner import RowRunner
-from .runner import InFlight, Launched, Runner, StepMirror, of_answer, one_token
+from .runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
 from .scheduling.core import SchedulingCore
 from .scheduling.merge_policies import MergeReport
 from .scheduling.merged_adapter import MergeableWeights
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 # one which is slow delays its own answer only. Waiting until a plan just fits was tried on a GPU: fewer rows are held,
 # but the device waits more often (docs/LOG.md).
 _MASK_PATIENCE_S = 0.002
-_MASK_POLL_S = 0.0002
+_MASK_POLL_S = 0.00005
 _HELD_REST_S = 0.005
 _MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
 _REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
@@ -316,6 +316,7 @@ class Engine:
             if sequence.state is State.FINISHED:  # another choice of its request failed just now
                 continue
             if not masks.ready:
+                masks.was_late()
                 self.core.hold(sequence)
                 held.add(sequence)
                 continue
@@ -355,30 +356,49 @@ class Engine:
         self._step_s = self.device_time.ended(now)
         self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
+        complete = self._begin_masks(sampled)  # first, so that masks are computed beside the rest
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
                 self._overflowed(sequence)
             if sequence.state is not State.FINISHED:
                 self.core.token_arrived(sequence, token, now)
-                output.deltas.append(self._token_delta(sequence, token, logprob))
+                output.deltas.append(self._token_delta(sequence, token, logprob, complete=sequence in complete))
 
-    def _token_delta(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> TokenDelta:
-        """What a token adds to the answer; ends the sequence if it is its last."""
+    def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:
+        """Take tokens into the grammars of their answers and start on what may come next; answers that are complete.
+
+        Of an answer that ends for another reason, the mask is of no use to anybody.
+        """
+        complete, going_on = set(), []
+        for sequence, token, _ in sampled:
+            if (masks := sequence.masks) is None or sequence.state is State.FINISHED or sequence.request.prompt_only:
+                continue
+            if token == OVERFLOWED or token in sequence.parent.ending_tokens:
+                continue
+            if masks.take(token):
+                complete.add(sequence)
+            else:
+                going_on.append(masks)
+        self.grammars.begin_masks(going_on)
+        return complete
+
+    def _token_delta(
+        self, sequence: Sequence, token: int, logprob: TokenLogprob | None, *, complete: bool
+    ) -> TokenDelta:
+        """What a token adds to the answer; ends the sequence if it is its last. ``complete`` by its grammar."""
         if sequence.request.prompt_only:  # the token only says that the prompt is processed
             self.core.finish(sequence)
             return TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "length")
         ended_by_token = token in sequence.parent.ending_tokens
         text = "" if ended_by_token else sequence.detokenizer.append(token)
         reason = ""
-        if ended_by_token or sequence.detokenizer.stopped is not None or self._is_complete(sequence, token):
+        if ended_by_token or sequence.detokenizer.stopped is not None or complete:
             reason = "stop"
         elif sequence.num_output - sequence.pending >= sequence.max_tokens:
             reason = "length"
         if reason:
             text += sequence.detokenizer.flush()
             self.core.finish(sequence)
-        elif sequence.masks is not None:
-            sequence.masks.begin_mask()
         return TokenDelta(
             sequence.request.request_id, sequence.choice, text, [token], [logprob] if logprob else [], reason
         )
@@ -389,10 +409,6 @@ class Engine:
                 self._overflowed(sequence)
             if sequence.state is not State.FINISHED:
                 yield TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "", read)
-
-    def _is_complete(self, sequence: Sequence, token: int) -> bool:
-        """Whether, with this token, nothing more can come in an answer that is constrained."""
-        return sequence.masks is not None and sequence.masks.take(token)
 
     def _overflowed(self, sequence: Sequence) -> None:
         """Its logits are not finite. Its request ends, and nothing that it computed is kept for others."""

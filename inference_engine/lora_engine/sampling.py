@@ -109,13 +109,16 @@ def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
 
 def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered logits."""
-    parameters, masks = parameters_of(rows), masks_of(rows)
-    truncated = any(row.truncated for row in rows)
     if logits.device.type != "cpu":
         device = logits.device
+        masks = masks_of(rows, pinned=True)
         on_device = None if masks is None else masks.to(lambda tensor: to_device(tensor, device))
-        return _on_gpu(logits, to_device(parameters, device), on_device, truncated=truncated)
-    return sample_with_torch(logits, parameters, masks, truncated=truncated)
+        if all(row.greedy for row in rows):  # of which the kernel needs no parameters
+            return _on_gpu(logits, None, on_device)
+        truncated = any(row.truncated for row in rows)
+        return _on_gpu(logits, to_device(parameters_of(rows), device), on_device, truncated=truncated)
+    truncated = any(row.truncated for row in rows)
+    return sample_with_torch(logits, parameters_of(rows), masks_of(rows), truncated=truncated)
 
 
 def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
@@ -131,9 +134,10 @@ def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
     )
 
 
-def masks_of(rows: Seq[SamplingRow]) -> TokenMaskRows | None:
-    """Which tokens each row may choose, on the host; None if all may choose any."""
-    return token_mask_rows([row.mask for row in rows]) if any(row.mask is not None for row in rows) else None
+def masks_of(rows: Seq[SamplingRow], *, pinned: bool = False) -> TokenMaskRows | None:
+    """Which tokens each row may choose, on the host (``pinned`` for a device); None if all may choose any."""
+    masks = [row.mask for row in rows]
+    return None if all(mask is None for mask in masks) else token_mask_rows(masks, pinned=pinned)
 
 
 def _on_gpu(

@@ -72,15 +72,16 @@ class TokenMaskRows:
         return every
 
 
-def token_mask_rows(masks: Sequence[npt.NDArray[np.int32] | None]) -> TokenMaskRows:
-    """One mask for each row, None for any token; at least one is not None. On the host."""
+def token_mask_rows(masks: Sequence[npt.NDArray[np.int32] | None], *, pinned: bool = False) -> TokenMaskRows:
+    """One mask for each row, None for any token; at least one is not None. On the host, ``pinned`` for a GPU."""
     given = [mask for mask in masks if mask is not None]
     words, rows = len(given[0]), len(masks)
-    packed = np.empty(rows + len(given) * words, dtype=np.int32)
+    tensor = torch.empty(rows + len(given) * words, dtype=torch.int32, pin_memory=pinned)
+    packed = tensor.numpy()
     masked = np.array([mask is not None for mask in masks])
     packed[:rows] = np.where(masked, np.cumsum(masked) - 1, -1)
     np.concatenate(given, out=packed[rows:])
-    return TokenMaskRows(torch.from_numpy(packed), rows, words)
+    return TokenMaskRows(tensor, rows, words)
 
 
 def row_parameters(

@@ -229,7 +229,10 @@ class LateMasks:
         self._polls = max(0, self._polls - 1)
         return not self._polls
 
-    are_slow = False
+    are_slow = are_quick = False
+
+    def was_late(self) -> None:
+        assert self._polls, "held although it was there"
 
     @property
     def mask(self) -> Any:

@@ -20,6 +20,7 @@ from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, RequestError, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.structured import Grammars, TokenMasks
+from lora_engine.structured.token_masks import MaskBatch
 from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
@@ -116,6 +117,86 @@ def test_every_kind_beside_free_answers(any_engine: Engine) -> None:
     together = answers(any_engine)
     check_every_kind(together)
     assert {key: together[key] for key in alone} == alone
+
+
+def test_masks_computed_together(any_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every grammar taken for quick from its first mask on, in batches of two."""
+    monkeypatch.setattr("lora_engine.structured.grammars.TRIED", 0)
+    monkeypatch.setattr("lora_engine.structured.workers.BATCH", 2)
+    sizes: list[int] = []
+    compute = MaskBatch.compute
+
+    def noted(batch: MaskBatch) -> None:
+        sizes.append(len(batch._of))
+        compute(batch)
+
+    monkeypatch.setattr(MaskBatch, "compute", noted)
+    monkeypatch.setattr(any_engine, "grammars", Grammars(any_engine.tokenizer, any_engine.model_config.vocab_size))
+    ask_every_kind(any_engine)
+    together = answers(any_engine)
+    any_engine.grammars.close()
+    check_every_kind(together)
+    assert max(sizes) > 1, "each was computed alone"
+    monkeypatch.undo()
+    ask_every_kind(any_engine)
+    assert answers(any_engine) == together
+
+
+def quick_masks(engine: Engine, grammars: Grammars, count: int) -> list[TokenMasks]:
+    """Of grammars that were tried."""
+    made = []
+    for index in range(count):
+        grammar = grammars.compile(Constraint(Kind.REGEX, f"[a-z]{{{index + 3}}}"))
+        for _ in range(32):
+            grammar.mask_took(0.00001)
+        masks = grammar.start()
+        masks.take(engine.tokenizer.encode("a", False)[0])
+        assert masks.are_quick
+        made.append(masks)
+    return made
+
+
+@pytest.fixture
+def grammars(engine: Engine) -> Iterator[Grammars]:
+    """Without what other tests have found out about grammars."""
+    grammars = Grammars(engine.tokenizer, engine.model_config.vocab_size)
+    yield grammars
+    grammars.close()
+
+
+def test_a_batch_that_fails_is_computed_one_by_one(engine: Engine, grammars: Grammars) -> None:
+    class Broken:
+        def is_error(self) -> bool:
+            return False
+
+        def unsafe_compute_mask_ptr(self, address: int, size: int) -> None:
+            raise OSError("no such memory")
+
+    good, bad = quick_masks(engine, grammars, 2)
+    bad._matcher = Broken()  # type: ignore[assignment]
+    grammars.begin_masks([good, bad])
+    assert ready(good).mask.any()
+    with pytest.raises(RequestError) as refused:
+        _ = ready(bad).mask
+    assert refused.value.code == "engine_error"
+
+
+def test_grammars_of_batches_that_are_often_late_are_tried_alone(engine: Engine, grammars: Grammars) -> None:
+    one, other = quick_masks(engine, grammars, 2)
+    for late in (True, False, False):
+        grammars.begin_masks([one, other])
+        if late:  # said by each answer that was held, and counted once
+            one.was_late()
+            other.was_late()
+        ready(one), ready(other)
+        assert one.are_quick and other.are_quick, "one late batch is no reason"
+    for _ in range(4):
+        batch = MaskBatch([one, other], None)  # type: ignore[arg-type]
+        batch.was_late()
+    assert not one.are_quick and not other.are_quick
+    for _ in range(32):
+        one._grammar.mask_took(0.00001)
+    assert one.are_quick and not other.are_quick
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 KEPT = 256  # compiled constraints; of ordinary schemas each takes some hundred kilobytes
-SLOW_S, MEAN_OF = 0.003, 16  # of a thread, for a mask; usual ones take 10 to 100 µs, one in a hundred 2 ms or more
+SLOW_S, MEAN_OF = 0.003, 16  # of a thread, for a mask; usual ones take 3 µs, one in a hundred 400, one in 1,000 2 ms
+TRIED = 32  # masks that are computed alone before a grammar is taken for quick
+LATE = 0.15  # share of the last batches that came late, from which on their grammars are tried again
 
 
 class Grammar:
@@ -39,6 +42,7 @@ class Grammar:
         self.matcher = matcher
         self.first_mask = first_mask
         self.mean_mask_s = 0.0
+        self._untried, self._late = TRIED, 0.0
         self._workers = workers
 
     @property
@@ -47,12 +51,24 @@ class Grammar:
         return self.mean_mask_s > SLOW_S
 
     @property
+    def is_quick(self) -> bool:
+        """Whether its masks were quick enough so far to be computed together with others'."""
+        return self._untried <= 0 and not self.is_slow
+
+    @property
     def lane(self) -> Lane:
         return self._workers.slow if self.is_slow else self._workers.usual
 
     def mask_took(self, seconds: float) -> None:
         """The mean is of the last few: of any schema's masks one in some thousands takes long."""
         self.mean_mask_s += (seconds - self.mean_mask_s) / MEAN_OF
+        self._untried -= 1
+
+    def batch_came(self, *, late: bool) -> None:
+        """With some of its masks, in time or too late for its step: by the mean, for the same reason."""
+        self._late += (late - self._late) / MEAN_OF
+        if self._late > LATE:
+            self._untried, self._late = TRIED, 0.0
 
     def start(self) -> TokenMasks:
         return TokenMasks(self)
@@ -102,6 +118,17 @@ class Grammars:
         """Build what every constraint needs, so that the first one need not wait for it."""
         with suppress(RequestError):  # said to whoever asks for a constraint
             self.compile(Constraint(Kind.JSON_OBJECT))
+
+    def begin_masks(self, of: Iterable[TokenMasks]) -> None:
+        """Start to compute the masks after the tokens taken so far. From the step thread."""
+        quick = []
+        for masks in of:
+            if masks.are_quick:
+                quick.append(masks)
+            else:
+                masks.begin_mask()
+        if quick:
+            self._workers.compute_together(quick)
 
     def close(self) -> None:
         self._workers.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +15,7 @@ from lora_engine.constraints import Constraint, first_line
 from lora_engine.request import RequestError
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from llguidance import LLExecutor, LLMatcher
 
     from .grammars import Grammar
 
@@ -34,6 +36,7 @@ class TokenMasks:
         self._mask: Mask = grammar.first_mask  # shared until there is a token
         self._own: Mask | None = None
         self._address, self._size = 0, 0  # of its own mask
+        self._batch: MaskBatch | None = None  # that its last mask was computed in
         self.ready = True
         self._error: RequestError | None = None
 
@@ -41,6 +44,15 @@ class TokenMasks:
     def are_slow(self) -> bool:
         """Whether waiting for them is of no use: a step is over before they are there."""
         return self._grammar.is_slow
+
+    @property
+    def are_quick(self) -> bool:
+        """Whether they may be computed with others' of whom the same is known."""
+        return self._error is None and self._grammar.is_quick
+
+    def of_grammar(self) -> int:
+        """Equal for those of one grammar."""
+        return id(self._grammar)
 
     @property
     def mask(self) -> Mask:
@@ -57,21 +69,26 @@ class TokenMasks:
         return bool(self._matcher.is_stopped())
 
     def begin_mask(self) -> None:
-        """Start to compute the mask after the tokens taken so far."""
+        """Start to compute the mask after the tokens taken so far, alone."""
         if self._error is not None:
             return
         if self._own is None:
-            self._mask = self._own = np.empty_like(self._grammar.first_mask)
+            self._own = np.empty_like(self._grammar.first_mask)
             self._address, self._size = self._own.ctypes.data, self._own.nbytes
+        self._mask, self._batch = self._own, None
         self.ready = False
         self._grammar.lane.submit(self._compute)
+
+    def was_late(self) -> None:
+        """The step that wanted the mask went on without it."""
+        if self._batch is not None:
+            self._batch.was_late()
 
     def _compute(self) -> None:
         started = time.thread_time()
         try:
             self._matcher.unsafe_compute_mask_ptr(self._address, self._size)
-            if self._matcher.is_error():
-                self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
+            self._look_for_error()
         except Exception as error:  # the other answers of the step go on
             log.exception("a mask could not be computed")
             self._error = RequestError(
@@ -82,6 +99,57 @@ class TokenMasks:
             )
         self._grammar.mask_took(time.thread_time() - started)
         self.ready = True
+
+    def _look_for_error(self) -> None:
+        if self._matcher.is_error():
+            self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
+
+
+class MaskBatch:
+    """Masks of quick grammars, after the tokens that each has taken; computed by one call, on a lane's thread."""
+
+    def __init__(self, of: Sequence[TokenMasks], executor: LLExecutor) -> None:
+        self._of = of
+        self._grammars = {id(masks._grammar): masks._grammar for masks in of}.values()
+        self._executor = executor
+        self._entering = threading.Lock()
+        self._entering.acquire()
+        self._late = False
+        self._rows = np.empty((len(of), len(of[0]._mask)), dtype=np.int32)
+        for masks, row in zip(of, self._rows, strict=True):
+            masks._mask, masks._batch, masks.ready = row, self, False
+
+    def wait_until_entered(self, until: float) -> None:
+        """Let a thread get Python's lock, which it needs for a moment. Else it would wait until the step rests.
+
+        No longer than to ``until`` of ``time.monotonic``.
+        """
+        self._entering.acquire(timeout=max(0.0, until - time.monotonic()))
+
+    def was_late(self) -> None:
+        """Any of its grammars may be why: often late, they are tried alone."""
+        if not self._late:
+            self._late = True
+            for grammar in self._grammars:
+                grammar.batch_came(late=True)
+
+    def compute(self) -> None:
+        rows, each = self._rows, self._rows[0].nbytes
+        wanted = [(masks._matcher, index) for index, masks in enumerate(self._of)]
+        self._entering.release()
+        try:
+            self._executor.unsafe_compute_mask_ptr(wanted, rows.ctypes.data, each, len(wanted))
+        except Exception:
+            log.exception("masks could not be computed together")
+            for masks in self._of:
+                masks.begin_mask()
+            return
+        for masks in self._of:
+            masks._look_for_error()
+            masks.ready = True
+        if not self._late:
+            for grammar in self._grammars:
+                grammar.batch_came(late=False)
 
 
 def too_complex(constraint: Constraint, error: str) -> RequestError:

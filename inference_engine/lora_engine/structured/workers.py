@@ -1,8 +1,10 @@
-"""The threads that compute masks. One mask never waits for a slow one of another request.
+"""The threads that compute masks. Those that may be slow are computed alone, so that no other waits for them.
 
-A grammar whose mask once took long has its masks computed on threads of their own, so that a few grammars that are
-hard, by chance or by intent, cannot hold up those that are not. A step asks for a mask for each of hundreds of answers
-while it holds Python's lock: so a task is an entry of a queue and no more, not a future.
+An ordinary mask takes some microseconds, less than it takes a thread to get Python's lock; a step asks for hundreds. So
+masks of grammars that proved to be quick are computed together, by one call of the library that needs the lock once and
+has threads of its own. A grammar that is new, or was in a batch that came late, has its masks computed alone for a
+while, and timed. One whose masks take long has threads of its own: a few grammars that are hard, by chance or by
+intent, cannot hold up those that are not.
 """
 
 from __future__ import annotations
@@ -10,10 +12,24 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from lora_engine.constraints import load_library
+
+from .token_masks import MaskBatch, TokenMasks
+
+if TYPE_CHECKING:
+    from llguidance import LLExecutor
 
 log = logging.getLogger(__name__)
+
+
+BATCHES = 2  # of a step: what is ready of them is used, though one is late. Each begins by waiting for Python's lock
+BATCH = 16  # masks or more
+ENTERED_S = 0.001  # most that a step waits until threads have begun with its batches
 
 
 class Lane:
@@ -24,9 +40,9 @@ class Lane:
         self._most = threads
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
 
     def submit(self, task: Callable[[], None]) -> None:
-        """From one thread only."""
         if not self._threads:
             self._start()
         self._tasks.put(task)
@@ -36,10 +52,11 @@ class Lane:
             self._tasks.put(None)
 
     def _start(self) -> None:
-        for number in range(self._most):
-            thread = threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        with self._starting:
+            for number in range(len(self._threads), self._most):
+                thread = threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -50,14 +67,31 @@ class Lane:
 
 
 class MaskWorkers:
-    """A lane for what is usual and one for what is slow."""
+    """A lane for batches, one for what is computed alone, and one for what is slow."""
 
     def __init__(self) -> None:
         cores = os.cpu_count() or 1
+        self._threads = max(2, min(16, cores * 3 // 4))  # of the library, for all batches together
+        self._executor: LLExecutor | None = None
+        self.batches = Lane("mask-batches", 2 * BATCHES)  # those of a step do not wait for late ones of the last
         # More than there are cores, if there are few: a mask of some milliseconds must not hold up those behind it.
         self.usual = Lane("masks", max(4, min(8, cores - 1)))
         self.slow = Lane("slow-masks", 2)
 
+    def compute_together(self, quick: list[TokenMasks]) -> None:
+        """Start to compute masks of grammars that are quick; at least one. From the step thread."""
+        if self._executor is None:
+            self._executor = load_library().LLExecutor(self._threads)
+        quick.sort(key=TokenMasks.of_grammar)  # those of a grammar are slow together
+        each = max(BATCH, -(-len(quick) // BATCHES))
+        batches = [MaskBatch(quick[at : at + each], self._executor) for at in range(0, len(quick), each)]
+        for batch in batches:
+            self.batches.submit(batch.compute)
+        until = time.monotonic() + ENTERED_S
+        for batch in batches:
+            batch.wait_until_entered(until)
+
     def close(self) -> None:
+        self.batches.close()
         self.usual.close()
         self.slow.close()
