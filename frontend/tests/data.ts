@@ -150,6 +150,7 @@ export const version: Version = {
   kept_until: null,
   report: validReport,
   effect: null,
+  chat_template: null,
   evaluations: [],
   placements: [placement],
 };

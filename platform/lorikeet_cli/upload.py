@@ -21,6 +21,8 @@ OTHER_WEIGHTS = (
     "adapter_model.bin",
     "adapters.safetensors",
 )
+# In which the adapter's own chat template may lie.
+TEMPLATES = ("chat_template.jinja", "tokenizer_config.json", "chat_template.json")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 CHUNK = 1 << 20
 POLL_S = 0.5
@@ -35,7 +37,7 @@ class Part:
 
 
 def files_of(path: Path) -> list[Path]:
-    """An adapter's config and weights in a folder, or an archive of them."""
+    """An adapter's config and weights in a folder, with its chat template if it has one, or an archive of them."""
     if path.is_file() and path.name.endswith(ARCHIVES):
         return [path]
     if path.is_dir():
@@ -43,7 +45,7 @@ def files_of(path: Path) -> list[Path]:
         weights = weights or sorted(file for pattern in OTHER_WEIGHTS for file in path.glob(pattern))
         missing = [CONFIG] * (not (path / CONFIG).is_file()) + [WEIGHTS] * (not weights)
         if not missing:
-            return [path / CONFIG, *weights]
+            return [path / CONFIG, *weights, *(path / name for name in TEMPLATES if (path / name).is_file())]
         raise CliError(f"{path} lacks {' and '.join(missing)}.", "Save the adapter with PEFT's save_pretrained.")
     raise CliError(
         f"{path} is neither a folder nor an archive.", "Give the folder of a PEFT adapter, or a .zip or .tar.gz of it."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ import httpx
 import pytest
 from lorikeet_testing.console import Console
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
-from lorikeet_testing.web import WebProcess, eventually
+from lorikeet_testing.web import ROOT, WebProcess, eventually
 from openai.types import completion_create_params as openai_text
 from openai.types import embedding_create_params as openai_embeddings
 from openai.types.chat import completion_create_params as openai_chat
@@ -178,6 +180,41 @@ def test_every_rule_is_in_the_documentation() -> None:
 
 
 # Of vLLM 0.26, besides OpenAI's.
+TEMPLATE = {"source": "{{ messages[0].content }}", "tool_source": "", "special_tokens": {"eos_token": "<e>"}}
+GIVE_TEMPLATE = f"""
+import django; django.setup()
+from control_plane.adapters.models import AdapterVersion
+AdapterVersion.objects.filter(adapter__name="pirate").update(
+    chat_template={TEMPLATE!r}, chat_template_digest="sha256:1")
+"""
+
+
+def test_chats_by_an_adapters_own_template_at_every_door(web: WebProcess, engine: FakeEngine) -> None:
+    subprocess.run([sys.executable, "-c", GIVE_TEMPLATE], env=web.env, cwd=ROOT, check=True)
+    doors: dict[str, dict[str, Any]] = {
+        CHAT: {"messages": MESSAGES},
+        "/v1/responses": {"input": "say it is"},
+        "/generate": {"inputs": "say it is", "parameters": {"apply_chat_template": True, "adapter_id": "pirate"}},
+        "/tokenize": {"messages": MESSAGES},
+    }
+
+    def template(path: str, model: str = "pirate") -> pb.ChatTemplate | None:
+        named = {} if path == "/generate" else {"model": model}
+        answer = httpx.post(
+            web.url + path, json={**doors[path], **named}, headers=web.tenants["acme"].bearer, trust_env=False
+        )
+        assert answer.status_code == 200, (path, answer.text)
+        chat = engine.submits[-1].chat
+        return chat.own_template if chat.HasField("own_template") else None
+
+    eventually(lambda: template(CHAT), what="the template, once the model is looked up again")
+    for path in doors:
+        found = template(path)
+        assert found is not None, path
+        assert (found.source, dict(found.special_tokens)) == (TEMPLATE["source"], TEMPLATE["special_tokens"])
+    assert template(CHAT, "support") is None
+
+
 VLLM = """add_special_tokens allowed_token_ids bad_words cache_salt ec_transfer_params ignore_eos
     include_stop_str_in_output kv_transfer_params length_penalty logprob_token_ids min_p min_tokens priority
     prompt_logprobs repetition_detection repetition_penalty request_id response_format return_mm_kwargs

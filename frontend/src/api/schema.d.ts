@@ -3070,6 +3070,15 @@ export interface components {
             /** @description Of role assistant. */
             tool_calls?: components["schemas"]["ToolCall"][] | null;
         };
+        /** @description The chat template that came with an adapter, by which its chats are written. */
+        ChatTemplate: {
+            source: string;
+            special_tokens: {
+                [key: string]: string;
+            };
+            /** @description For requests with tools, if that is another. */
+            tool_source: string;
+        };
         /** @description Milliseconds; null while the host has not done such a load since it started. */
         ColdStarts: {
             /** Format: double */
@@ -5753,6 +5762,8 @@ export interface components {
             asks_for_base: boolean;
             base_model: string;
             bytes: number;
+            /** @description Its own; null: the base model's. */
+            chat_template: components["schemas"]["ChatTemplate"] | null;
             /** Format: date-time */
             created_at: string;
             created_by?: string | null;

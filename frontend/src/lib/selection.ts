@@ -7,6 +7,8 @@ const CONFIG_FILE = "adapter_config.json";
 const WEIGHTS_FILE = "adapter_model.safetensors";
 /** Weights that the server converts: shards and their index, torch.save's file, mlx-lm's. */
 const OTHER_WEIGHTS = /^(adapter_model-\d{5}-of-\d{5}\.safetensors|adapter_model\.safetensors\.index\.json|adapter_model\.bin|adapters\.safetensors)$/;
+/** Where the adapter's own chat template may lie. */
+const TEMPLATES = /^(chat_template\.jinja|tokenizer_config\.json|chat_template\.json)$/;
 const MAX_CONFIG_BYTES = 1024 * 1024;
 
 /** What the user chose, reduced to what will be sent and what the browser learned about it. */
@@ -54,7 +56,8 @@ function looseSelection(chosen: File[]): Selection {
   const beside = chosen.filter((file) => !config || folder(file) === folder(config));
   const weights = beside.find((file) => base(file.name) === WEIGHTS_FILE);
   const others = beside.filter((file) => OTHER_WEIGHTS.test(base(file.name)));
-  const files = [config, ...(weights ? [weights] : others)].filter((file) => file !== undefined);
+  const templates = config ? beside.filter((file) => TEMPLATES.test(base(file.name))) : [];
+  const files = [config, ...(weights ? [weights] : others), ...templates].filter((file) => file !== undefined);
   return {
     files,
     ignored: chosen.filter((file) => !files.includes(file)).map(pathOf),

@@ -12,6 +12,7 @@ from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
 from .modules import ModuleLora
+from .own_template import OwnTemplate, own_template, try_template
 from .problems import FormatError, Problem
 from .recognised import recognise
 from .resolved_config import resolve_patterns
@@ -39,6 +40,7 @@ __all__ = [
     "FormatError",
     "ModuleLora",
     "ModuleVector",
+    "OwnTemplate",
     "Part",
     "Problem",
     "SafetensorsFile",
@@ -53,9 +55,11 @@ __all__ = [
     "inspect_adapter",
     "is_combined",
     "is_weights",
+    "own_template",
     "parts_of",
     "recognise",
     "resolve_patterns",
     "to_peft_form",
+    "try_template",
     "unpack_upload",
 ]

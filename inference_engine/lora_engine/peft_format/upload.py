@@ -22,6 +22,7 @@ from .changed_base import INITIAL
 from .geometry import AdapterLimits
 from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
+from .own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 from .problems import printable
 from .recognised import recognise
 from .tar_stream import BLOCK, TarError, TarReader
@@ -50,10 +51,9 @@ TEXT_FILES = frozenset(
     }
 )
 """What makes tokens of text, which training programs save with an adapter."""
-_TEXT_OF_BASE = (
-    "prompts become tokens by the served model's tokenizer and chat template. If the training changed the template, "
-    "write prompts out for /v1/completions"
-)
+_TEXT_OF_BASE = "prompts become tokens by the served model's tokenizer"
+# Kept until it is known in which folder the adapter lies: of so many folders, and so large together.
+_MOST_TEMPLATE_FILES, _MOST_TEMPLATE_BYTES = 64, 32 << 20
 _BOTH = (
     f"Upload {CONFIG_FILE} and {WEIGHTS_FILE} as PEFT's save_pretrained writes them, loose or in one .zip or .tar.gz."
 )
@@ -205,6 +205,8 @@ class _Collector:
         self._beside: dict[int, list[str]] = {}  # by depth: names of the others
         self._initial: _Folder | None = None
         self._left = limits.max_bytes
+        self._templates: dict[str, dict[str, Path]] = {}  # by folder: files in which a chat template may lie
+        self._template_files, self._template_bytes = 0, 0
         self._too_deep: list[str] = []
         self._ignored: list[str] = []
 
@@ -224,6 +226,8 @@ class _Collector:
         """Keep the file if it is one of an adapter; note it otherwise. ``blocks`` is read only if it is kept."""
         parts = self.check_path(name)
         base, depth = parts[-1] if parts else "", len(parts) - 1
+        if base in TEMPLATE_FILES and self._keep_template("/".join(parts[:-1]), base, blocks):
+            return
         folder = self._folder("/".join(parts[:-1]), depth) if base == CONFIG_FILE or is_weights(base) else None
         if folder is None:
             self._ignored.append(name)
@@ -245,6 +249,7 @@ class _Collector:
         for name, path in kept.files.items():
             path.rename(self._into / name)
         self._place_initial(kept)
+        self._place_templates(kept.name)
         self._ignored += [f"{folder.name}/" for other, folder in self._kept.items() if other != depth]
         self.discard()
 
@@ -258,6 +263,36 @@ class _Collector:
             initial.place.rename(self._into / INITIAL_FOLDER)
         else:
             self._ignored.append(f"{initial.name}/")
+
+    def _place_templates(self, folder: str) -> None:
+        """Where ``own_template`` looks for them: the adapter's own."""
+        for name, path in self._templates.pop(folder, {}).items():
+            path.rename(self._into / name)
+        self._ignored += [f"{other}/{name}".lstrip("/") for other, files in self._templates.items() for name in files]
+
+    def _keep_template(self, folder: str, name: str, blocks: Iterable[bytes]) -> bool:
+        """False, with nothing kept, for one that is too large or one too many."""
+        files = self._templates.setdefault(folder, {})
+        if name in files:
+            raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
+        if self._template_files >= _MOST_TEMPLATE_FILES:
+            return False
+        place = self._aside / "templates" / str(self._template_files)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._template_files += 1
+        size = 0
+        with place.open("xb") as file:
+            for block in blocks:
+                size += len(block)
+                if size > MAX_TEMPLATE_FILE_BYTES or self._template_bytes + size > _MOST_TEMPLATE_BYTES:
+                    break
+                file.write(block)
+            else:
+                self._template_bytes += size
+                files[name] = place
+                return True
+        place.unlink()
+        return False
 
     def notes(self) -> list[str]:
         """What was left out, in a line or two however many files that were."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ from lora_engine.wire import engine_pb2 as pb
 Json = dict[str, Any]
 _ENFORCED = (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
 _MISTRAL_ID = 9
+MOST_OWN = 16
+"""Templates of adapters that are kept, each with its process."""
 
 
 class ChatFormat:
@@ -34,6 +38,37 @@ class ChatFormat:
         tags = (self.reasoning.open, self.reasoning.close) if self.reasoning else ()
         self._reasoning_ids = _special_ids(tokenizer, tags)
         self._vocabulary = Vocabulary(tokenizer.special_id)
+        self._tokenizer = tokenizer
+        self._own: OrderedDict[bytes, ChatFormat] = OrderedDict()
+        self._lock = threading.Lock()
+        self.end_ids: tuple[int, ...] = ()
+        """Tokens that answers end with beside the model's own ends."""
+
+    def of(self, chat: pb.Chat) -> ChatFormat:
+        """That of the adapter's own template, if the chat brings one. Raises ``RequestError``."""
+        if not chat.HasField("own_template"):
+            return self
+        key = chat.own_template.SerializeToString(deterministic=True)
+        with self._lock:
+            known = self._own.get(key)
+            if known is None or known.template.has_ended:
+                known = self._own[key] = self._of_stranger(chat.own_template)
+            self._own.move_to_end(key)
+            while len(self._own) > MOST_OWN:
+                self._own.popitem(last=False)
+        return known
+
+    def _of_stranger(self, own: pb.ChatTemplate) -> ChatFormat:
+        special = {**self.template.special, **own.special_tokens}
+        template = ChatTemplate.of_stranger(own.source, special, own.tool_source or None)
+        made, eos = ChatFormat(template, self._tokenizer), self._tokenizer.token_id(special.get("eos_token"))
+        made.end_ids = () if eos is None or eos in self._tokenizer.eos_token_ids else (eos,)
+        return made
+
+    def close(self) -> None:
+        """End the processes of adapters' templates."""
+        with self._lock:
+            self._own.clear()
 
     def prompt(self, chat: pb.Chat) -> str:
         """Raises ``RequestError``."""
@@ -136,6 +171,7 @@ class Prompt:
     constraint: Constraint | None = None
     output: ChatOutput | None = None
     shown_special_ids: frozenset[int] = frozenset()
+    end_ids: tuple[int, ...] = ()
 
 
 def read_into(message: pb.Delta, parsed: Parsed, *, has_calls: bool) -> None:

@@ -46,6 +46,7 @@ from .translation import (
     error_message,
     gap_message,
     generation_request,
+    has_own_template,
     is_compiled,
     load_time_message,
     newcomer_message,
@@ -148,6 +149,7 @@ class EngineHost:
         self._being_recorded = 0  # finished requests whose usage is being written
         self._tasks: set[asyncio.Task[None]] = set()
         self._text_threads = ThreadPoolExecutor(2, "text")
+        self._template_threads = ThreadPoolExecutor(2, "templates")  # adapters' own, which may take their time
         self._grammar_threads = ThreadPoolExecutor(2, "grammars")  # a large schema must not hold up others' prompts
         self._generated: deque[tuple[float, int]] = deque()
         self._loop = asyncio.get_running_loop()
@@ -176,6 +178,8 @@ class EngineHost:
         self._engine.stop()
         self._text_threads.shutdown(cancel_futures=True)
         self._grammar_threads.shutdown(cancel_futures=True)
+        self._template_threads.shutdown(cancel_futures=True)
+        self._chat_format.close()
         self._grammars.close()
         self._tiers.close()
         self.journal.close()
@@ -273,6 +277,8 @@ class EngineHost:
 
     def _threads_for(self, submit: pb.Submit) -> Executor | None:
         """Where a request is prepared that would keep the event loop for long."""
+        if has_own_template(submit):
+            return self._template_threads
         if not is_compiled(submit, self._chat_format, self._grammars):
             return self._grammar_threads
         return self._text_threads if prompt_size(submit) > _LONG_PROMPT else None
@@ -326,8 +332,9 @@ class EngineHost:
 
     async def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
         run = functools.partial(tokenize, submit, self._tokenizer, self._chat_format)
+        threads = self._template_threads if has_own_template(submit) else self._text_threads
         try:
-            reply = await self._loop.run_in_executor(self._text_threads, run)
+            reply = await self._loop.run_in_executor(threads, run)
             reply.max_context = self.description.max_context
             return reply
         except RequestError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.load_times import LoadTime
@@ -48,6 +48,11 @@ def prompt_size(submit: pb.Submit) -> int:
     return len(submit.text) + len(submit.token_ids.ids) + more
 
 
+def has_own_template(submit: pb.Submit) -> bool:
+    """Whether a stranger's template writes the prompt, which may take as long as that is allowed to."""
+    return submit.HasField("chat") and submit.chat.HasField("own_template")
+
+
 def generation_request(
     submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat, grammars: Grammars
 ) -> tuple[GenerationRequest, ChatOutput | None]:
@@ -58,7 +63,7 @@ def generation_request(
         prompt_token_ids=prompt.token_ids,
         continues_text=submit.WhichOneof("prompt") != "chat" or submit.chat.continue_final_message,
         shown_special_ids=prompt.shown_special_ids,
-        sampling=_sampling(submit.sampling),
+        sampling=_ended_at(_sampling(submit.sampling), prompt.end_ids),
         adapter_digest=submit.adapter_digest,
         tenant=submit.tenant,
         slo=_slo(submit.slo),
@@ -155,11 +160,13 @@ def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) ->
     kind, asked = submit.WhichOneof("prompt"), constraint_of(submit)
     special = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
     if kind == "chat":
+        chat_format = chat_format.of(submit.chat)
         text = chat_format.prompt(submit.chat)
         output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=asked is not None)
         ids = tokenizer.encode(text, add_special_tokens=special)
         constraint = chat_format.constraint(submit.chat, output, asked)
-        return Prompt(ids, constraint, output if output.reads_something else None, chat_format.shown_ids(output))
+        reads = output if output.reads_something else None
+        return Prompt(ids, constraint, reads, chat_format.shown_ids(output), chat_format.end_ids)
     if kind == "text":
         return Prompt(tokenizer.encode(submit.text, add_special_tokens=special), asked)
     if kind == "token_ids":
@@ -197,6 +204,13 @@ def _sampling(wire: pb.Sampling) -> SamplingParams:
         min_tokens=wire.min_tokens,
         keep_special_tokens=wire.keep_special_tokens,
     )
+
+
+def _ended_at(sampling: SamplingParams, end_ids: tuple[int, ...]) -> SamplingParams:
+    """As at the model's own ends, unless the request ignores these."""
+    if not end_ids or sampling.ignore_eos:
+        return sampling
+    return replace(sampling, stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *end_ids))))
 
 
 def delta_message(delta: TokenDelta, echo_token_ids: bool, tokenizer: Tokenizer) -> pb.Delta:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-import jinja2
-from jinja2 import meta, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from lora_engine.chat_templates import CompiledTemplate, TemplateProcess, TemplateSyntaxError, TooCostlyError
 from lora_engine.request import RequestError
 
 from .model_files import TokenizerError, read_json, special_tokens
@@ -31,16 +25,34 @@ RESERVED = frozenset(
 )  # fmt: skip
 
 
+class Template(Protocol):
+    """A template and the names that it reads."""
+
+    @property
+    def variables(self) -> AbstractSet[str]: ...
+
+    def render(self, context: Mapping[str, Any]) -> str: ...
+
+
 class ChatTemplate:
     """Messages in, prompt text in. Encode the result without adding special tokens: it holds them.
 
-    A model may come with a second template for requests with tools; ``source`` is all their text.
+    A model may come with a second template for requests with tools; ``source`` is all their text. ``compiled`` makes
+    one of the two of its source.
     """
 
-    def __init__(self, source: str | None, special: dict[str, str], *, tool_source: str | None = None) -> None:
-        self._special = special
-        self._template = None if source is None else _Template(source)
-        self._tool_template = self._template if tool_source is None else _Template(tool_source)
+    def __init__(
+        self,
+        source: str | None,
+        special: dict[str, str],
+        *,
+        tool_source: str | None = None,
+        compiled: Callable[[str], Template] | None = None,
+    ) -> None:
+        compiled = compiled or _compiled
+        self.special = special
+        self._template = None if source is None else compiled(source)
+        self._tool_template = self._template if tool_source is None else compiled(tool_source)
         self.source = "\n".join(text for text in (source, tool_source) if text is not None)
         self.digest = "sha256:" + hashlib.sha256(self.source.encode()).hexdigest() if self._template else ""
 
@@ -52,6 +64,28 @@ class ChatTemplate:
         """
         source, tool_source = _find_sources(folder)
         return cls(source, special_tokens(folder), tool_source=tool_source)
+
+    @classmethod
+    def of_stranger(cls, source: str, special: dict[str, str], tool_source: str | None) -> ChatTemplate:
+        """One that is not the operator's: rendered in a process of its own, with limits. Raises ``RequestError``."""
+        try:
+            process = TemplateProcess(source, tool_source)
+        except TooCostlyError:
+            raise _too_costly() from None
+
+        def isolated(text: str) -> Template:
+            return process.template(tools=text is tool_source)
+
+        made = cls(source, special, tool_source=tool_source, compiled=isolated)
+        made._process = process
+        return made
+
+    _process: TemplateProcess | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process was killed: it has to be made again."""
+        return self._process is not None and self._process.has_ended
 
     @property
     def takes_tools(self) -> bool:
@@ -107,7 +141,9 @@ class ChatTemplate:
         }
         context |= self._further(template, variables) | _effort(template, reasoning_effort, variables)
         try:
-            return template.compiled.render(**self._special, **context)
+            return template.render({**self.special, **context})
+        except TooCostlyError:
+            raise _too_costly() from None
         except Exception as error:
             # Templates fail in any way Python can: on purpose, on missing keys, on wrong types.
             raise RequestError(
@@ -134,22 +170,23 @@ class ChatTemplate:
             param="continue_final_message",
         )
 
-    def _further(self, template: _Template, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _further(self, template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
         """The request's own variables: only those that the template reads, and none that is set already."""
         for name in variables:
-            if name in RESERVED or name in self._special:
+            if name in RESERVED or name in self.special:
                 raise _invalid_variable(name, "is set by the request itself")
             if name not in template.variables:
                 raise _invalid_variable(name, "is not read by this model's chat template")
         return dict(variables)
 
 
-class _Template:
-    """A compiled template and the names that it reads."""
-
-    def __init__(self, source: str) -> None:
-        self.compiled = _compile(source)
-        self.variables = meta.find_undeclared_variables(self.compiled.environment.parse(source))
+def _compiled(source: str) -> CompiledTemplate:
+    try:
+        return CompiledTemplate(source)
+    except TemplateSyntaxError as error:
+        raise TokenizerError(
+            f"the model's chat template is not valid Jinja ({error}); correct chat_template.jinja in its folder."
+        ) from None
 
 
 _TOOL: Message = {
@@ -170,7 +207,7 @@ def _is_about_tools(message: Message) -> bool:
     return isinstance(message, Mapping) and (message.get("role") == "tool" or bool(message.get("tool_calls")))
 
 
-def _effort(template: _Template, effort: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+def _effort(template: Template, effort: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """How much the model shall reason. Templates that know only whether it does are told that."""
     if not effort:
         return {}
@@ -185,6 +222,15 @@ def _effort(template: _Template, effort: str, variables: Mapping[str, Any]) -> d
         "Unsupported parameter: 'reasoning_effort' is not supported with this model: its chat template reads none.",
         "Leave 'reasoning_effort' out.",
         param="reasoning_effort",
+    )
+
+
+def _too_costly() -> RequestError:
+    return RequestError(
+        "chat_template_too_costly",
+        "The adapter's own chat template took too much time or memory, or wrote too much, with these messages.",
+        "Send fewer or shorter messages, or a prompt to /v1/completions, or upload it again with a simpler template.",
+        param="messages",
     )
 
 
@@ -214,48 +260,3 @@ def _find_sources(folder: Path) -> tuple[str | None, str | None]:
             "use to chat_template.jinja."
         ) from None
     return source, named.get("tool_use") if "default" in named else None
-
-
-def _compile(source: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationTag]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = _strftime_now
-    try:
-        return environment.from_string(source)
-    except jinja2.TemplateSyntaxError as error:
-        raise TokenizerError(
-            f"the model's chat template is not valid Jinja (line {error.lineno}: {error.message}); correct "
-            "chat_template.jinja in the model's folder."
-        ) from None
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Jinja's own ``tojson`` escapes for HTML, which would put escapes into prompts."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)
-
-
-class _GenerationTag(Extension):
-    """``{% generation %}`` marks assistant text for training; here its body is simply rendered."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)

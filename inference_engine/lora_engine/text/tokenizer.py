@@ -21,8 +21,8 @@ class Tokenizer:
     def __init__(self, fast: tokenizers.Tokenizer, special: dict[str, str], eos_token_ids: frozenset[int]) -> None:
         self._fast = fast
         self.special_tokens = special
-        self.bos_token_id = self._id_of(special.get("bos_token"))
-        self.eos_token_id = self._id_of(special.get("eos_token"))
+        self.bos_token_id = self.token_id(special.get("bos_token"))
+        self.eos_token_id = self.token_id(special.get("eos_token"))
         own = frozenset() if self.eos_token_id is None else frozenset({self.eos_token_id})
         self.eos_token_ids: frozenset[int] = eos_token_ids | own
         self.vocab_size: int = fast.get_vocab_size(with_added_tokens=True)
@@ -77,10 +77,11 @@ class Tokenizer:
 
     def special_id(self, text: str) -> int | None:
         """The id of the special token of that name; None if there is none, or if it is no special one."""
-        found = self._id_of(text)
+        found = self.token_id(text)
         return found if found in self.special_ids else None
 
-    def _id_of(self, token: str | None) -> int | None:
+    def token_id(self, token: str | None) -> int | None:
+        """The id of the one token of exactly this text, if there is one."""
         found: int | None = None if token is None else self._fast.token_to_id(token)
         return found
 

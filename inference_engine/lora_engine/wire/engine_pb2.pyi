@@ -230,7 +230,7 @@ class DetokenizeReply(_message.Message):
     def __init__(self, text: _Optional[str] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
 
 class Chat(_message.Message):
-    __slots__ = ("messages", "tools", "tool_choice", "single_tool_call", "template_kwargs", "reasoning_effort", "no_generation_prompt", "continue_final_message")
+    __slots__ = ("messages", "tools", "tool_choice", "single_tool_call", "template_kwargs", "reasoning_effort", "no_generation_prompt", "continue_final_message", "own_template")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class Chat(_message.Message):
     REASONING_EFFORT_FIELD_NUMBER: _ClassVar[int]
     NO_GENERATION_PROMPT_FIELD_NUMBER: _ClassVar[int]
     CONTINUE_FINAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OWN_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
     tools: _containers.RepeatedCompositeFieldContainer[Tool]
     tool_choice: ToolChoice
@@ -247,7 +248,25 @@ class Chat(_message.Message):
     reasoning_effort: str
     no_generation_prompt: bool
     continue_final_message: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., single_tool_call: bool = ..., template_kwargs: _Optional[str] = ..., reasoning_effort: _Optional[str] = ..., no_generation_prompt: bool = ..., continue_final_message: bool = ...) -> None: ...
+    own_template: ChatTemplate
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., single_tool_call: bool = ..., template_kwargs: _Optional[str] = ..., reasoning_effort: _Optional[str] = ..., no_generation_prompt: bool = ..., continue_final_message: bool = ..., own_template: _Optional[_Union[ChatTemplate, _Mapping]] = ...) -> None: ...
+
+class ChatTemplate(_message.Message):
+    __slots__ = ("source", "tool_source", "special_tokens")
+    class SpecialTokensEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TOOL_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    tool_source: str
+    special_tokens: _containers.ScalarMap[str, str]
+    def __init__(self, source: _Optional[str] = ..., tool_source: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning")

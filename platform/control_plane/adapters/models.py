@@ -109,6 +109,10 @@ class AdapterVersion(models.Model):
     )
     base_confirmed_at = models.DateTimeField(null=True, blank=True, help_text="When somebody said that it fits.")
     report = models.JSONField()
+    chat_template = models.JSONField(
+        null=True, blank=True, help_text="Its own, as `ChatTemplateSerializer` says; null: the base model's."
+    )
+    chat_template_digest = models.CharField(max_length=71, blank=True, db_default="", default="")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
@@ -131,7 +135,7 @@ class AdapterVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["adapter", "number"], name="version_number_once"),
             models.UniqueConstraint(
-                fields=["adapter", "digest", "base_digest"],
+                fields=["adapter", "digest", "base_digest", "chat_template_digest"],
                 condition=~Q(state=VersionState.DELETED),
                 name="version_content_once_per_adapter",
             ),

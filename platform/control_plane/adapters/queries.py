@@ -141,7 +141,7 @@ def known_versions(tenant: Tenant) -> models.QuerySet[AdapterVersion]:
 
 
 def _with_versions(tenant: Tenant) -> models.QuerySet[Adapter]:
-    versions = known_versions(tenant).defer("report").select_related("created_by")
+    versions = known_versions(tenant).defer("report", "chat_template").select_related("created_by")
     aliases: models.QuerySet[Alias] = Alias.objects.for_tenant(tenant).select_related("version", "previous", "canary")
     return Adapter.objects.for_tenant(tenant).prefetch_related(
         Prefetch("versions", versions), Prefetch("aliases", aliases)

@@ -57,6 +57,12 @@ class ResolvedModel:
         return tuple(version for version, _ in self.parts) or ((self.version,) if self.version else ())
 
     @property
+    def chat_template(self) -> dict[str, Any] | None:
+        """By which its chats are written: an adapter's own, of several one that they share; None: the base model's."""
+        digests = {version.chat_template_digest for version in self.versions}
+        return self.versions[0].chat_template if len(digests) == 1 else None
+
+    @property
     def recorded_name(self) -> str:
         """As the ledger has it: of several adapters with the versions, which nothing else there says."""
         return combined_name(self.parts) if self.parts else self.display_name

@@ -151,6 +151,14 @@ class PromotionRuleSerializer(serializers.Serializer[Any]):
     not_worse_than_live = serializers.BooleanField()
 
 
+class ChatTemplateSerializer(serializers.Serializer[Any]):
+    """The chat template that came with an adapter, by which its chats are written."""
+
+    source = serializers.CharField()  # type: ignore[assignment]  # a name that the class has for itself
+    tool_source = serializers.CharField(allow_blank=True, help_text="For requests with tools, if that is another.")
+    special_tokens = serializers.DictField(child=serializers.CharField())
+
+
 class VersionSummarySerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField()
     digest = serializers.CharField()
@@ -184,6 +192,7 @@ class VersionSerializer(VersionSummarySerializer):
     adapter = serializers.CharField(source="adapter.name")
     aliases = serializers.SerializerMethodField()
     report = ValidationReportSerializer()
+    chat_template = ChatTemplateSerializer(allow_null=True, help_text="Its own; null: the base model's.")
     effect = VersionEffectSerializer(allow_null=True)
     evaluations = ScoreSerializer(many=True, help_text="The last score of each evaluation set.")
     placements = PlacementSerializer(many=True)

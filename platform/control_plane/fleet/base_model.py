@@ -40,6 +40,7 @@ class ServedBase:
     """As its engines call it."""
     digest: str
     text_digest: str
+    chat_template_digest: str
     adapters_of: tuple[str, ...]
     """Base digests of the adapters that are served: its own, and those that an operator declared to be the same."""
     geometry: BaseGeometry
@@ -202,6 +203,7 @@ def _read(row: BaseModel, description: Description, others: tuple[str, ...]) -> 
         model=description.get("base_model", ""),
         digest=row.digest,
         text_digest=row.text_digest,
+        chat_template_digest=description.get("chat_template_digest", ""),
         adapters_of=(row.digest, *others),
         geometry=BaseGeometry(name=row.name, digest=row.digest, **sizes),
         max_lora_rank=int(description.get("max_lora_rank", 0)) or 256,

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 _STATUS = {
     "context_length_exceeded": 400,
     "chat_template_missing": 400,
+    "chat_template_too_costly": 400,
     "empty_prompt": 400,
     "invalid_constraint": 400,
     "invalid_messages": 400,

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol, Self
 from django.utils import timezone
 
 from control_plane import traces
+from control_plane.adapters.resolve import ResolvedModel
 from control_plane.fleet.coalescing import Chunk
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
@@ -233,12 +234,20 @@ async def _reserve_tokens(
         raise refused(error) from None
 
 
+def write_by_own_template(submit: pb.Submit, model: ResolvedModel) -> None:
+    """Have the adapter's own chat template write the messages, if it came with one."""
+    own = model.chat_template if submit.HasField("chat") else None
+    if own is not None:
+        submit.chat.own_template.CopyFrom(pb.ChatTemplate(**own))
+
+
 def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> pb.Submit:
     """With who asks and what for."""
     tenant, targets = admission.principal.tenant, admission.targets
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
     submit.base_digest = admission.base_digest
+    write_by_own_template(submit, admission.model)
     if background:
         submit.slo.CopyFrom(pb.Slo(weight=tenant.weight, background=True))  # no objective: nobody waits for it
         return submit

@@ -49,6 +49,21 @@ async def test_many_requests_on_one_session(client, host, engine):
     assert len(engine.threads) == 1
 
 
+async def test_a_chat_by_the_adapters_own_template(client, host):
+    own = pb.ChatTemplate(source="{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}",
+                          special_tokens={"eos_token": "!"})  # fmt: skip
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="abc")], own_template=own)
+    sampling = pb.Sampling(max_tokens=2)
+    async with client.session() as session:
+        result = await session.run(pb.Submit(request_id="own", chat=chat, sampling=sampling, describe_prompt=True))
+        assert result.deltas[0].prompt.text == "abc!"
+        chat.own_template.source = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        refused = await session.run(pb.Submit(request_id="never", chat=chat, sampling=sampling))
+        assert refused.error.code == "chat_template_too_costly"
+    reply = await host.tokenize(pb.Submit(chat=pb.Chat(messages=chat.messages, own_template=own)))
+    assert b"".join(reply.token_bytes[token] for token in reply.token_ids) == b"abc!"
+
+
 async def test_a_prompt_is_described_with_the_first_output(client, host):
     """And not before: a request that the engine refuses has no output."""
     request = pb.Submit(

@@ -112,6 +112,14 @@ UNSLOTH_TARGETS = (
     r"\.(?:(?:q_proj|v_proj)))"
 )
 TOKENIZER: Files = dict.fromkeys(("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"), b"{}")
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + eos_token + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+IN_CONFIG: Files = {
+    "tokenizer_config.json": json.dumps({"eos_token": {"content": "<|im_end|>"}, "chat_template": CHATML}).encode()
+}
+IN_A_FILE: Files = {"tokenizer_config.json": b'{"eos_token": "<|im_end|>"}', "chat_template.jinja": CHATML.encode()}
 CHECKPOINT = trainer_state("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin") | {
     "trainer_state.json": b"{}"
 }
@@ -238,6 +246,7 @@ FORMS = [
                 },
             ),
             **TOKENIZER,
+            **IN_A_FILE,
             "README.md": b"# Uploaded model",
         },
     ),
@@ -251,6 +260,12 @@ FORMS = [
             **TOKENIZER,
         },
         "merged_model",
+    ),
+    Form(
+        "Unsloth",
+        "a template that is no Jinja",
+        lambda: {**peft(ADAPTER), **TOKENIZER, "chat_template.jinja": b"{% for message in messages %}"},
+        "invalid_chat_template",
     ),
     Form("Unsloth", "`save_pretrained_gguf`", lambda: {"unsloth.Q4_K_M.gguf": b"GGUF"}, "gguf"),
     Form(
@@ -283,6 +298,7 @@ FORMS = [
             {
                 **peft(ADAPTER),
                 **TOKENIZER,
+                **IN_CONFIG,
                 **CHECKPOINT,
                 "all_results.json": b"{}",
                 "trainer_log.jsonl": b"{}",

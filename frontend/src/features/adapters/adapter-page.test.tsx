@@ -111,6 +111,19 @@ describe("adapter page", () => {
     expect(await screen.findByTestId("effect-warning")).toHaveTextContent("Changes nothing");
   });
 
+  it("shows an adapter's own chat template, and nothing where it is the base's", async () => {
+    const chat_template = { source: "{{ messages }}", tool_source: "{{ tools }}", special_tokens: { eos_token: "<|im_end|>" } };
+    serve(adapter({}, [version(2, { chat_template }), version(1)]));
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const shown = await screen.findByTestId("chat-template");
+    await user.click(within(shown).getByText("Its own chat template"));
+    expect(within(shown).getByLabelText("Template")).toHaveTextContent("{{ messages }}");
+    expect(within(shown).getByLabelText("Template for requests with tools")).toHaveTextContent("{{ tools }}");
+    expect(shown).toHaveTextContent("eos_token <|im_end|>");
+    await user.click(screen.getByRole("link", { name: /v1/ }));
+    await waitFor(() => expect(screen.queryByTestId("chat-template")).not.toBeInTheDocument());
+  });
+
   it("explains why a version that is in use stays", async () => {
     serve(adapter());
     const { user } = openConsole("/t/acme/adapters/support?version=1");

@@ -236,8 +236,37 @@ function Sections({ version, rule }: { version: Version; rule: Adapter["promotio
       <section className="border-t px-4 py-4">
         <h3 className="mb-3 text-sm font-semibold">Validation</h3>
         <ValidationReportView report={version.report} />
+        {version.chat_template && <ChatTemplate template={version.chat_template} />}
       </section>
     </>
+  );
+}
+
+/** Folded up: it is long, and a program. */
+function ChatTemplate({ template }: { template: NonNullable<Version["chat_template"]> }) {
+  const tokens = Object.entries(template.special_tokens);
+  const sources = [
+    { title: "Template", source: template.source },
+    { title: "Template for requests with tools", source: template.tool_source },
+  ].filter(({ source }) => source);
+  return (
+    <details className="mt-4 rounded-lg border bg-fill/60 text-sm" data-testid="chat-template">
+      <summary className="cursor-pointer px-3.5 py-2 text-ink-2 select-none">Its own chat template</summary>
+      <div className="grid gap-3 border-t px-3.5 py-3">
+        {sources.map(({ title, source }) => (
+          <div key={title}>
+            <p className="mb-1 text-xs text-ink-3">{title}</p>
+            {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
+            <pre tabIndex={0} aria-label={title} className="max-h-80 overflow-auto font-mono text-xs break-words whitespace-pre-wrap">
+              {source}
+            </pre>
+          </div>
+        ))}
+        {tokens.length > 0 && (
+          <p className="text-xs break-words text-ink-3">Special tokens: {tokens.map(([name, token]) => `${name} ${token}`).join(", ")}</p>
+        )}
+      </div>
+    </details>
   );
 }
 

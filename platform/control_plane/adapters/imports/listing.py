@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from control_plane.adapters.imports.problems import SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
+from lora_engine.peft_format.own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
 
 @dataclass(frozen=True)
@@ -33,4 +34,5 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
         )
     if "adapter_model.safetensors" in names:
         names = [CONFIG_FILE, "adapter_model.safetensors"]
+    names += [name for name in TEMPLATE_FILES if name in sizes and sizes[name] <= MAX_TEMPLATE_FILE_BYTES]
     return [RemoteFile(name, url_of(name), sizes[name]) for name in sorted(names)]

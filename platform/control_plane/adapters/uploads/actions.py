@@ -226,7 +226,15 @@ def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | 
         forget_after_commit(locked)
 
 
-def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase) -> bool:
+def accept_upload(
+    upload: Upload,
+    stored: StoredArtifact,
+    report: Mapping[str, Any],
+    base: ServedBase,
+    *,
+    chat_template: Mapping[str, Any] | None = None,
+    chat_template_digest: str = "",
+) -> bool:
     """Make the immutable version of what was stored, or find the one with the same content, and stage it. Refused if
     the adapter has versions of another base model.
 
@@ -246,11 +254,22 @@ def accept_upload(upload: Upload, stored: StoredArtifact, report: Mapping[str, A
             forget_after_commit(locked)
             return True
         existing = AdapterVersion.objects.for_tenant(locked.tenant).filter(
-            adapter=adapter, digest=stored.digest, base_digest=base.digest
+            adapter=adapter,
+            digest=stored.digest,
+            base_digest=base.digest,
+            chat_template_digest=chat_template_digest,
         )
         version = existing.exclude(state=VersionState.DELETED).first()
         locked.reused_version = version is not None
-        version = version or _create_version(locked, adapter, stored, report, base)
+        version = version or _create_version(
+            locked,
+            adapter,
+            stored,
+            report,
+            base,
+            chat_template=dict(chat_template) if chat_template else None,
+            chat_template_digest=chat_template_digest,
+        )
         unarchive_version(version, uploader_of(locked))
         locked.version, locked.report = version, dict(report)
         move_upload(locked, UploadState.ACCEPTED, _same_content(version) if locked.reused_version else None)
@@ -306,7 +325,12 @@ def _adapter_for(upload: Upload) -> Adapter:
 
 
 def _create_version(
-    upload: Upload, adapter: Adapter, stored: StoredArtifact, report: Mapping[str, Any], base: ServedBase
+    upload: Upload,
+    adapter: Adapter,
+    stored: StoredArtifact,
+    report: Mapping[str, Any],
+    base: ServedBase,
+    **template: Any,
 ) -> AdapterVersion:
     manifest = report["manifest"]
     newest = AdapterVersion.objects.for_tenant(upload.tenant).filter(adapter=adapter).aggregate(n=Max("number"))["n"]
@@ -326,6 +350,7 @@ def _create_version(
         named_base=other_base(manifest["base_model_name"], base),
         report=dict(report),
         created_by=upload.created_by,
+        **template,
     )
     audit.record(
         uploader_of(upload),

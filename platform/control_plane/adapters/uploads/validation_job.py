@@ -50,6 +50,9 @@ class Verdict:
     digest: str = ""
     base: ServedBase | None = None
     """What it was checked against."""
+    chat_template: dict[str, Any] | None = None
+    """Its own, if it has one that is not the base's."""
+    chat_template_digest: str = ""
     problem: dict[str, Any] | None = None
 
 
@@ -97,7 +100,14 @@ def decide(upload: Upload, bases: ServedBases) -> None:
         return
     stored = artifact_store().put(verdict.folder, verdict.digest)
     try:
-        accepted = uploads.accept_upload(upload, stored, verdict.report, verdict.base)
+        accepted = uploads.accept_upload(
+            upload,
+            stored,
+            verdict.report,
+            verdict.base,
+            chat_template=verdict.chat_template,
+            chat_template_digest=verdict.chat_template_digest,
+        )
     except StoredLimitError as full:
         uploads.refuse_upload(upload, full.body(), verdict.report)
         return
@@ -149,6 +159,7 @@ def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
                 "names": names_of(base, first=index == 0),
                 "geometry": asdict(base.geometry),
                 "limits": asdict(limits_for(base, upload.tenant)),
+                "chat_template_digest": base.chat_template_digest,
             }
             for index, base in enumerate(bases)
             if chosen is None or base.digest == chosen.digest
@@ -213,7 +224,14 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: Served
     if not report["ok"]:
         return Verdict(report=report, problem=_summary(report))
     base = bases.for_adapters_of(answer["base"])
-    return Verdict(report=report, folder=Path(answer["folder"]), digest=answer["digest"], base=base)
+    return Verdict(
+        report=report,
+        folder=Path(answer["folder"]),
+        digest=answer["digest"],
+        base=base,
+        chat_template=answer["chat_template"],
+        chat_template_digest=answer["chat_template_digest"],
+    )
 
 
 def storable(value: Any) -> Any:

@@ -6,9 +6,10 @@ standard input; so each check begins as if it were the first. A keeper between t
 kills it when nobody waits for its answer any more.
 
 A socket takes one line, a JSON request, and gives one JSON answer and behind a NUL `{returncode, stderr}`.
-Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits}], own_base, cpu_s,
-memory_bytes}`: base models that it may be for, and the digest of that of the adapter's other versions.
-Answer: `{"report": ..., "digest": ..., "folder": ..., "base": digest}` or `{"problem": {code, message, fix}}`;
+Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits, chat_template_digest}],
+own_base, cpu_s, memory_bytes}`: base models that it may be for, and the digest of that of the adapter's other versions.
+Answer: `{"report": ..., "digest": ..., "folder": ..., "base": digest, "chat_template": null or {source, tool_source,
+special_tokens}, "chat_template_digest": ...}` or `{"problem": {code, message, fix}}`;
 `{"disk": errno}` if the disk refused, which says nothing of the files.
 """
 
@@ -148,8 +149,10 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         file_digest,
         folder_digests,
         inspect_adapter,
+        own_template,
         resolve_patterns,
         to_peft_form,
+        try_template,
         unpack_upload,
     )
 
@@ -160,6 +163,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
             return {"problem": digest_problem(name, announced, found)}
     try:
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
+        template = own_template(folder)
         form = to_peft_form(folder, limits)
     except (UploadError, FormatError) as error:
         shutil.rmtree(request["into"], ignore_errors=True)
@@ -169,6 +173,15 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
     if chosen is None:
         shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": unclear_base_problem(request["bases"])}
+    if template is not None and template.source_digest == chosen.get("chat_template_digest"):
+        template = None  # as usual: it was saved with the base's tokenizer
+    if template is not None:
+        try:
+            takes = try_template(template)
+            notes.append(f"chats are written by the adapter's own template ({template.file}), which takes {takes}")
+        except FormatError as error:
+            shutil.rmtree(request["into"], ignore_errors=True)
+            return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
     base = BaseGeometry(**chosen["geometry"])
     report = inspect_adapter(folder, base, AdapterLimits(**chosen["limits"]), root=form.root)
     if report.manifest is not None:
@@ -180,6 +193,8 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         "report": {**report.to_json(), "notes": notes},
         "folder": str(folder),
         "base": base.digest,
+        "chat_template": template.to_json() if template else None,
+        "chat_template_digest": template.digest if template else "",
     }
     if report.ok:
         answer["digest"] = adapter_digest(folder_digests(folder))

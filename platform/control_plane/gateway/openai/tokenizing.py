@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.admission import Admission
-from control_plane.gateway.generation import reserve
+from control_plane.gateway.generation import reserve, write_by_own_template
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
@@ -100,7 +100,9 @@ async def tokenize(request: HttpRequest) -> HttpResponseBase:
             asked = _read(TokenizeRequest, request)
         pending.model = asked.model
         admission = await _counted(request, asked.model)
-        reply = await _ask(admission, lambda client: client.tokenize(asked.submit()))
+        submit = asked.submit()
+        write_by_own_template(submit, admission.model)
+        reply = await _ask(admission, lambda client: client.tokenize(submit))
     _raise_for(reply)
     texts = [text_of(reply.token_bytes[token]) for token in reply.token_ids] if asked.return_token_strs else None
     return JsonResponse(

@@ -1,0 +1,195 @@
+"""The chat template that an adapter's folder brings: found, and tried before anybody depends on it.
+
+Training programs save the tokenizer beside the adapter, and with it the template by which chats were written in the
+training. It is a stranger's program: it is compiled and tried in a fork with hard limits, at upload, and rendered so
+for every request (``chat_templates``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lora_engine.chat_templates import CompiledTemplate, TemplateSyntaxError, TooCostlyError, in_limited_fork
+
+from .problems import FormatError, printable
+from .strict_json import StrictJsonError, load_strict
+
+JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
+TEMPLATE_FILES = (JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE)
+"""Where a template may lie; the first that holds one counts."""
+MAX_TEMPLATE_FILE_BYTES = 8 << 20
+"""Of a tokenizer's config, which lists every added token."""
+MAX_TEMPLATE_CHARS = 64 << 10
+_MAX_TOKEN_CHARS = 256
+_MOST_ANSWER_BYTES = 4096
+_WITHOUT = "or leave the file out: chats are then written by the served model's own template."
+# What it is tried with where the folder does not name them: the served model's own, when it is rendered for a request.
+_SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+_QUESTION = "Which colour is the sky?"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTemplate:
+    """A template, that of requests with tools if it is another, and the special tokens that it may name."""
+
+    source: str
+    tool_source: str
+    special_tokens: dict[str, str]
+    file: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"source": self.source, "tool_source": self.tool_source, "special_tokens": self.special_tokens}
+
+    @property
+    def digest(self) -> str:
+        """Over all that decides what it writes."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+
+    @property
+    def source_digest(self) -> str:
+        """Of its text alone, as an engine states that of its model's template."""
+        text = "\n".join(source for source in (self.source, self.tool_source) if source)
+        return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def own_template(folder: Path) -> OwnTemplate | None:
+    """The template of the adapter in ``folder``; None if it has none. Raises ``FormatError``."""
+    config = _object(folder / TOKENIZER_CONFIG_FILE)
+    for name in TEMPLATE_FILES:
+        found = _sources(folder, name, config)
+        if found is not None:
+            source, tool_source = found
+            if len(source) + len(tool_source) > MAX_TEMPLATE_CHARS:
+                raise _refused(f"The template in {name} has more than {MAX_TEMPLATE_CHARS} characters", "Shorten it")
+            if "\0" in source + tool_source or any("\ud800" <= letter <= "\udfff" for letter in source + tool_source):
+                raise _refused(f"The template in {name} holds characters that no text has", "Correct it")
+            return OwnTemplate(source, tool_source, _special_tokens(config), name)
+    return None
+
+
+def try_template(template: OwnTemplate) -> str:
+    """Render a few chats with it; returns what it takes, in words. Raises ``FormatError``."""
+    try:
+        said = json.loads(in_limited_fork(lambda: _tried(template), most_bytes=_MOST_ANSWER_BYTES))
+    except TooCostlyError:
+        raise FormatError(
+            "chat_template_too_costly",
+            f"{template.file} takes more than a second or 256 MiB, or fails without a word, for a chat of a few lines.",
+            f"Correct it, {_WITHOUT}",
+        ) from None
+    if "syntax" in said:
+        raise _refused(f"{template.file} is not valid Jinja ({said['syntax']})", "Correct it")
+    if "question" in said:
+        raise _refused(f"{template.file} does not write a user's message: {said['question']}", "Correct it")
+    kinds = [name for name in ("system messages", "several turns", "tools") if said[name]]
+    return ", ".join(kinds) or "a single message"
+
+
+def _tried(template: OwnTemplate) -> bytes:
+    """In the fork: what came of it, as JSON."""
+    try:
+        plain = CompiledTemplate(template.source)
+        with_tools = CompiledTemplate(template.tool_source) if template.tool_source else plain
+    except TemplateSyntaxError as error:
+        return json.dumps({"syntax": str(error)[:300]}).encode()
+    question = _message("user", _QUESTION)
+    fault = _fault(plain, template, [question])
+    if fault:
+        return json.dumps({"question": fault}).encode()
+    turns = [question, _message("assistant", "Blue."), _message("user", "And at night?")]
+    return json.dumps(
+        {
+            "system messages": not _fault(plain, template, [_message("system", "Be short."), question]),
+            "several turns": not _fault(plain, template, turns),
+            "tools": "tools" in with_tools.variables and not _fault(with_tools, template, [question], [_TOOL]),
+        }
+    ).encode()
+
+
+_TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Look up.", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _fault(
+    compiled: CompiledTemplate,
+    template: OwnTemplate,
+    messages: Sequence[dict[str, str]],
+    tools: Sequence[dict[str, Any]] | None = None,
+) -> str:
+    """Why it does not write these messages, each with its text; "" if it does."""
+    context = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
+    try:
+        text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **context})
+    except MemoryError:
+        raise
+    except Exception as error:
+        return printable(str(error)[:300]) or type(error).__name__
+    missing = [message["role"] for message in messages if message["content"] not in text]
+    return f"its text leaves out the {missing[0]}'s" if missing else ""
+
+
+def _sources(folder: Path, name: str, config: dict[str, Any]) -> tuple[str, str] | None:
+    """``(template, template for tools or "")`` of one of the files."""
+    path = folder / name
+    if not path.is_file():
+        return None
+    if name == JINJA_FILE:
+        return _text(path), ""
+    value = (config if name == TOKENIZER_CONFIG_FILE else _object(path)).get("chat_template")
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value, ""
+    try:
+        named = {item["name"]: item["template"] for item in value}
+    except (TypeError, KeyError):
+        named = {}
+    source = named.get("default") if "default" in named or len(named) != 1 else next(iter(named.values()))
+    tool_source = named.get("tool_use", "") if "default" in named else ""
+    if not isinstance(source, str) or not isinstance(tool_source, str):
+        raise _refused(f"chat_template in {name} is neither a text nor a list with one named default", "Correct it")
+    return source, tool_source
+
+
+def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """``"bos_token"``, ``"eos_token"``, … → text."""
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and len(name) < 32 and isinstance(text, str) and len(text) <= _MAX_TOKEN_CHARS:
+            found[name] = text
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise _refused(f"{path.name} is no UTF-8 text", "Correct it") from None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """``{}`` if there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        value = load_strict(path.read_bytes())
+    except StrictJsonError as error:
+        raise _refused(f"{path.name} is not valid JSON ({error})", "Save the tokenizer again") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _refused(what: str, fix: str) -> FormatError:
+    return FormatError("invalid_chat_template", f"{what}.", f"{fix}, {_WITHOUT}")
