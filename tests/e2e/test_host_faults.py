@@ -1,4 +1,5 @@
-"""A host that is killed, stands still, or whose network is cut or slow costs its streams a pause and nothing else.
+"""A host that is killed, stands still, or whose network is cut or slow costs its streams a pause and nothing else; and
+so does one that is replaced by another version.
 
 A real web process, two real engines on a processor, a TCP proxy in front of each. Greedy and seeded streams run while
 it happens; each must have the text of an undisturbed run, and one row of the ledger with its tokens. Without a fault,
@@ -48,7 +49,7 @@ class Host:
         self.process = EngineProcess(
             ROOT / "demo" / "model",
             self._folder,
-            *("--model-name", MODEL, "--max-running", "4", "--pool-mb", "64"),
+            *("--model-name", MODEL, "--max-running", "4", "--pool-mb", "64", "--drain-seconds", "1"),
             address=f"127.0.0.1:{self._port}",
         )
 
@@ -257,6 +258,33 @@ def test_streams_go_on(fleet: Fleet, fault: str) -> None:
 def test_streams_of_four_hosts_go_on_again_and_again(four: Fleet, fault: str) -> None:
     for _ in range(3):
         strike(four, fault, 24)
+
+
+def test_engines_are_replaced_one_after_the_other_under_load(fleet: Fleet) -> None:
+    """As a StatefulSet does it (deploy/kubernetes/engines.yaml): SIGTERM, its end, a new one, ready, then the next."""
+    fleet.ready()
+    before = [host.process.pid for host in fleet.hosts]
+    streams, stop = fleet.begin(9), threading.Event()
+
+    def go_on() -> None:
+        while not stop.wait(0.05):
+            streams.extend(fleet.begin(9 - sum(stream.is_alive() for stream in streams)))
+
+    load = threading.Thread(target=go_on)
+    load.start()
+    try:
+        for host in fleet.hosts:
+            eventually(lambda: sum(stream.chunks > 2 for stream in streams if stream.is_alive()) >= 2, 60, what="load")
+            host.process.signal(signal.SIGTERM)
+            assert host.process.wait(60) == 0, "drained, then ended by itself"
+            host.start()
+            fleet.ready()
+    finally:
+        stop.set()
+        load.join()
+    fleet.check(streams)
+    assert not set(before) & {host.process.pid for host in fleet.hosts}
+    print(f"replaced: {len(streams)} streams, longest pause {max(stream.longest_pause_s for stream in streams):.2f} s")
 
 
 # Of two minutes, and by chance: a queue is soon empty where answers are short. The units of it are quick.
