@@ -54,6 +54,22 @@ def test_room_bounds_copies_too() -> None:
     assert found["hot"] == {0, 2}
 
 
+@pytest.mark.parametrize("load", [0.0, 1e-5])
+def test_what_is_called_little_takes_no_room_from_copies_of_what_is_popular(load: float) -> None:
+    rare = [asked(f"c{number}", load, on=(number % 3,)) for number in range(9)]
+    found = plan(rooms(3, 30), [asked("hot", 0.5), asked("following", 0.5), *rare])
+    copies = len(found["hot"]) + len(found["following"])
+    assert copies >= 5
+    assert sum(len(found[each.version]) for each in rare) == (9 if load else 9 - copies), "what is called has a host"
+
+
+def test_many_that_are_called_little_count_together() -> None:
+    """Half of each host is theirs, so that the popular one needs all of them."""
+    few = plan(rooms(), [asked("hot", 0.3)])
+    many = plan(rooms(size=10_000), [asked("hot", 0.3), *(asked(f"s{number}", 0.01) for number in range(200))])
+    assert len(few["hot"]) < len(many["hot"]) == 4
+
+
 def test_ranks_are_kept_apart_where_load_allows() -> None:
     small = [asked(f"s{number}", 0.05, rank=8) for number in range(4)]
     large = [asked(f"l{number}", 0.05, rank=128) for number in range(4)]

@@ -73,17 +73,29 @@ class _Host:
 def plan(hosts: Iterable[HostRoom], demands: Iterable[Demand]) -> dict[Hashable, frozenset[int]]:
     """The hosts that each version should be on; none: in the store only."""
     rooms = {room.host: _Host(room.bytes) for room in hosts}
-    # What is called first, of that the largest ranks, and then the largest loads: what is small fills what is left.
     ordered = sorted(demands, key=lambda each: (each.load == 0, -each.rank, -each.load, str(each.version)))
+    popular = [demand for demand in ordered if demand.load >= LEAST_REPLICATED]
+    others = [demand for demand in ordered if demand.load < LEAST_REPLICATED]
     share = FAIR_SHARE * sum(demand.load for demand in ordered) / max(1, len(rooms))
     chosen: dict[Hashable, set[int]] = {}
-    for demand in ordered:
+    # The others fill the room that all copies of these have left; until then each host has its part of their load.
+    background = sum(demand.load for demand in others) / max(1, len(rooms))
+    for room in rooms.values():
+        room.change(background, 0)
+    _settle(rooms, popular, chosen, share)
+    _replicate(rooms, popular, chosen)
+    for room in rooms.values():
+        room.change(-background, 0)
+    _settle(rooms, others, chosen, share)
+    return {version: frozenset(on) for version, on in chosen.items()}
+
+
+def _settle(rooms: dict[int, _Host], demands: Iterable[Demand], chosen: dict[Hashable, set[int]], share: float) -> None:
+    for demand in demands:
         on = chosen[demand.version] = set()
         home = _home(rooms, demand, share)
         if home is not None:
             _put(rooms, demand, on, home)
-    _replicate(rooms, [demand for demand in ordered if demand.load >= LEAST_REPLICATED], chosen)
-    return {version: frozenset(on) for version, on in chosen.items()}
 
 
 def _home(rooms: dict[int, _Host], demand: Demand, share: float) -> int | None:
