@@ -34,6 +34,7 @@ class Access:
     email: str
     password: str
     key: str
+    tenant: str
 
     @property
     def bearer(self) -> dict[str, str]:
@@ -73,7 +74,8 @@ class Launched:
         text = self.output
         email, password = self._field("Login").split("  ·  ")
         assert "curl " in text
-        return Access(self._field("Console"), email, password, self._field("API key").split()[0])
+        key, tenant = self._field("API key").split("  ·  of the tenant ")
+        return Access(self._field("Console"), email, password, key, tenant)
 
     @property
     def output(self) -> str:
