@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -99,10 +100,14 @@ def adapters(asked: Namespace) -> None:
     print(table(["adapter", "status", "live", "bytes"], rows))
 
 
-def upload_adapter(asked: Namespace) -> None:
-    own, path = client(), Path(asked.path)
+def upload_adapter(asked: Namespace, own: Client | None = None, received: Callable[[Any], None] | None = None) -> None:
+    """`received` is told of the upload before it is decided."""
+    own, path = own or client(), Path(asked.path)
     name = asked.name or path.resolve().name.removesuffix(".gz").removesuffix(".tar").removesuffix(".zip").lower()
-    _follow(own, upload.send(own, path, name, asked.description, ProgressBar(name)), asked)
+    sent = upload.send(own, path, name, asked.description, ProgressBar(name))
+    if received is not None:
+        received(sent)
+    _follow(own, sent, asked)
 
 
 def import_adapter(asked: Namespace) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lorikeet_cli import commands
 from lorikeet_cli.client import Client
 from lorikeet_cli.commands import client, find_key, say, version_of
 from lorikeet_cli.errors import CliError
@@ -62,6 +65,44 @@ def add_set(asked: Namespace) -> None:
     form = {"name": asked.name or path.stem.lower(), "metric": asked.metric, "max_tokens": str(asked.max_tokens)}
     made = send_form(own, "evaluation-sets", form, "file", [path], ProgressBar(path.name))
     say(f"{made['name']}: {made['items']} items, scored by {made['metric']}.")
+
+
+def upload_adapter(asked: Namespace) -> None:
+    """Send an adapter; with `--evaluate` its evaluation is started before the upload is decided."""
+    if not asked.evaluate:
+        commands.upload_adapter(asked)
+        return
+    own = client()
+    key, made = _key(own, asked.key), list[Any]()
+    name = _set_of(own, Path(asked.evaluate), asked)
+
+    def evaluated(sent: Any) -> None:
+        made.append(own.tenant("POST", "evaluations", {"set": name, "upload": sent["id"], **key}))
+
+    commands.upload_adapter(asked, own, evaluated)
+    if not asked.no_wait:
+        tell_end(own, own.tenant("GET", f"evaluations/{made[0]['id']}"))
+
+
+def _set_of(own: Client, path: Path, asked: Namespace) -> str:
+    """The set of a file's items, which is made if there is none, or the one of that name."""
+    if not path.is_file():
+        if str(path) in {each["name"] for each in own.tenant("GET", "evaluation-sets")}:
+            return str(path)
+        raise CliError(f"{path} is neither a file nor an evaluation set.", "Give JSON lines, or a set's name.")
+    name = _name_of(path, asked.metric, asked.max_tokens)
+    form = {"name": name, "metric": asked.metric, "max_tokens": str(asked.max_tokens)}
+    if name not in {each["name"] for each in own.tenant("GET", "evaluation-sets")}:
+        made = send_form(own, "evaluation-sets", form, "file", [path], ProgressBar(path.name))
+        say(f"{name}: {made['items']} items, scored by {asked.metric}.")
+    return name
+
+
+def _name_of(path: Path, metric: str, max_tokens: int) -> str:
+    """Of a set that never changes: the same for the same items, and another one for others."""
+    content = hashlib.sha256(f"{metric} {max_tokens}\n".encode() + path.read_bytes()).hexdigest()[:8]
+    stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:50].rstrip("-")
+    return f"{stem}-{content}" if stem else content
 
 
 def remove_set(asked: Namespace) -> None:

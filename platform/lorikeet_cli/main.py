@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add("logout", commands.logout, "Forget the server, and end the session.")
     adapters = add("adapters", commands.adapters, "List adapters, or the versions of one.")
     adapters.add_argument("name", nargs="?", default="")
-    _upload(add("upload", commands.upload_adapter, "Send an adapter and wait until it can be called."))
+    _upload(add("upload", evaluations.upload_adapter, "Send an adapter and wait until it can be called."))
     bring = add("import", commands.import_adapter, "Have an adapter fetched from the Hub, a bucket or an address.")
     bring.add_argument("source", help="hub:org/name/folder@revision, s3://bucket/folder, or an archive's https address")
     bring.add_argument("--name", required=True, help="the adapter; made if there is none")
@@ -73,6 +73,15 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--name", default="", help="by default that of the folder or archive")
     verb.add_argument("--description", default="")
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and do not wait")
+    verb.add_argument(
+        "--evaluate",
+        default="",
+        metavar="FILE.jsonl",
+        help='score what it becomes: JSON lines {"prompt" or "messages", "expected"}, or the name of an evaluation set',
+    )
+    verb.add_argument("--metric", choices=evaluations.METRICS, default="exact", help="of a file for --evaluate")
+    verb.add_argument("--max-tokens", type=int, default=64, help="of an answer, of a file for --evaluate")
+    verb.add_argument("--key", default="", help="whose requests an evaluation's are; not if logged in with a key")
 
 
 def _evaluate(verb: argparse.ArgumentParser) -> None:

@@ -187,6 +187,27 @@ def test_evaluations(lorikeet: Run, access: Access, tmp_path: Path) -> None:
         lorikeet("evaluation-sets", "remove", metric)
 
 
+def test_an_upload_with_its_evaluation(lorikeet: Run, access: Access, tmp_path: Path) -> None:
+    lorikeet("login", access.url, "--tenant", "acme", "--key", access.key)
+    file, emoji = tmp_path / "Of emoji!.jsonl", str(ROOT / "demo" / "uploads" / "emoji")
+    file.write_text('{"prompt": "Once upon a time", "expected": "x"}\n{"prompt": "Hello", "expected": "y"}\n')
+    shared = (emoji, "--name", "scored-from-cli", "--evaluate")
+    done = lorikeet("upload", *shared, str(file), "--metric", "contains", "--max-tokens", "4")
+    version, score = done.stdout.splitlines()
+    assert version == "scored-from-cli@v1"
+    assert score.startswith("scored-from-cli@v1  of-emoji-") and "(contains): " in score
+    made = "of-emoji-" + score.partition("of-emoji-")[2].split()[0]
+    assert f"{made}: 2 items" in done.stderr
+    # The same file is the same set, by its content or by its name; a damaged one is refused before anything is sent.
+    again = lorikeet("upload", *shared, str(file), "--metric", "contains", "--max-tokens", "4")
+    assert "2 items" not in again.stderr and made in again.stdout
+    assert made in lorikeet("upload", *shared, made).stdout
+    file.write_text("{}")
+    refused = lorikeet("upload", emoji, "--name", "never-sent", "--evaluate", str(file), fails=True)
+    assert "line 1" in refused.stderr.lower() and "never-sent" not in lorikeet("adapters").stdout
+    assert "neither a file" in lorikeet("upload", *shared, "no-such-set", fails=True).stderr
+
+
 def test_origins(member: Run) -> None:
     origin = "https://app.example.org"
     member("origins", "allow", origin)

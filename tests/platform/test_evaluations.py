@@ -65,6 +65,10 @@ def answered(answer: Callable[[str, dict[str, Any]], str | None]) -> int:
     return ran
 
 
+def die(*_: object) -> None:
+    raise SystemExit
+
+
 def knows(*right: str) -> Callable[[str, dict[str, Any]], str]:
     """Answers both items if it is one of `right`, and the first one only otherwise."""
 
@@ -231,6 +235,33 @@ def test_what_ends_without_a_score(acme: Any, ready_version: Any) -> None:
     actions.tend()
     assert shown(client, acme, late)["problem"]["code"] == "key_not_usable"
     assert AdapterVersion.objects.get(pk=version.pk).evaluations == []
+
+
+def test_a_worker_that_dies_while_it_scores(acme: Any, ready_version: Any, monkeypatch: Any) -> None:
+    """What it had not committed is done again by the next, once."""
+    version, (key, _) = ready_version(acme), acme.key()
+    client = acme.client()
+    new_set(client, acme)
+    made = start(client, acme, version, key).json()
+    with monkeypatch.context() as dying:
+        dying.setattr(actions, "_named", die)
+        with pytest.raises(SystemExit):
+            actions.tend()
+    assert shown(client, acme, made)["state"] == "waiting" and not Batch.objects.exists()
+    actions.tend()
+    answered(lambda *_: "4")
+    with monkeypatch.context() as dying:
+        dying.setattr(actions, "record_score", die)
+        with pytest.raises(SystemExit):
+            actions.tend()
+    assert shown(client, acme, made)["state"] == "running"
+    assert AdapterVersion.objects.get(pk=version.pk).evaluations == []
+    for _ in range(2):
+        actions.tend()
+    assert shown(client, acme, made)["state"] == "completed"
+    assert len(AdapterVersion.objects.get(pk=version.pk).evaluations) == Batch.objects.count() == 1
+    told = list(AuditEvent.objects.filter(action__startswith="evaluation.").values_list("action", flat=True))
+    assert sorted(told) == ["evaluation.completed", "evaluation.run", "evaluation.start"]
 
 
 def test_it_waits_for_room_but_not_for_ever(acme: Any, ready_version: Any, monkeypatch: Any) -> None:

@@ -336,3 +336,42 @@ def test_a_killed_process_neither_loses_nor_doubles_a_line(
     eventually(lambda: not engine.running, what="the end of what nobody waits for")
     model = "SELECT count(*) AS n FROM usage_usageevent WHERE batch AND outcome = 'aborted'"
     assert web.query(model)[0]["n"] == 0
+
+
+def test_an_evaluation_outlives_killed_processes(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
+    """Killed twice while its requests run, with the worker inside: it goes on, and ends once, with one score."""
+    path, headers = "/api/tenants/acme", web.tenants["acme"].bearer
+    with httpx.Client(base_url=web.url, headers=headers, trust_env=False, timeout=30) as api:
+        items = b"".join(b'{"prompt": "words %d", "expected": "x"}\n' % (5 + n % 20) for n in range(40))
+        form = {"name": "killed", "metric": "contains"}
+        sent = {"file": ("killed.jsonl", items)}
+        assert api.post(f"{path}/evaluation-sets", data=form, files=sent).status_code == 201
+        engine.behaviour.steps_per_second = 60
+        body = {"set": "killed", "adapter": "support", "version": 1}
+        made = api.post(f"{path}/evaluations", json=body).json()
+        own = f"{path}/evaluations/{made['id']}"
+        eventually(lambda: api.get(own).json()["batch"], 30, what="its batch")
+        batch = api.get(own).json()["batch"]
+        for reached in (10, 40):
+
+            def far_enough(reached: int = reached) -> bool:
+                return bool(http_get(web, f"/v1/batches/{batch}")["request_counts"]["completed"] >= reached)
+
+            eventually(far_enough, 60, what=f"{reached} answers")
+            assert api.get(own).json()["state"] == "running"
+            web.kill()
+            web.start()
+        engine.behaviour.steps_per_second = 1000
+        eventually(lambda: api.get(own).json()["state"] not in ("waiting", "running"), 90, what="its end")
+        ended = api.get(own).json()
+        assert (ended["state"], ended["batch"], ended["score"]["items"]) == ("completed", batch, 40), ended
+        scores = api.get(f"{path}/adapters/support/versions/1").json()["evaluations"]
+        assert [score["evaluation"] for score in scores] == [made["id"]]
+    told = [row["action"] for row in web.query("SELECT action FROM audit_auditevent")]
+    assert sorted(action for action in told if action.startswith(("evaluation.", "version.evaluate"))) == [
+        "evaluation.completed", "evaluation.run", "evaluation.start", "version.evaluate",
+    ]  # fmt: skip
+    file = http_get(web, f"/v1/batches/{batch}")["output_file_id"]
+    ids = {answer["response"]["request_id"] for answer in results(client, file).values()}
+    rows = [row["request_id"] for row in web.query("SELECT request_id FROM usage_usageevent WHERE batch")]
+    assert len(ids) == 80 == len([row for row in rows if row in ids]), "each prompt by both models, and billed once"
