@@ -33,7 +33,6 @@ from lora_engine.config import EngineConfig
 from lora_engine.graph_runner import GraphInputs
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
-from lora_engine.sampling import greedy_tokens
 from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
 
 from .model.config import ModelConfig
@@ -219,7 +218,7 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
                 prefill_steps(model, pool, model.layer_kinds, ranks)
             for shape in usual_graphs(config.max_running, ranks, config.deterministic)[part::parts]:
                 ids, out = torch.zeros(shape.size, dtype=torch.int64, device=device), inputs.logits[: shape.size]
-                greedy_tokens(model.run(ids, None, inputs.plan(shape), out=out, layers=model.layer_kinds))
+                model.greedy(model.hidden(ids, None, inputs.plan(shape), model.layer_kinds), out)
         return found
 
     usual = jobs(USUAL_RANKS)

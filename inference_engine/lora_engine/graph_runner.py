@@ -32,7 +32,6 @@ from .model.graph_shapes import GraphShape, delta_correction_tiles, graph_shape,
 from .model.transformer import Transformer
 from .model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering
 from .runner import Decodes, Logits, Runner, StepMirror, lora_spans, one_token
-from .sampling import greedy_tokens
 from .scheduling.sequence import Chunk
 from .step_inputs import sources
 
@@ -69,7 +68,7 @@ class GraphInputs:
             LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant), largest
         )  # the variant of most sums
         # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
-        self.logits = torch.empty(largest, model.config.vocab_size, dtype=model.dtype, device=device)
+        self.logits = torch.empty(largest, model.vocabulary.rows, dtype=model.dtype, device=device)
 
     def plan(self, shape: GraphShape) -> TritonPlan:
         """The plan a graph is captured with."""
@@ -126,11 +125,7 @@ class DecodeGraph:
 
     def _run(self, runner: GraphRunner, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, out = runner.inputs.token_ids(size, runner.last_tokens), runner.inputs.logits[:size]
-        hidden = runner.model.hidden(ids, None, self.plan)
-        if runner.model.parallel.rank:  # the first rank chooses the tokens
-            return hidden, hidden
-        logits = runner.model.logits(hidden, out)
-        return logits, greedy_tokens(logits)
+        return runner.model.greedy(runner.model.hidden(ids, None, self.plan), out)
 
 
 @contextmanager
@@ -201,12 +196,17 @@ class GraphRunner(Runner):
         if shape is None:
             return super()._forward(chunks, merged)
         graph = self.graphs[shape]
-        pinned = self._contents(chunks, shape, spans)
+        pinned, greedy = self._contents(chunks, shape, spans), self._all_greedy(chunks)
         if self.mirror is not None:
-            self.mirror.replay(shape, pinned.numpy(), len(chunks), spans)
+            self.mirror.replay(shape, pinned.numpy(), len(chunks), spans, greedy=greedy)
         self._load(pinned, shape)
         graph.graph.replay()
-        return Logits(graph.logits[: len(chunks)], graph.greedy[: len(chunks)])
+        return self._logits_of(graph, len(chunks), greedy)
+
+    def _logits_of(self, graph: DecodeGraph, rows: int, greedy: bool) -> Logits:
+        """What a replay left; of several ranks all logits, unless everybody is ``greedy``."""
+        values = graph.logits[:rows]
+        return Logits(values if greedy else self.model.vocabulary.whole(values), graph.greedy[:rows])
 
     @torch.inference_mode()
     def follow_capture(self, shape: GraphShape) -> None:
@@ -214,13 +214,14 @@ class GraphRunner(Runner):
         self.graphs.add(shape)
 
     @torch.inference_mode()
-    def follow_replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int) -> None:
+    def follow_replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int, greedy: bool) -> None:
         """As ``follow``, for a step that runs in a graph."""
         self._hosts.reverse()
         pinned = self._hosts[0][: len(contents)]
         pinned.numpy()[:] = contents
         self._load(pinned, shape)
         self.graphs[shape].graph.replay()
+        self._logits_of(self.graphs[shape], rows, greedy)
         self.receive_tokens(rows)
 
     def _fits_graph(self, chunk: Chunk) -> bool:

@@ -7,6 +7,7 @@ made and used up in slices, and only the log-probabilities that were asked for l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,7 @@ class PromptReads:
                 parts.append(_Part(sequence, start, stop, len(rows)))
                 rows += range(row + start - computed, row + stop - computed)
         self._device, self._num_scored = device, len(scored_rows)
+        self.scored_rows = np.array(scored_rows, dtype=np.int64)
         self.rows = self._tensor(scored_rows + pooled_rows)
         self._scores: _Scores | None = None
         self._vectors: torch.Tensor | None = None
@@ -145,13 +147,22 @@ class _Scores:
 def _score(
     model: Transformer, hidden: torch.Tensor, targets: torch.Tensor, most: int, heads: list[EmbeddingLayerSpan]
 ) -> _Scores:
-    slices = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
     parts = []
-    for first in range(0, len(hidden), slices):
-        rows = hidden[first : first + slices]
-        logits = model.logits(rows, None, clipped(heads, first, first + len(rows)))
-        parts.append(_score_slice(logits, targets[first : first + slices], most))
+    for part in _slices(len(hidden), model):
+        logits = model.logits(hidden[part], None, clipped(heads, part.start, part.stop))
+        parts.append(_score_slice(logits, targets[part], most))
     return _Scores(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def follow_scores(model: Transformer, hidden: torch.Tensor) -> None:
+    """On a rank that does not plan: its part in the scores of rows whose states these are."""
+    for part in _slices(len(hidden), model):
+        model.logits(hidden[part])
+
+
+def _slices(rows: int, model: Transformer) -> Iterator[slice]:
+    at_once = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
+    return (slice(first, min(first + at_once, rows)) for first in range(0, rows, at_once))
 
 
 def _score_slice(logits: torch.Tensor, targets: torch.Tensor, most: int) -> tuple[torch.Tensor, ...]:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from .adapters.device_tier import AdapterSlot
 from .model.batch import StepBatch
 from .model.embedding_layers import ABSENT, clipped
-from .prompt_reads import PromptReads
+from .prompt_reads import PromptReads, follow_scores
 from .runner import Logits, Runner
 from .sampling import Samples, SamplingRow
 from .scheduling.sequence import Chunk
@@ -30,13 +30,16 @@ class RowRunner(Runner):
         return Logits(self._logits(self._hidden(batch), batch))
 
     def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
-        batch = self._batch(chunks, merged)
+        batch = self._batch(chunks, merged, prompts)
         hidden = self._hidden(batch)
         prompts.take(torch.cat(hidden)[prompts.rows], self.model)
         return Logits(self._logits(hidden, batch))
 
     def _follow(self, batch: StepBatch) -> None:
-        self._hidden(batch)
+        hidden = self._hidden(batch)
+        if batch.scored_rows is not None:
+            follow_scores(self.model, torch.cat(hidden)[batch.scored_rows])
+        self._logits(hidden, batch)
 
     def _hidden(self, batch: StepBatch) -> list[torch.Tensor]:
         """Each row's hidden state, ``[1, hidden]``. Those of one sequence are in order: later ones read the earlier's

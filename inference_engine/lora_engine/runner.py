@@ -17,7 +17,7 @@ from .memory import PagePool
 from .model.batch import EmbeddingLayerSpan, LoraSpan, StepBatch
 from .model.embedding_layers import spans_of
 from .model.transformer import Transformer
-from .prompt_reads import PromptReads
+from .prompt_reads import PromptReads, follow_scores
 from .request import Embedding, PromptLogprobs, TokenLogprob
 from .sampling import Samples, SamplingRow, sample
 from .scheduling.sequence import Chunk, Sequence
@@ -34,7 +34,8 @@ Sampled = tuple[Sequence, int, TokenLogprob | None]
 class Logits:
     """What a forward pass leaves on the device, to be sampled before the next one: ``[rows, vocab]``.
 
-    ``greedy`` is each row's likeliest token, if a graph computed it.
+    ``greedy`` is each row's likeliest token, if that was computed; of several ranks ``values`` may then be this one's
+    columns, where nobody asks for more.
     """
 
     values: torch.Tensor
@@ -102,8 +103,16 @@ class StepMirror(Protocol):
     def capture(self, shape: GraphShape) -> None:
         """Have them capture the graph that this rank captures next."""
 
-    def replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int, spans: Iterable[LoraSpan]) -> None:
-        """Have them run it with the same contents, and then wait for the tokens of ``rows``."""
+    def replay(
+        self,
+        shape: GraphShape,
+        contents: npt.NDArray[np.int32],
+        rows: int,
+        spans: Iterable[LoraSpan],
+        *,
+        greedy: bool,
+    ) -> None:
+        """Have them run it with the same contents, and then wait for the tokens of ``rows``; as ``StepInputs`` says."""
 
     def diverged(self, error: Exception) -> None:
         """This rank did not do what the others did. Does not return: a group out of step cannot go on."""
@@ -191,7 +200,17 @@ class Runner:
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         """Run the model over ordered chunks; must not wait for the device."""
-        return Logits(self.model.forward(self._batch(chunks, merged), self.pool))
+        batch = self._batch(chunks, merged)
+        plan = self.model.ops.plan(batch, self.pool)
+        return self._head(self.model.hidden(batch.token_ids, batch.logit_rows, plan, None, batch.embeddings), batch)
+
+    def _head(self, hidden: torch.Tensor, batch: StepBatch) -> Logits:
+        """Of the states of ``logit_rows``. Of several ranks each has a part in it, unless there are none."""
+        if self.model.parallel.world > 1 and not len(hidden):
+            return Logits(hidden.new_empty(0, self.model.config.vocab_size))
+        if batch.greedy:
+            return Logits(*self.model.greedy(hidden))
+        return Logits(self.model.logits(hidden, None, batch.heads))
 
     def _prompt_reads(self, chunks: list[Chunk]) -> PromptReads:
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks[:-1]])
@@ -199,17 +218,24 @@ class Runner:
 
     def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
         """``_forward`` for a step in which hidden states of prompts are read; ``rows`` of it sample."""
-        batch = self._batch(chunks, merged)
+        batch = self._batch(chunks, merged, prompts)
         wanted = torch.cat((batch.logit_rows, prompts.rows))
         plan = self.model.ops.plan(batch, self.pool)
         hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
         prompts.take(hidden[rows:], self.model)
-        return Logits(self.model.logits(hidden[:rows], None, batch.heads))
+        return self._head(hidden[:rows], batch)
 
-    def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None) -> StepBatch:
+    def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None = None) -> StepBatch:
         """The step's batch, which the other ranks learn of: once it was made, it has to be run."""
-        geometry = self.pool.geometry
-        inputs = StepInputs.of(chunks, geometry, self._decodes, self._last_row, merged=merged is not None)
+        inputs = StepInputs.of(
+            chunks,
+            self.pool.geometry,
+            self._decodes,
+            self._last_row,
+            merged=merged is not None,
+            greedy=self._all_greedy(chunks),
+            scored_rows=None if prompts is None else prompts.scored_rows,
+        )
         spans = lora_spans(chunks, inputs.starts, merged)
         if self.mirror is not None:
             self.mirror.step(inputs, spans)
@@ -217,6 +243,13 @@ class Runner:
         batch.embeddings = spans_of((chunk.sequence.embedding, chunk.tokens) for chunk in chunks)
         batch.heads = spans_of((chunk.sequence.head, 1) for chunk in chunks if chunk.samples)
         return batch
+
+    def _all_greedy(self, chunks: list[Chunk]) -> bool:
+        """Whether, of several ranks, whoever samples wants the likeliest token and nothing else."""
+        return self.model.parallel.world > 1 and all(
+            sequence.request.sampling.plain_greedy and sequence.masks is None and sequence.head is None
+            for sequence in (chunk.sequence for chunk in chunks if chunk.samples)
+        )
 
     @torch.inference_mode()
     def follow(self, inputs: StepInputs, spans: list[LoraSpan], embeddings: list[EmbeddingLayerSpan]) -> None:
@@ -232,8 +265,11 @@ class Runner:
             self.model.parallel.broadcast(self.last_tokens[:rows])
 
     def _follow(self, batch: StepBatch) -> None:
-        plan = self.model.ops.plan(batch, self.pool)
-        self.model.hidden(batch.token_ids, batch.logit_rows, plan, None, batch.embeddings)
+        plan, rows = self.model.ops.plan(batch, self.pool), len(batch.logit_rows)
+        wanted = batch.logit_rows if batch.scored_rows is None else torch.cat((batch.logit_rows, batch.scored_rows))
+        hidden = self.model.hidden(batch.token_ids, wanted, plan, None, batch.embeddings)
+        follow_scores(self.model, hidden[rows:])
+        self._head(hidden[:rows], batch)
 
 
 def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:

@@ -43,6 +43,8 @@ class StepInputs:
     logit_rows: Indices  # [sequences that sample]
     merged: bool
     embeddings: tuple[tuple[int, int, int], ...] = ()  # an adapter's generation and rows, if it has an embedding
+    greedy: bool = False
+    scored_rows: Indices | None = None
 
     @classmethod
     def of(
@@ -53,6 +55,8 @@ class StepInputs:
         last_row: Mapping[TokenSequence, int],
         *,
         merged: bool,
+        greedy: bool = False,
+        scored_rows: Indices | None = None,
     ) -> StepInputs:
         """Of ordered chunks, decode rows first. ``last_row``: where the last step left sequences' tokens."""
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
@@ -85,6 +89,8 @@ class StepInputs:
                 for i, chunk in enumerate(chunks)
                 if chunk.sequence.slot is not None and chunk.sequence.slot.embedding is not None
             ),
+            greedy=greedy,
+            scored_rows=scored_rows,
         )
 
     def batch(self, lora: Sequence[LoraSpan], last_tokens: torch.Tensor) -> StepBatch:
@@ -109,6 +115,8 @@ class StepInputs:
             lora=lora,
             logit_rows=tensor(self.logit_rows),
             merged=self.merged,
+            greedy=self.greedy,
+            scored_rows=None if self.scored_rows is None else tensor(self.scored_rows),
         )
 
 

@@ -67,3 +67,5 @@ class StepBatch:
     merged: bool = False  # run on the weights with an adapter merged in
     embeddings: Sequence[EmbeddingLayerSpan] = ()  # rows are tokens; in order
     heads: Sequence[EmbeddingLayerSpan] = ()  # rows are those of ``logit_rows``; in order
+    greedy: bool = False  # of several ranks: nobody needs more of the logits than the likeliest tokens
+    scored_rows: torch.Tensor | None = None  # of several ranks: rows of prompts whose logits are asked for

@@ -14,18 +14,28 @@ import torch.nn.functional as F
 from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
 
 from .batch import EmbeddingLayerSpan
+from .vocabulary import Vocabulary
 
 # The logit of a token that an adapter's model does not have: finite in every dtype, and never chosen.
 ABSENT = -3e4
 
 
 def embed(
-    ids: torch.Tensor, matrix: torch.Tensor, spans: Sequence[EmbeddingLayerSpan], *, singly: bool
+    ids: torch.Tensor,
+    matrix: torch.Tensor,
+    vocabulary: Vocabulary,
+    spans: Sequence[EmbeddingLayerSpan],
+    *,
+    singly: bool,
 ) -> torch.Tensor:
-    """``[tokens, hidden]``. ``singly``: row by row, so that none depends on how many there are."""
+    """``[tokens, hidden]``, with this rank's rows of the base's ``matrix``.
+
+    ``singly``: row by row, so that none depends on how many there are.
+    """
     if not spans:
-        return F.embedding(ids, matrix)
-    embedded = F.embedding(ids.clamp(max=len(matrix) - 1), matrix)  # tokens that only an adapter's model has
+        return vocabulary.embed(ids, matrix)
+    # Tokens that only an adapter's model has are clamped.
+    embedded = vocabulary.embed(ids.clamp(max=vocabulary.size - 1), matrix)
     for layer, start, stop in _parts(spans, singly):
         layer.embed(ids[start:stop], embedded[start:stop])
     return embedded

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers
 from lora_engine.adapters.targets import LoraSharding, TargetShapes
 from lora_engine.adapters.tensors import pool_rows_per_row
 from lora_engine.config import EngineConfig
@@ -28,7 +29,7 @@ from .ops import TorchOps
 from .parallel import Parallel
 from .shape import ModelShape
 from .transformer import Transformer
-from .weights import ModelWeights, biased_targets, load_weights
+from .weights import ModelWeights, biased_targets, embedding_and_head, load_weights
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +138,14 @@ def _load(
         kernels_ahead=kernels_ahead,
         progress=progress,
     )
+
+
+def base_embedding_layers(config: EngineConfig, loaded: LoadedModel) -> BaseEmbeddingLayers:
+    """The base's embedding and head, whole, to compare adapters' with."""
+    weights = loaded.model.weights
+    if loaded.model.parallel.world == 1:
+        return BaseEmbeddingLayers(weights.embedding, weights.lm_head)
+    return BaseEmbeddingLayers(*embedding_and_head(config.model, weights))
 
 
 def build_transformer(

@@ -16,6 +16,7 @@ from .merging import MergedLayers
 from .ops import Activations, Ops, Reader, TorchOps
 from .parallel import Parallel
 from .shape import DOWN, GATE_UP, OUT, QKV, ModelShape
+from .vocabulary import Vocabulary
 from .weights import LayerWeights, ModelWeights
 
 
@@ -34,6 +35,7 @@ class Transformer:
         self.weights = weights
         self.parallel = parallel or Parallel()
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
+        self.vocabulary = Vocabulary(config.vocab_size, self.parallel)
         self.shape = ModelShape.of(config, self.parallel, max_context, self.device, self.dtype)
         self.ops: Ops[Any] = ops or TorchOps(self.shape)
         self._embedding_scale = config.embedding_scale
@@ -75,7 +77,7 @@ class Transformer:
         embeddings: Sequence[EmbeddingLayerSpan] = (),
     ) -> torch.Tensor:
         """Hidden states after the last norm, ``[len(rows), hidden]``; writes keys and values as ``forward`` does."""
-        residual = embed(token_ids, self.weights.embedding, embeddings, singly=self.ops.invariant)
+        residual = embed(token_ids, self.weights.embedding, self.vocabulary, embeddings, singly=self.ops.invariant)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
         delta = None
@@ -98,16 +100,30 @@ class Transformer:
     def logits(
         self, hidden: torch.Tensor, out: torch.Tensor | None = None, heads: Sequence[EmbeddingLayerSpan] = ()
     ) -> torch.Tensor:
-        """Of hidden states after the last norm, ``[rows, vocab]``; wider if an adapter in ``heads`` has more tokens."""
-        logits, cap = self.ops.linear(hidden, self.weights.lm_head, out=out), self.config.logit_softcap
+        """Of hidden states after the last norm, ``[rows, vocab]``; wider if an adapter in ``heads`` has more tokens.
+
+        All ranks have to ask for them at once, with the same states; only the first one's ``heads`` matter.
+        """
+        logits = self.vocabulary.whole(self.ops.linear(hidden, self.weights.lm_head, out=out))
         if heads:
             logits = add_heads(logits, hidden, heads, singly=self.ops.invariant)
+        self._scale(logits)
+        if heads:
+            hide_absent(logits, self.config.vocab_size, heads)
+        return logits
+
+    def greedy(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """This rank's columns of ``logits``, which ``vocabulary.whole`` brings together, and the likeliest tokens."""
+        logits = self._scale(self.ops.linear(hidden, self.weights.lm_head, out=out))
+        return logits, self.vocabulary.likeliest(logits)
+
+    def _scale(self, logits: torch.Tensor) -> torch.Tensor:
+        """In place."""
+        cap = self.config.logit_softcap
         if self.config.logit_scale != 1.0:
             logits.mul_(self.config.logit_scale)
         if cap:
             logits.div_(cap).tanh_().mul_(cap)
-        if heads:
-            hide_absent(logits, self.config.vocab_size, heads)
         return logits
 
     def _attention(self, index: int, layer: LayerWeights, x: Activations, plan: Any) -> torch.Tensor:

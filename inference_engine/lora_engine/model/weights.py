@@ -16,6 +16,7 @@ from .checkpoint import Checkpoint, ScaleNames, Shape, Tensors
 from .config import ModelConfig
 from .device_reads import THREADS, DeviceCheckpoint, ShapesOnly
 from .parallel import Parallel
+from .vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ def _squared_norm(matrix: Matrix) -> torch.Tensor:
 
 @dataclass(slots=True)
 class ModelWeights:
-    """Everything of the base model that lives on the device."""
+    """Everything of the base model that lives on the device; of embedding and head this rank's tokens."""
 
     embedding: torch.Tensor
     layers: list[LayerWeights]
@@ -170,6 +171,18 @@ def load_weights(
     return weights
 
 
+def embedding_and_head(folder: Path, weights: ModelWeights) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both whole, in the type of ``weights``, in host memory: of several ranks each has only a part on its device.
+
+    What is not looked at is not read. The same tensor where they are tied.
+    """
+    checkpoint = Checkpoint(folder)
+    tied = weights.embedding is weights.lm_head
+    name = EMBEDDING if EMBEDDING in checkpoint.files else LM_HEAD
+    embedding = checkpoint.tensor(name).to(weights.embedding.dtype)
+    return embedding, embedding if tied else checkpoint.tensor(LM_HEAD).to(weights.embedding.dtype)
+
+
 def _open(folder: Path, device: torch.device, by_threads: bool) -> Checkpoint:
     if device.type == "meta":
         return ShapesOnly(folder)
@@ -246,8 +259,8 @@ def build_weights(
     ``quantised``: plain matrices become FP8. ``in_fp8``: which are already, and the names of their scales.
     """
     loader = _Loader(tensors, config, device, dtype, parallel, quantised and not in_fp8, in_fp8 or {})
-    embedding = loader.matrix(EMBEDDING)
-    lm_head = embedding if tied else loader.matrix(LM_HEAD)
+    embedding = loader.of_tokens(EMBEDDING)
+    lm_head = embedding if tied else loader.of_tokens(LM_HEAD)
     layers = []
     with ThreadPoolExecutor(THREADS if isinstance(tensors, DeviceCheckpoint) else 1) as threads:
         for layer in threads.map(loader.layer, [f"model.layers.{index}." for index in range(config.num_layers)]):
@@ -281,6 +294,11 @@ class _Loader:
 
     def matrix(self, name: str) -> torch.Tensor:
         return self._put(name, self._tensors.tensor(name))
+
+    def of_tokens(self, name: str) -> torch.Tensor:
+        """This rank's rows of a matrix with one for each token."""
+        vocabulary = Vocabulary(self._config.vocab_size, self._parallel)
+        return self._put(name, vocabulary.part(self._tensors.tensor(name)))
 
     def norm(self, name: str) -> torch.Tensor:
         """In float32 if it is multiplied in float32."""

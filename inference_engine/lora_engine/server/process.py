@@ -16,7 +16,6 @@ import grpc.aio
 import torch
 
 from lora_engine.adapters.disk_tier import DiskTier
-from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedSlabs
 from lora_engine.adapters.packing import PoolPacker
@@ -27,7 +26,7 @@ from lora_engine.model.base_modules import BaseModules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
 from lora_engine.model.errors import UnsupportedModel
-from lora_engine.model.loading import LoadedModel, load_model
+from lora_engine.model.loading import LoadedModel, base_embedding_layers, load_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.start_progress import StartProgress, process_start
 from lora_engine.tensor_parallel.leader import Leader
@@ -282,7 +281,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         loaded.targets,
         loaded.pool.data.dtype,
         memory,
-        BaseEmbeddingLayers(loaded.model.weights.embedding, loaded.model.weights.lm_head),
+        base_embedding_layers(config, loaded),
         loaded.pool.num_pages,
         BaseModules(loaded.model.weights, loaded.targets.shapes),
     )

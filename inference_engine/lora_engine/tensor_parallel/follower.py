@@ -134,9 +134,9 @@ class Follower:
             case Step(inputs, spans):
                 self._await([*(span.generation for span in spans), *(rows[0] for rows in inputs.embeddings)])
                 self._runner.follow(inputs, [self._span(span) for span in spans], self._embeddings(inputs))
-            case Replay(shape, contents, rows, adapters):
+            case Replay(shape, contents, rows, adapters, greedy):
                 self._await(adapters)
-                self._graphs().follow_replay(shape, contents, rows)
+                self._graphs().follow_replay(shape, contents, rows, greedy)
             case Capture(shape):
                 self._graphs().follow_capture(shape)
             case Load():

@@ -157,8 +157,16 @@ class Leader:
     def capture(self, shape: GraphShape) -> None:
         self._tell(Capture(shape))
 
-    def replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int, spans: Iterable[LoraSpan]) -> None:
-        self._tell(Replay(shape, contents, rows, tuple(span.slot.generation for span in spans)))
+    def replay(
+        self,
+        shape: GraphShape,
+        contents: npt.NDArray[np.int32],
+        rows: int,
+        spans: Iterable[LoraSpan],
+        *,
+        greedy: bool,
+    ) -> None:
+        self._tell(Replay(shape, contents, rows, tuple(span.slot.generation for span in spans), greedy))
 
     def weight_norms(self, layer: int) -> None:
         self._tell(WeightNorms(layer))

@@ -81,6 +81,7 @@ class Replay:
     contents: npt.NDArray[np.int32]
     rows: int
     adapters: tuple[int, ...]
+    greedy: bool
 
 
 @dataclass(frozen=True, slots=True)

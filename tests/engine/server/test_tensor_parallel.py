@@ -12,13 +12,16 @@ from lorikeet_testing.engine_client import EngineClient, text_request
 from lorikeet_testing.engine_process import EngineProcess, running, stage
 from lorikeet_testing.tiny_models import save_adapter, save_model
 
+from lora_engine.wire import engine_pb2 as pb
+
 ADAPTERS = ("attention-r8", "mlp-r5", "patterns")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an odd vocabulary: the second rank has one token fewer."""
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    reference = save_model("llama3-scaled-rope-tied", folder)
+    reference = save_model("llama3-scaled-rope-tied", folder, vocab_size=515, eos_token_id=2)
     for name in ADAPTERS:
         save_adapter(name, reference, folder.parent / name)
     return folder
@@ -39,19 +42,49 @@ async def gone(pids: list[int]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def answers(client: EngineClient, model: Path) -> list[tuple[str, int]]:
-    """Greedy and seeded ones, of the base and three adapters, in one batch; and how many prompt scores came."""
+Answer = tuple[str, list[float], list[float]]  # log-probabilities of its tokens, and of its prompt's
+
+
+async def answers(client: EngineClient, model: Path) -> list[Answer]:
+    """Of the base and three adapters, in one batch, in every way to choose tokens. The first ones come alone: a step in
+    which all take the likeliest token is another than one in which some do not."""
     digests = ["", *[await stage(client, model.parent / name) for name in ADAPTERS]]
     requests = [
         text_request(f"{i}: the prompt", digest=digests[i % 4], max_tokens=12, temperature=0.8 * (i % 3 == 0), seed=i)
         for i in range(16)
     ]
+    greedy = [text_request(f"greedy {i}", digest=digests[i], max_tokens=12) for i in range(4)]
     requests[5].prompt_logprobs = 2
+    for i, more in enumerate(
+        (
+            {"logprobs": True, "top_logprobs": 3},
+            {"presence_penalty": 0.7, "frequency_penalty": 0.4, "repetition_penalty": 1.3},
+            {"temperature": 0.9, "top_p": 0.7, "top_k": 30, "min_p": 0.02},
+            {"logit_bias": {65: 4.0, 66: -100.0}},
+        )
+    ):
+        requests[i].sampling.MergeFrom(pb.Sampling(**more))  # type: ignore[arg-type]
+    requests[8].constraint.CopyFrom(pb.Constraint(kind=pb.Constraint.REGEX, text="[a-f]{3,9}"))
     async with client.session() as session:
-        results = await asyncio.gather(*(session.run(request) for request in requests))
-    assert [result.error.code for result in results] == [""] * 16
-    scores = [sum(len(delta.prompt_logprobs.token_ids) for delta in result.deltas) for result in results]
-    return [(result.text(), score) for result, score in zip(results, scores, strict=True)]
+        results = await asyncio.gather(*(session.run(request) for request in greedy))
+        results += await asyncio.gather(*(session.run(request) for request in requests))
+    assert [result.error.code for result in results] == [""] * 20
+    return [
+        (
+            result.text(),
+            [top.logprob for delta in result.deltas for token in delta.logprobs for top in token.top],
+            [value for delta in result.deltas for value in delta.prompt_logprobs.logprobs],
+        )
+        for result in results
+    ]
+
+
+def assert_same(found: list[Answer], expected: list[Answer]) -> None:
+    """Sums of another order differ in the last bits."""
+    assert [answer[0] for answer in found] == [answer[0] for answer in expected]
+    assert any(answer[1] for answer in expected) and any(answer[2] for answer in expected)
+    for (_, chosen, prompt), (_, want_chosen, want_prompt) in zip(found, expected, strict=True):
+        assert chosen == pytest.approx(want_chosen, abs=1e-4) and prompt == pytest.approx(want_prompt, abs=1e-4)
 
 
 FULL = ("--lora-sharding", "full")
@@ -76,7 +109,7 @@ async def test_two_ranks_answer_as_one_and_leave_nothing_behind(
     async with running(model, tmp_path / "two", "--tensor-parallel", "2", *options) as (process, client):
         description = await client.wait_ready()
         assert description.device == "2 x cpu"
-        assert await answers(client, model) == alone
+        assert_same(await answers(client, model), alone)
         started = children(process.pid)
         assert len(ranks(process)) == 1
         process.signal(signal.SIGTERM)

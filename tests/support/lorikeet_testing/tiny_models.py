@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers, against_base
+from lora_engine.adapters.embedding_layers import against_base
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
 from lora_engine.model.base_modules import BaseModules
+from lora_engine.model.loading import base_embedding_layers
 from lora_engine.peft_format import (
     AdapterLimits,
     BaseGeometry,
@@ -270,7 +271,7 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     assert report.ok and report.manifest is not None, report.problems
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
     base = engine.loaded.model.weights
-    manifest = against_base(report.manifest, weights, BaseEmbeddingLayers(base.embedding, base.lm_head))
+    manifest = against_base(report.manifest, weights, base_embedding_layers(engine.config, engine.loaded))
     return pack_adapter(
         adapter.digest,
         manifest,
