@@ -1,14 +1,15 @@
 """What a web process pays for each host more: heartbeats, their bytes, the choice of a host.
 
-    python benchmarks/fleet_scale.py [--hosts 2 10 100 1000] [--adapters 200] [--tenants 50] [--dry]
+    python benchmarks/fleet_scale.py [--hosts 2 10 100 1000] [--adapters 200] [--tenants 50] [--changed 0.05] [--dry]
 
 Nothing is connected: heartbeats as engines send them, each host with so many adapters and active tenants, are read
-from their bytes and observed by the gateway's own connections; a request is compared over the hosts that the product
+from their bytes (of adapters those that changed since the last) and observed by the gateway's own connections; a request is compared over the hosts that the product
 compares, and over all. Processor time, one core. What is written follows from the watcher's interval."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -35,6 +36,7 @@ from control_plane.fleet.host_status import status_json  # noqa: E402
 from control_plane.fleet.router import SoonestFirstToken, compared  # noqa: E402
 from control_plane.fleet.watcher import HEARTBEAT_S as WATCH_S  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
+from lora_engine.wire.adapter_list import AdapterChanges  # noqa: E402
 
 
 def heartbeat(adapters: int, tenants: int, *, load_only: bool) -> pb.HostStatus:
@@ -75,9 +77,31 @@ def connections(count: int, status: pb.HostStatus) -> list[HostConnection]:
     return made
 
 
-def measure(hosts: int, adapters: int, tenants: int) -> dict[str, Any]:
-    full, load = (heartbeat(adapters, tenants, load_only=only) for only in (False, True))
-    whole, part = full.SerializeToString(), load.SerializeToString()
+def following(adapters: int, tenants: int, changed: float) -> tuple[pb.HostStatus, pb.HostStatus, float]:
+    """The first heartbeat of a stream; a later one, of whose adapters so many have changed; microseconds that telling
+    the difference takes the host."""
+    first, later = (heartbeat(adapters, tenants, load_only=False) for _ in range(2))
+    for adapter in later.adapters[: round(adapters * changed)]:
+        adapter.running += 1
+    changes, whole, part = AdapterChanges(), pb.HostStatus(), pb.HostStatus()
+    whole.CopyFrom(first)
+    changes.reduce(whole)
+    part.CopyFrom(later)
+    changes.reduce(part)
+    turns = itertools.cycle([first, later])
+
+    def reduce() -> None:
+        status = pb.HostStatus()
+        status.CopyFrom(next(turns))
+        changes.reduce(status)
+
+    return whole, part, microseconds(reduce, 20)
+
+
+def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str, Any]:
+    full, later, reduce_us = following(adapters, tenants, changed)
+    load = heartbeat(adapters, tenants, load_only=True)
+    whole, part = later.SerializeToString(), load.SerializeToString()
     one = connections(1, full)[0]
     full_us = microseconds(lambda: one._observe(pb.HostStatus.FromString(whole)), 100)
     load_us = microseconds(lambda: one._observe(pb.HostStatus.FromString(part)), 200)
@@ -98,6 +122,9 @@ def measure(hosts: int, adapters: int, tenants: int) -> dict[str, Any]:
         "hosts": hosts,
         "adapters_on_each": adapters,
         "tenants_on_each": tenants,
+        "adapters_changed": changed,
+        "first_heartbeat_bytes": len(full.SerializeToString()),
+        "host_us_a_heartbeat": round(reduce_us, 1),
         "heartbeat_bytes": len(whole),
         "load_bytes": len(part),
         "heartbeat_us": round(full_us, 1),
@@ -117,11 +144,12 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="*", default=[2, 10, 100, 1000])
     parser.add_argument("--adapters", type=int, default=200)
     parser.add_argument("--tenants", type=int, default=50)
+    parser.add_argument("--changed", type=float, default=0.05, help="of the adapters, from one heartbeat to the next")
     parser.add_argument("--dry", action="store_true", help="print only")
     asked = parser.parse_args()
     rows = []
     for hosts in asked.hosts:
-        found = measure(hosts, asked.adapters, asked.tenants)
+        found = measure(hosts, asked.adapters, asked.tenants, asked.changed)
         print(found, flush=True)
         rows.append(row("fleet_scale", f"{hosts} hosts", "choice", found["choice_us"], "us", {**machine(), **found}))
     append(RESULTS, rows, dry=asked.dry)

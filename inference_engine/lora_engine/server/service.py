@@ -15,6 +15,7 @@ import grpc.aio
 
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
+from lora_engine.wire.adapter_list import AdapterChanges
 
 from .host import EngineHost
 from .identity import BadCertificateError, HostIdentity
@@ -112,8 +113,12 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
         load_every_ms = max(request.load_every_ms, _SHORTEST_INTERVAL_MS) if request.load_every_ms else interval_ms
+        changes = AdapterChanges() if request.adapter_changes else None
         while True:
-            yield await self._host.status()
+            status = await self._host.status()
+            if changes is not None:
+                changes.reduce(status)
+            yield status
             for _ in range(load_every_ms, interval_ms, load_every_ms):
                 await asyncio.sleep(load_every_ms / 1000)
                 if (load := await self._host.load()) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from django.db import transaction
 from django.utils import timezone
@@ -129,11 +129,11 @@ def note_drained(host: EngineHost, *, drained: bool) -> None:
     EngineHost.objects.filter(pk=host.pk).update(drained_boot_id=host.boot_id if drained else "")
 
 
-def record_status(name: str, status: pb.HostStatus) -> None:
-    """Store a heartbeat."""
+def record_status(name: str, status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency] | None = None) -> None:
+    """Store a heartbeat; with ``adapters``, all of the host, where it has changes only."""
     state = HostState.DRAINING if status.draining else HostState.ONLINE
     EngineHost.objects.filter(name=name, revoked_at=None).update(
-        last_status=host_status.status_json(status), last_seen=timezone.now(), state=state
+        last_status=host_status.status_json(status, adapters), last_seen=timezone.now(), state=state
     )
     if status.HasField("service_gap"):
         service_gaps.record(name, status.service_gap)

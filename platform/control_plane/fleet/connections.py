@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -29,7 +29,9 @@ from control_plane.fleet.router import HostLoad, LeastPending, RoutingPolicy, co
 from control_plane.fleet.turns import Turns
 from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.adapter_list import AdapterListError
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 HEARTBEAT_S = 1.0
 LOAD_EVERY_S = 0.25  # other web processes send there too
@@ -46,7 +48,6 @@ class HostConnection:
         self.client = client
         self._observed = observed
         self.status: pb.HostStatus | None = None
-        self._resident: frozenset[str] = frozenset()
         self._first_token = FirstTokenPrediction()
         self._sent_since_status = 0
         self._seen_at = self._progress_at = time.monotonic()
@@ -86,7 +87,7 @@ class HostConnection:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
         # What this process has open there counts too: the status of a host that hangs is an old one.
         pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
-        resident = not digest or self._resident.issuperset(digests_of(digest))
+        resident = not digest or self._first_token.adapters.by_digest.keys() >= set(digests_of(digest))
         return HostLoad(
             self.client.host, pending, status.tokens_per_second, resident, self._first_token.seconds(submit)
         )
@@ -115,8 +116,12 @@ class HostConnection:
 
     async def _follow(self) -> None:
         while True:
-            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+            try:
                 await self._read_heartbeats()
+            except (grpc.aio.AioRpcError, TimeoutError):
+                pass
+            except AdapterListError as error:
+                logger.warning("Following host %s anew: %s", self.client.host, error)
             end_if_cancelled()
             self.status = None
             self._first_token.forget()
@@ -137,6 +142,8 @@ class HostConnection:
             self._observe(status)
 
     def _observe(self, status: pb.HostStatus) -> None:
+        """Raises AdapterListError."""
+        self._first_token.observed(status)
         self._seen_at = time.monotonic()
         before, self.status = self.status, status
         if status.load_only:
@@ -145,9 +152,6 @@ class HostConnection:
         if before is None or before.boot_id != status.boot_id or before.steps != status.steps or idle:
             self._progress_at = self._seen_at
         self._sent_since_status = 0
-        if not status.load_only:
-            self._resident = frozenset(adapter.digest for adapter in status.adapters)
-        self._first_token.observed(status)
         self._observed()
 
 

@@ -191,8 +191,11 @@ class EngineClient:
         return reply.acknowledged
 
     async def watch(self, interval_s: float, load_every_s: float = 0.0) -> AsyncIterator[pb.HostStatus]:
-        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``); in between, its load."""
-        request = pb.WatchRequest(interval_ms=int(interval_s * 1000), load_every_ms=int(load_every_s * 1000))
+        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``); in between, its load. Of its
+        adapters those that changed, for an ``AdapterList``."""
+        request = pb.WatchRequest(
+            interval_ms=int(interval_s * 1000), load_every_ms=int(load_every_s * 1000), adapter_changes=True
+        )
         call = self._stub().Watch(request, metadata=self.endpoint.metadata, wait_for_ready=False)
         async for status in call:
             yield status

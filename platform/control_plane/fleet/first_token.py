@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.adapter_list import AdapterList
 
 _CHARACTERS_PER_TOKEN = 4.0
 _LOAD_SHARE = 0.2
@@ -17,17 +18,17 @@ class FirstTokenPrediction:
         self._forecast: pb.FirstTokenForecast | None = None
         self._load_times = pb.LoadTimes()
         self._tenants: dict[str, float] = {}
-        self._adapters: dict[str, pb.AdapterResidency] = {}
+        self.adapters = AdapterList()
         self._sent_s = 0.0
         self._loading: set[str] = set()
 
     def observed(self, status: pb.HostStatus) -> None:
-        """A heartbeat has come: what was sent before is counted in it."""
+        """A heartbeat has come: what was sent before is counted in it. Raises AdapterListError."""
+        self.adapters.observe(status)
         self._forecast = status.first_token if status.HasField("first_token") else None
         self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
         self._sent_s = 0.0
         if not status.load_only:
-            self._adapters = {adapter.digest: adapter for adapter in status.adapters}
             self._load_times, self._loading = status.load_times, set()
 
     @property
@@ -54,7 +55,7 @@ class FirstTokenPrediction:
 
     def _load_s(self, digest: str, times: pb.LoadTimes) -> float:
         """To bring the adapter to the device from the tier where it is; nothing if another request has begun that."""
-        adapter = self._adapters.get(digest)
+        adapter = self.adapters.by_digest.get(digest)
         if not digest or adapter is None or digest in self._loading or adapter.tier == pb.AdapterResidency.DEVICE:
             return 0.0
         to_device = _load_time(times.to_device, adapter.bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from lora_engine.wire import engine_pb2 as pb
@@ -50,8 +51,8 @@ def description_json(description: pb.EngineDescription) -> dict[str, Any]:
     return data
 
 
-def status_json(status: pb.HostStatus) -> dict[str, Any]:
-    """A heartbeat: load, pool pages, resident adapters by digest."""
+def status_json(status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency] | None = None) -> dict[str, Any]:
+    """A heartbeat: load, pool pages, resident adapters by digest; these are ``adapters`` where it has changes only."""
     return {
         "unix_time": status.unix_time,
         "steps": status.steps,
@@ -63,7 +64,7 @@ def status_json(status: pb.HostStatus) -> dict[str, Any]:
         "pool": {name: getattr(status.pool, name) for name in POOL_FIELDS},
         "host_arena_bytes_used": status.host_arena_bytes_used,
         "unacknowledged_usage": status.unacknowledged_usage,
-        "adapters": [_residency_json(adapter) for adapter in status.adapters],
+        "adapters": [_residency_json(adapter) for adapter in (status.adapters if adapters is None else adapters)],
         "load_times": {name: _fields(getattr(status.load_times, name), LOAD_FIELDS) for name in LOADS},
         "service_gap": _fields(status.service_gap, GAP_FIELDS) if status.HasField("service_gap") else None,
         "tenants": [{name: getattr(share, name) for name in SHARE_FIELDS} for share in status.tenants],

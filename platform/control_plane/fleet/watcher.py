@@ -23,6 +23,7 @@ from control_plane.fleet.signals import host_changed
 from control_plane.unavailable import as_unavailable
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.adapter_list import AdapterList, AdapterListError
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class HostWatcher:
         """An engine or a database that is away for a while is waited for."""
         try:
             await step()
-        except (grpc.aio.AioRpcError, HostError, TimeoutError) as error:
+        except (grpc.aio.AioRpcError, HostError, AdapterListError, TimeoutError) as error:
             end_if_cancelled()
             logger.info("following host %s: %s", self.name, error)
         except Exception as error:
@@ -66,14 +67,15 @@ class HostWatcher:
 
     async def _follow(self) -> None:
         await self._booted(await self._client.describe())
-        heartbeats = aiter(self._client.watch(self._interval_s))
+        heartbeats, adapters = aiter(self._client.watch(self._interval_s)), AdapterList()
         with contextlib.suppress(StopAsyncIteration):
             while True:
                 async with asyncio.timeout(self._interval_s * SILENT_HEARTBEATS):
                     status = await anext(heartbeats)
                 if status.boot_id != self._boot_id:  # another engine answers on this connection
                     await self._booted(await self._client.describe())
-                await run_db(actions.record_status, self.name, status)
+                adapters.observe(status)
+                await run_db(actions.record_status, self.name, status, adapters.by_digest.values())
                 await run_db(partial(host_changed.send, EngineHost, name=self.name))
 
     async def _booted(self, description: pb.EngineDescription) -> None:

@@ -13,6 +13,7 @@ from lora_engine.constraints import Constraint, Kind
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.structured import Grammars
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.adapter_list import AdapterList
 
 ABSENT = "sha256:" + "0" * 64
 
@@ -394,6 +395,19 @@ async def test_between_heartbeats_comes_the_load_alone(client):
         assert (status.first_token.seconds, status.tenants[0].first_token_s) == (0.25, 0.75)
     assert not any(status.HasField("load_times") or status.adapters for status in found[1:3])
     assert found[0].HasField("load_times")
+
+
+async def test_heartbeats_tell_of_adapters_what_changed_if_they_are_asked_to(client, tmp_path):
+    request = pb.WatchRequest(interval_ms=100, adapter_changes=True)
+    statuses, known = aiter(client.stub.Watch(request, metadata=client.metadata)), AdapterList()
+    first = await anext(statuses)
+    assert not first.adapter_changes and known.observe(first) and not known.by_digest
+    digests = folder_digests(save_adapter(tmp_path / "adapter", make_tensors(4)))
+    digest = adapter_digest(digests)
+    await client.stage(digest=digest, source_uri=f"file://{tmp_path}/adapter", file_digests=digests)
+    changed = [known.observe(await anext(statuses)) for _ in range(6)]
+    assert set(known.by_digest) == {digest}
+    assert 1 <= sum(changed) < 6 and not changed[-1]
 
 
 async def test_who_waits_and_why_can_be_asked(client):
