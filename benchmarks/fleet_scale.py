@@ -2,9 +2,10 @@
 
     python benchmarks/fleet_scale.py [--hosts 2 10 100 1000] [--adapters 200] [--tenants 50] [--changed 0.05] [--dry]
 
-Nothing is connected: heartbeats as engines send them, each host with so many adapters and active tenants, are read
-from their bytes (of adapters those that changed since the last) and observed by the gateway's own connections; a request is compared over the hosts that the product
-compares, and over all. Processor time, one core. What is written follows from the watcher's interval."""
+Nothing is connected: heartbeats as engines send them, each host with so many adapters and active tenants, are read from
+their bytes (of adapters those that changed since the last) and observed by the gateway's own connections; a request is
+compared over the hosts that the product compares, and over all. Processor time, one core. What is written follows from
+the watcher's interval."""
 
 from __future__ import annotations
 
