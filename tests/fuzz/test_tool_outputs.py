@@ -23,7 +23,7 @@ CASES = st.builds(Case, st.sampled_from(FORMATS), st.integers(0, 1 << 32), st.bo
 
 
 def try_case(case: Case) -> str:
-    """The same is read whole, character by character, and from pieces cut at random."""
+    """The same is read whole, character by character, and from pieces cut at random; of some, cut in two anywhere."""
     rng = random.Random(case.seed)
     text = random_output(case.format, rng)
     opened = case.reasoning and rng.random() < 0.5
@@ -41,6 +41,8 @@ def try_case(case: Case) -> str:
     for pieces in (1, 2, 6):
         at = [rng.randrange(len(text) + 1) for _ in range(pieces)]
         assert read(output, cut(text, at)) == whole, (text, at)
+    if rng.random() < 0.1:  # what streams have in one piece hides what they have in two
+        assert all(read(output, cut(text, [at])) == whole for at in range(len(text))), text
     if not case.certain:
         assert all(isinstance(json.loads(arguments), dict) for _, arguments in whole.calls), text
     return f"{case.format}: {min(len(whole.calls), 2)} calls"

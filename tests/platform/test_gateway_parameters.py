@@ -273,7 +273,7 @@ def test_all_problems_of_a_request_are_told_at_once(web: WebProcess) -> None:
         ("n", "invalid_value"),
     }
     error = refused(web, tool_choice="required", suffix="x", frobnicate=1)
-    assert [problem["param"] for problem in error["problems"]] == ["suffix", "frobnicate", None]
+    assert [problem["param"] for problem in error["problems"]] == ["suffix", "frobnicate", "tool_choice"]
     assert "tools" in error["problems"][2]["message"]
     tool = {"type": "function", "function": {"name": "f"}, "more": 1}
     error = refused(web, tools=[tool], tool_choice="required", frobnicate=1)

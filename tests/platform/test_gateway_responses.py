@@ -248,7 +248,7 @@ def test_a_tenant_keeps_a_bounded_number(client: OpenAI, web: WebProcess) -> Non
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"input": []}, None),
+        ({"input": []}, "input"),
         ({"input": None}, "input"),
         ({"input": [{"type": "image_generation_call"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input"),
@@ -256,7 +256,7 @@ def test_a_tenant_keeps_a_bounded_number(client: OpenAI, web: WebProcess) -> Non
         ({"conversation": "conv_1"}, "conversation"),
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"temperature": 3}, "temperature"),
-        ({"tool_choice": "required"}, None),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": 3}}}}, "text.format"),
     ],
 )

@@ -106,7 +106,7 @@ def test_lorax_has_its_own_form() -> None:
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag"),
         ({"guided_choice": []}, "guided_choice"),
-        ({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, None),
+        ({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, "response_format"),
     ],
 )
 def test_what_is_no_constraint_is_refused_by_its_name(body: dict[str, Any], param: str | None) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import math
 import sys
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
 from django.http import Http404, HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
 from control_plane.db import is_duplicate
 from control_plane.errors import LorikeetError
+from control_plane.http.access import View
 from control_plane.http.request_id import current_request_id
 from control_plane.storage_errors import as_storage_error
 from control_plane.unavailable import as_unavailable
@@ -110,6 +114,34 @@ def _first_problem(detail: Any, path: str = "") -> tuple[str | None, str]:
     if isinstance(detail, list):
         return _first_problem(detail[0], path)
     return (path or None), str(detail)
+
+
+READS = ("GET", "HEAD", "OPTIONS")
+
+
+def read_only(view: View) -> View:
+    """For plain views that change nothing: other methods are refused as such, not for want of a CSRF token."""
+
+    def refusal(request: HttpRequest) -> JsonResponse:
+        allowed = ", ".join(READS)
+        response = error_response(
+            405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}."
+        )
+        response["Allow"] = allowed
+        return response
+
+    if inspect.iscoroutinefunction(view):
+
+        @functools.wraps(view)
+        async def of_reads(request: HttpRequest) -> Any:
+            return await view(request) if request.method in READS else refusal(request)
+    else:
+
+        @functools.wraps(view)
+        def of_reads(request: HttpRequest) -> Any:
+            return view(request) if request.method in READS else refusal(request)
+
+    return cast(View, csrf_exempt(of_reads))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> JsonResponse:

@@ -17,12 +17,13 @@ from control_plane import drain, redis_client
 from control_plane.config import current
 from control_plane.db import outage_s, run_db, was_reached
 from control_plane.http.access import public
-from control_plane.http.errors import error_body, error_response
+from control_plane.http.errors import error_body, error_response, read_only
 
 CHECK_WITHIN_S = 1.5
 
 
 @public
+@read_only
 async def health(request: HttpRequest) -> HttpResponse:
     """`/health` and `/ping`, as vLLM, LoRAX and SageMaker ask: 200 without a body, or 503."""
     inference = await readyz_inference(request)
@@ -30,16 +31,19 @@ async def health(request: HttpRequest) -> HttpResponse:
 
 
 @public
+@read_only
 def version(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"version": settings.SPECTACULAR_SETTINGS["VERSION"]})
 
 
 @public
+@read_only
 def livez(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "alive"})
 
 
 @public
+@read_only
 async def readyz(request: HttpRequest) -> JsonResponse:
     """200 while the database and Redis answer; else 503, with what is missing."""
     if drain.is_draining():
@@ -61,6 +65,7 @@ async def readyz(request: HttpRequest) -> JsonResponse:
 
 
 @public
+@read_only
 async def readyz_inference(request: HttpRequest) -> JsonResponse:
     """200 while this process can take requests of keys that it has seen lately."""
     if drain.is_draining():

@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, His
 from control_plane.config import current
 from control_plane.http.access import public
 from control_plane.http.bearer import bearer_token
+from control_plane.http.errors import read_only
 from control_plane.http.middleware import HybridMiddleware
 
 REQUESTS = Counter("lorikeet_http_requests", "Requests answered.", ["method", "route", "status"])
@@ -48,6 +49,7 @@ class MeasuringMiddleware(HybridMiddleware):
 
 
 @public
+@read_only
 def metrics(request: HttpRequest) -> HttpResponse:
     """For those who send LORIKEET_METRICS_TOKEN; without that setting there is nothing here."""
     token = current().metrics_token

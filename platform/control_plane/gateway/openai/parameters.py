@@ -387,8 +387,11 @@ def _problem(item: ErrorDetails, param: str) -> ApiError:
             f"Missing required parameter: '{param}'.", f"Add '{param}'.", param, "missing_required_parameter"
         )
     what = str(item["msg"]).removeprefix("Value error, ")
-    named = f"Invalid value for '{param}': {what}." if param else f"Invalid request: {what}."
-    return invalid(named, "See the API guide for what it may be.", param or None)
+    if param:
+        return invalid(f"Invalid value for '{param}': {what}.", "See the API guide for what it may be.", param)
+    first = what.split(maxsplit=1)[0]  # what contradicts the rest of the body, by custom
+    at_fault = first if first.partition(".")[0] in _parameter_names() else None
+    return invalid(f"Invalid request: {what}.", "Change one of them; the API guide says what each may be.", at_fault)
 
 
 def path(location: tuple[int | str, ...]) -> str:
@@ -406,12 +409,23 @@ _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "constrained"})
 
 
 @cache
-def _model_names() -> frozenset[str]:
-    """Of the bodies' parts: a union's member is named after its model."""
-    names, left = set(), [BaseModel]
+def _models() -> tuple[type[BaseModel], ...]:
+    """The bodies and their parts."""
+    found: list[type[BaseModel]] = []
+    left: list[type[BaseModel]] = [BaseModel]
     while left:
-        for model in left.pop().__subclasses__():
-            left.append(model)
-            if model.__module__.startswith("control_plane.gateway."):
-                names.add(model.__name__)
-    return frozenset(names)
+        subclasses = left.pop().__subclasses__()
+        left += subclasses
+        found += [model for model in subclasses if model.__module__.startswith("control_plane.gateway.")]
+    return tuple(found)
+
+
+@cache
+def _model_names() -> frozenset[str]:
+    """A union's member is named after its model."""
+    return frozenset(model.__name__ for model in _models())
+
+
+@cache
+def _parameter_names() -> frozenset[str]:
+    return frozenset(name for model in _models() for name in model.model_fields)
