@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import send_handle
+from multiprocessing.reduction import ForkingPickler, send_handle
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -183,10 +183,11 @@ class Leader:
     # Messages.
 
     def _tell(self, command: Command, *, best_effort: bool = False) -> None:
+        message = ForkingPickler.dumps(command)  # as ``Connection.send`` does, once for all
         with self._sending:
             for rank in self._ranks:
                 try:
-                    rank.commands.send(command)
+                    rank.commands.send_bytes(message)
                 except OSError:
                     if not best_effort:
                         self._await_end()
