@@ -63,7 +63,8 @@ class Start:
         environment.pop("TRITON_CACHE_DIR", None)
         command = [
             sys.executable, "-m", "lora_engine", "--model", str(model), "--data-dir", str(data), "--device", device,
-            "--listen", f"unix:{data}/engine.sock", "--metrics-port", str(self._port), *settings,
+            "--listen", f"unix:{data}/engine.sock", "--metrics-port", str(self._port),
+            "--log-level", "DEBUG", *settings,
         ]  # fmt: skip
         self._began = time.monotonic()
         self._process = subprocess.Popen(command, env=environment, stderr=logs.open("w"))
@@ -131,7 +132,7 @@ def measure(rows: Rows, kind: str, start: Start, deferred: bool) -> None:
         rows.add(f"{kind}: graphs", "kept", float(kept), "MiB", settings={"graphs": int(count)})
     rows.add(f"{kind}: kernels", "in the cache when ready", kernels, "")
     for line in start.messages():
-        if "device memory" in line or "kernels are in the cache" in line or "captured" in line or "WARNING" in line:
+        if any(words in line for words in ("device memory", "are in the cache", "captured", "at its first use")):
             print(line, flush=True)
 
 

@@ -211,14 +211,16 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     pool = PagePool(model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), _PAGES, dtype, device)
     largest = graph_sizes(config.max_running)[-1]
     inputs = GraphInputs(model, pool, largest, max_context)
+    last_tokens = torch.zeros(largest, dtype=torch.int64, device=device)
 
     def jobs(ranks: Sequence[int]) -> list[KernelJob]:
         with recorded_launches() as found:
             if part == 0:
                 prefill_steps(model, pool, model.layer_kinds, ranks)
-            for shape in usual_graphs(config.max_running, ranks, config.deterministic)[part::parts]:
-                ids, out = torch.zeros(shape.size, dtype=torch.int64, device=device), inputs.logits[: shape.size]
-                model.greedy(model.hidden(ids, None, inputs.plan(shape), model.layer_kinds), out)
+            shapes = usual_graphs(config.max_running, ranks, config.deterministic)
+            shapes += inputs.mixed if ranks == USUAL_RANKS else []
+            for shape in shapes[part::parts]:
+                inputs.run(model, shape, last_tokens, model.layer_kinds)
         return found
 
     usual = jobs(USUAL_RANKS)

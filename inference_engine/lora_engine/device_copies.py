@@ -7,4 +7,9 @@ import torch
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """From the host, pinned: from pageable memory the copy would wait for the step that is running."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return pinned(tensor, device).to(device, non_blocking=True)
+
+
+def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The tensor in memory from which ``device`` can copy by itself."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor

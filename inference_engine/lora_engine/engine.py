@@ -84,8 +84,9 @@ class Engine:
         loaded: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
         mirror: Mirror | None = None,
+        runner: Runner | None = None,
     ) -> None:
-        """``mirror``: the other tensor-parallel ranks of this one, which is the first."""
+        """``mirror``: the other tensor-parallel ranks of this one, which is the first. ``runner``: if it is built."""
         self.config = config
         self._mirror = mirror
         self.source = source
@@ -103,7 +104,7 @@ class Engine:
             merged_weights=self._merged_weights(),
             mirror=mirror,
         )
-        self.runner = build_runner(config, self.loaded, mirror)
+        self.runner = runner or build_runner(config, self.loaded, mirror)
         self.grammars = Grammars(self.tokenizer, self.model_config.vocab_size)
         self.steps = 0
         self.device_time = DeviceTime()

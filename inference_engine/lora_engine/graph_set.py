@@ -38,8 +38,10 @@ class GraphSet(Generic[G]):
         budget: float = float("inf"),
         deferred: bool = False,
         invariant: bool = False,
+        mixed: Sequence[GraphShape] = (),
     ) -> None:
-        """``budget``: bytes of the device that graphs may keep. ``invariant``: as in ``usual_graphs``."""
+        """``budget``: bytes of the device that graphs may keep. ``invariant``: as in ``usual_graphs``. ``mixed``: those
+        of mixed steps, which come before decode graphs that others cover."""
         self.failure = ""
         self.kept_bytes = 0
         self.steps_between = STEPS_BETWEEN if deferred else 0
@@ -49,10 +51,9 @@ class GraphSet(Generic[G]):
         self._captured: dict[GraphShape, G] = {}
         self._first = first_graphs(max_running, invariant)
         usual = usual_graphs(max_running, invariant=invariant)
-        self._others = deque(shape for shape in usual if shape not in set(self._first))
+        self._others = deque([*mixed, *(shape for shape in usual if shape not in set(self._first))])
         self._deferred = deferred
         self._without: set[GraphShape] = set()  # those that there is no memory for
-        self._largest = 0  # bytes that the capture of one graph took
         self._steps = 0  # since the last capture
 
     def __len__(self) -> int:
@@ -72,13 +73,11 @@ class GraphSet(Generic[G]):
             if shape in self._first:
                 self._captured[shape] = self._capture(shape)
                 self.kept_bytes = free - self._free_bytes()
-                self._largest = self.kept_bytes // len(self)
             else:
                 self._add(shape)
             progress(done / (len(self._first) + len(others)))
         _give_back_caches()
         self.kept_bytes = free - self._free_bytes()
-        self._largest = self.kept_bytes // len(self)
         seconds = time.perf_counter() - started
         log.info(
             "captured %d decode graphs in %.1f s; they keep %.0f MiB; %d more follow while nothing runs",
@@ -110,6 +109,14 @@ class GraphSet(Generic[G]):
         due = self._steps > self.steps_between
         return wanted if (due or cover is None) and self._add_between(wanted) else cover
 
+    def choose_mixed(self, fitting: Sequence[GraphShape]) -> GraphShape | None:
+        """The first of ``fitting`` that is there, or that is captured for it. None: the step has to run without."""
+        self._steps += 1
+        there = next((shape for shape in fitting if shape in self._captured), None)
+        if fitting and there is not fitting[0] and self._deferred and self._steps > self.steps_between:
+            return fitting[0] if self._add_between(fitting[0]) else there
+        return there
+
     def _add_between(self, shape: GraphShape) -> bool:
         """Between steps: whether the graph is there now."""
         if self.failure:
@@ -127,7 +134,7 @@ class GraphSet(Generic[G]):
             return False
         free, self._steps = self._free_bytes(), 0
         try:
-            if self.kept_bytes + self._largest > self._budget:
+            if self.kept_bytes + self.kept_bytes // max(len(self), 1) > self._budget:
                 raise torch.OutOfMemoryError(f"graphs keep {self.kept_bytes / 2**20:.0f} MiB, all that they may")
             self._captured[shape] = self._capture(shape)
         except RuntimeError as error:
@@ -137,9 +144,7 @@ class GraphSet(Generic[G]):
                 log.warning("no graph is captured for %s and others, those that cover them serve: %s", shape, error)
             self._without.add(shape)
             return False
-        taken = max(free - self._free_bytes(), 0)
-        self._largest = max(self._largest, taken)
-        self.kept_bytes += taken
+        self.kept_bytes += max(free - self._free_bytes(), 0)
         return True
 
 

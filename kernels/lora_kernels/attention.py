@@ -367,13 +367,18 @@ def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: 
     ``sequence`` is its row of the block table, ``first row`` the first of its rows of ``q``. A tile has at most
     ``block_m`` rows of the matrix product, one for each token and query head of a key-value head.
     """
-    step = max(1, block_m // (heads // kv_heads))
+    step = tokens_a_tile(heads, kv_heads, block_m)
     tiles = [
         (sequence, row + offset, min(step, tokens - offset), position + offset)
         for sequence, row, tokens, position in spans
         for offset in range(0, tokens, step)
     ]
     return torch.tensor(tiles, dtype=torch.int32).view(-1, 4)
+
+
+def tokens_a_tile(heads: int, kv_heads: int, block_m: int = 64) -> int:
+    """The most tokens of a tile of ``prefill_tiles``."""
+    return max(1, block_m // (heads // kv_heads))
 
 
 def paged_prefill(

@@ -11,11 +11,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+from triton.runtime.jit import JITFunction
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +49,35 @@ class _Target:
         return 0
 
 
+def settle_cache_keys() -> None:
+    """Make each kernel's key in the cache of compiled kernels the same in every process.
+
+    Triton computes a function's key when it is first asked for, and leaves out the constants of the functions it calls
+    if theirs were not computed before: the key then depends on what was compiled first. So those come first here.
+    """
+    settled: set[int] = set()
+    for found in iter_modules([str(Path(__file__).parent)]):
+        for value in list(vars(import_module(f"{__package__}.{found.name}")).values()):
+            if isinstance(value, JITFunction):
+                _settle(value, settled)
+
+
+def _settle(function: JITFunction[Any], settled: set[int]) -> None:
+    if id(function) in settled:
+        return
+    settled.add(id(function))
+    code = function.fn.__code__
+    for name in code.co_names:
+        called = function.fn.__globals__.get(name)
+        if isinstance(called, JITFunction):
+            _settle(called, settled)
+    assert function.cache_key
+
+
 def compile_for(major: int, minor: int) -> None:
     """From now on, this process compiles for GPUs of that compute capability, and launches nothing."""
     global capability
+    settle_cache_keys()
     capability = (major, minor)
     driver.set_active(_Target(GPUTarget("cuda", 10 * major + minor, 32)))
 

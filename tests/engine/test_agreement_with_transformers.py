@@ -665,7 +665,7 @@ class RunAgain:
 def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding rows, adapters and the last step's tokens, as ``GraphRunner`` writes them: in a graph for more rows, more
     groups and higher ranks than the batches have."""
-    monkeypatch.setattr("lora_engine.graph_runner.DecodeGraph", RunAgain)
+    monkeypatch.setattr("lora_engine.graph_runner.StepGraph", RunAgain)
     monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
     monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(

@@ -119,3 +119,33 @@ def test_without_a_driver_there_is_no_gpu_to_compile_for(monkeypatch: pytest.Mon
     assert compute_capability("cuda:1") is None
     monkeypatch.setattr("lora_engine.compile_ahead._ASK_DRIVER", "print(9); print(0)")
     assert compute_capability("cuda") == (9, 0)
+
+
+KEYS = """
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+import lora_kernels
+from lora_kernels.launches import settle_cache_keys
+from triton.runtime.jit import JITFunction
+
+settle_cache_keys()
+modules = [import_module(f"lora_kernels.{found.name}") for found in iter_modules(lora_kernels.__path__)]
+functions = [value for module in modules for value in vars(module).values() if isinstance(value, JITFunction)]
+keys = {f"{one.__module__}.{one.__name__}": one.cache_key for one in functions[:: int(sys.argv[1])]}
+print(sorted(keys.items()))
+"""
+
+
+def test_what_was_compiled_first_does_not_change_a_kernel_s_place_in_the_cache() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TRITON_INTERPRET", None)
+
+    def keys(step: int) -> str:
+        command = [sys.executable, "-c", KEYS, str(step)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    forwards = keys(1)
+    assert forwards.count("_kernel") > 20
+    assert keys(-1) == forwards

@@ -1,4 +1,8 @@
-"""Which decode graphs there are: what a batch needs, what is captured before the first request, what covers what."""
+"""Which graphs there are: what a batch needs, what is captured before the first request, what covers what.
+
+Most are of decode steps. Those of mixed steps hold few tokens of prompts beside decode rows: their kernels are too
+short to hide their launches, and where requests come one by one nearly every step has such a prompt.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,11 @@ _GRAPH_BYTES, _LAYER_BYTES = 256 << 10, 64 << 10
 _SHARED_BYTES, _ACTIVATIONS = 64 << 20, 8
 _UNUSUAL_GRAPHS = 32  # of high ranks and merged adapters, captured when they first come
 _FEW_TILES = 8  # as many more or less cost less than a graph of their own is worth
+# Of mixed steps: prompts, rows, and decode rows among them, with most rows. Larger steps hide their launches.
+MOST_PROMPTS = 16
+_MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))  # beside as many decode rows as there may be
+_MIXED_DECODES = {16: (64, 128, 192, 256), 64: (128, 192, 256, 384, 512, 768, 1024)}
+_LONGEST_WASTE = 128  # rows more than a step has; a graph for so many more is slower than launching
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,13 @@ class GraphShape:
     merged: bool = False
     delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
     epilogues: bool = False  # of some adapter; only batches with one pay for its launches
+    decodes: int | None = None  # of a mixed step, at most so many rows; all others are of prompts. None: all rows are
+    decode_lora: LoraShape | None = None  # of a mixed step, for its decode rows; ``lora`` is for its prompts then
+
+    @property
+    def sampling_rows(self) -> int:
+        """Rows of logits."""
+        return self.size if self.decodes is None else self.decodes + MOST_PROMPTS
 
 
 def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
@@ -87,6 +103,45 @@ def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant
     return shapes
 
 
+def mixed_graphs(max_running: int) -> list[GraphShape]:
+    """Those of mixed steps, with no adapter or any usual ones, largest first."""
+    few = {decodes: sizes for decodes, sizes in _MIXED_DECODES.items() if decodes < max_running}
+    lora, decode_lora = (usual_shapes(v)[-1] for v in (KernelVariant.PREFILL, KernelVariant.GROUPED))
+    shapes = []
+    for decodes, sizes in (few | {max_running: _MIXED_ROWS}).items():
+        for size in sizes:
+            if size > decodes:
+                shapes.append(GraphShape(size, decodes=decodes))
+                for groups in (ATTENTION, ALL_GROUPS):
+                    tiles = _prompt_tiles(size)
+                    shapes.append(GraphShape(size, lora, tiles, groups, decodes=decodes, decode_lora=decode_lora))
+    return sorted(shapes, key=lambda shape: -shape.size)
+
+
+def _prompt_tiles(size: int) -> int:
+    """Of prompts' rows, and of those of none between two prompts and behind all."""
+    return size // KernelVariant.PREFILL + 2 * MOST_PROMPTS + 1
+
+
+def fitting_mixed_graphs(
+    graphs: Sequence[GraphShape], decodes: int, tokens: int, spans: Sequence[LoraSpan]
+) -> list[GraphShape]:
+    """Of ``graphs``, those that hold a mixed step of ``tokens`` rows, of which ``decodes`` decode; best first."""
+    if spans and max_rank(spans) > USUAL_RANKS[-1]:
+        return []
+    groups = touched(spans)
+    fitting = [
+        shape
+        for shape in graphs
+        if shape.decodes is not None
+        and decodes <= shape.decodes
+        and tokens <= shape.size <= tokens + _LONGEST_WASTE
+        and (shape.lora is None) == (not spans)
+        and groups <= shape.groups
+    ]
+    return sorted(fitting, key=lambda shape: (shape.size, len(shape.groups), shape.decodes))
+
+
 def _decode_variants(size: int, invariant: bool) -> list[KernelVariant]:
     """Those that a batch of ``size`` rows may take."""
     return [variant for variant, least in (_INVARIANT if invariant else _LEAST_ROWS).items() if size >= least]
@@ -94,9 +149,11 @@ def _decode_variants(size: int, invariant: bool) -> list[KernelVariant]:
 
 def graph_memory(max_running: int, model: ModelShape, invariant: bool = False) -> int:
     """Bytes of the device that graphs may keep: every usual one, and some others."""
-    graphs = len(usual_graphs(max_running, invariant=invariant)) + _UNUSUAL_GRAPHS
+    mixed = [] if invariant else mixed_graphs(max_running)
+    graphs = len(usual_graphs(max_running, invariant=invariant)) + len(mixed) + _UNUSUAL_GRAPHS
     widest = max(features for pair in model.targets.values() for features in pair)
-    activations = _ACTIVATIONS * max_running * widest * model.dtype.itemsize
+    rows = max([max_running, *(shape.size for shape in mixed)])
+    activations = _ACTIVATIONS * rows * widest * model.dtype.itemsize
     return _SHARED_BYTES + activations + graphs * (_GRAPH_BYTES + model.num_layers * _LAYER_BYTES)
 
 
@@ -134,7 +191,9 @@ def _covers(shape: GraphShape, wanted: GraphShape, needed: _Tiles) -> bool:
 
     More rows are padding, more groups or ranks find no adapter's rows there, and more tiles are empty.
     """
-    if shape.size < wanted.size or shape.merged != wanted.merged or not shape.groups >= wanted.groups:
+    if shape.decodes != wanted.decodes or shape.merged != wanted.merged or not shape.groups >= wanted.groups:
+        return False
+    if shape.size < wanted.size:
         return False
     if shape.delta_correction != wanted.delta_correction or shape.epilogues != wanted.epilogues:
         return False

@@ -41,7 +41,7 @@ class LoadedModel:
     """Everything about the base model that the engine needs."""
 
     name: str
-    digest: str
+    digest_source: str | Future[str]  # computed beside the start, for as long as that takes
     device_name: str
     model: Transformer
     tokenizer: Tokenizer
@@ -51,6 +51,11 @@ class LoadedModel:
     tables: SlotTables | None = None  # with the Triton backend
     kernels_ahead: bool = False  # all that usual batches launch are compiled
     progress: StartProgress = field(default_factory=StartProgress)
+
+    @property
+    def digest(self) -> str:
+        """The base's; waits until it is known. Raises ``OSError`` if its files cannot be read."""
+        return self.digest_source if isinstance(self.digest_source, str) else self.digest_source.result()
 
 
 class Kernels(Protocol):
@@ -68,7 +73,8 @@ def load_model(
 ) -> LoadedModel:
     """Load ``config.model``. Raises ``UnsupportedModel`` with what to do.
 
-    Of several ranks, only the first reads the whole checkpoint for its digest; the others' is empty.
+    The digest may be known later than the rest. Of several ranks, only the first reads the whole checkpoint for it; the
+    others' is empty.
     """
     progress, parallel = progress or StartProgress(), parallel or Parallel()
     threads = ThreadPoolExecutor(2, "load")
@@ -123,11 +129,9 @@ def _load(
         pool.geometry.page_bytes(model.dtype) / 2**10,
         pool.data.nbytes / 2**20,
     )
-    with progress.phase("digest and tokenizer"):
-        digest.result(), tokenizer.result()
     return LoadedModel(
         name=config.model_name or config.model.resolve().name,
-        digest=digest.result(),
+        digest_source=digest,
         device_name=_device_name(device, parallel.world),
         model=model,
         tokenizer=tokenizer.result(),

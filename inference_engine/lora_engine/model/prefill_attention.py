@@ -50,9 +50,12 @@ class TritonPrefill:
         )
         for row, span in enumerate(spans):
             table[row, : len(span.pages)] = span.pages
-        shape = self._shape
         rows = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)]
-        tiles = to_device(prefill_tiles(rows, shape.heads, shape.kv_heads), table.device)
+        return self.over(table, to_device(prefill_tiles(rows, self._shape.heads, self._shape.kv_heads), table.device))
+
+    def over(self, table: torch.Tensor, tiles: torch.Tensor) -> Attend:
+        """For the block table and the tiles that ``paged_prefill`` takes, whatever is in them when it runs."""
+        shape = self._shape
 
         def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
             paged_prefill(

@@ -21,6 +21,7 @@ from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
+from lora_kernels.launches import settle_cache_keys
 from lora_kernels.shrink import lora_shrink, sums_of_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
@@ -50,6 +51,7 @@ class LoraPlan:
     tiles: torch.Tensor
     shape: LoraShape
     shrunk: ShrinkBuffers
+    rows: int | None = None  # of the first so many rows; None: of all
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class TritonPlan:
     groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
     merged: bool = False
     epilogues: bool = False  # some adapter of the batch has one
+    padded: bool = False  # there are rows that nobody attends for
 
 
 class TritonOps:
@@ -94,6 +97,7 @@ class TritonOps:
         self.groups = lora_groups(shape)
         self.lora_groups = self.groups if exchange is None else tuple(map(exchange.part, range(4), self.groups))
         self.rank_classes = rank_classes(max_rank)
+        settle_cache_keys()
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
         n = batch.num_decode
@@ -219,6 +223,11 @@ class TritonOps:
             out = onto = self.exchange.columns(group, out)
         for lora in plan.lora:
             where = (lora.tiles, self.tables, layer, self.lora_groups[group], kv_dim, lora.shape)
+            if lora.rows is not None:
+                of_rows = out[: lora.rows]
+                lora_shrink(x[: lora.rows], pool, lora.shrunk, *where)
+                lora_expand(lora.shrunk, pool, of_rows, *where, of_rows)
+                continue
             lora_shrink(x, pool, lora.shrunk, *where)
             exchanged = None
             if self.exchange is not None:
@@ -286,7 +295,8 @@ class TritonOps:
             interleaved=s.pairs.interleaved,
             invariant=self.invariant,
         )
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        # What is left in a row that nobody attends for would be multiplied on, and its keys written.
+        out = (torch.zeros if plan.padded else torch.empty)(q.shape, dtype=q.dtype, device=q.device)
         if n:
             self.decode(q[:n], pool, out[:n], s.windows[layer], plan)
         if plan.prefill:
@@ -330,7 +340,8 @@ class TritonOps:
         rows = len(batch.positions)
         decode, prefill = split_spans(covering(used, rows), batch.num_decode)
         shape = lora_shape(KernelVariant.PREFILL if len(prefill) else decode_variant(decode), max_rank(used))
-        # A prefill launch takes tiles of up to 16 rows as well, for the decode rows beside them.
+        # A prefill launch takes tiles of up to 16 rows as well, for the decode rows beside them: a launch of their own
+        # is quicker on the device, and costs the host more than that.
         tiles = [
             token_tiles(prefill, KernelVariant.PREFILL),
             token_tiles(decode, min(shape.variant, KernelVariant.GROUPED)),

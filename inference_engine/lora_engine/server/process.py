@@ -21,7 +21,7 @@ from lora_engine.adapters.host_memory import HostMemory, PageableMemory, PinnedS
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
-from lora_engine.engine import Engine
+from lora_engine.engine import Engine, build_runner
 from lora_engine.model.base_modules import BaseModules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
@@ -252,8 +252,11 @@ async def _refresh_metrics(host: EngineHost) -> None:
 
 def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None = None) -> EngineHost:
     """A host around a loaded model; ``leader`` of its other ranks. Needs a running event loop."""
+    runner = build_runner(config, loaded, leader)
+    with loaded.progress.phase("digest"):  # of which most was computed meanwhile
+        assert loaded.digest or loaded.model.parallel.rank
     tiers = _build_tiers(config, loaded, leader)
-    engine = Engine(config, tiers, loaded, mirror=leader)
+    engine = Engine(config, tiers, loaded, mirror=leader, runner=runner)
     template = ChatTemplate.load(config.model)
     chat_format = ChatFormat(
         template, loaded.tokenizer, tool_format=config.tool_format, reasoning_format=config.reasoning_format

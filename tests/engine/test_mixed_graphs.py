@@ -1,0 +1,204 @@
+"""Steps with prompts that run in graphs: which graph a step takes, and that it changes no token.
+
+Without a GPU a graph is run, not replayed: the same code over the same contents, interpreted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+from lorikeet_testing.interpreted import few_programs  # noqa: F401
+from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
+
+import lora_engine.graph_runner as graph_runner
+import lora_engine.model.graph_shapes as graph_shapes
+from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.graph_runner import GraphRunner
+from lora_engine.graph_set import GraphSet
+from lora_engine.model.batch import LoraSpan
+from lora_engine.model.graph_shapes import MOST_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
+from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_kernels.work_items import tiles_needed
+
+ADAPTERS = ("attention-r8", "all-linear-r16-rslora", "one-layer-r64")
+
+
+class RunEveryTime:
+    """In a graph's place: what would be captured."""
+
+    def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
+        self._runner, self._shape, self.graph = runner, shape, self
+        self.logits = self.greedy = torch.empty(0)
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        # What the last step left where no row of this one writes.
+        self._runner.inputs.logits.fill_(float("nan"))
+        self.logits, self.greedy = self._runner.inputs.run(self._runner.model, self._shape, self._runner.last_tokens)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("mixed")
+    model = save_model("llama3-scaled-rope-tied", root / "model")
+    for name in ADAPTERS:
+        save_adapter(name, model, root / name)
+    return root
+
+
+def build(folder: Path, device: str, **settings: object) -> tuple[Engine, list[str]]:
+    source = LoadedAdapters()
+    defaults = {
+        "device": device, "backend": "triton", "dtype": "float32", "pool_mb": 16, "max_running": 3,
+        "prefix_cache": False, "step_tokens": 20,
+    }  # fmt: skip
+    config = EngineConfig(model=folder / "model", **{**defaults, **settings})  # type: ignore[arg-type]
+    engine = Engine(config, source)
+    digests = [""]
+    for name in ADAPTERS:
+        adapter = adapter_at(name, folder / name)
+        source.add(pack_for(engine, adapter))
+        digests.append(adapter.digest)
+    return engine, digests
+
+
+def generate(engine: Engine, digests: list[str], count: int, lengths: Sequence[int]) -> dict[str, list[int]]:
+    """Three requests come with each step."""
+    rnd, tokens = random.Random(3), dict[str, list[int]]()
+    while len(tokens) < count or engine.has_work():
+        for index in range(len(tokens), min(len(tokens) + 3, count)):
+            prompt = [rnd.randrange(VOCAB) for _ in range(rnd.choice(lengths))]
+            params = SamplingParams(max_tokens=rnd.randint(2, 4), ignore_eos=True)
+            engine.add_request(GenerationRequest(str(index), prompt, params, rnd.choice(digests)))
+            tokens[str(index)] = []
+        output = engine.step()
+        for delta in output.deltas:
+            tokens[delta.request_id] += delta.token_ids
+        assert all(end.error is None for end in output.finished)
+    engine.core.check()
+    return tokens
+
+
+def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = generate(*build(folder, "cpu", backend="torch"), 5, (1, 7, 12))
+    monkeypatch.setattr(graph_runner, "StepGraph", RunEveryTime)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(graph_shapes, "_MIXED_ROWS", (32,))  # an interpreter's rows take long
+    engine, digests = build(folder, "cpu")
+    runner = GraphRunner(engine.loaded.model, engine.pool, 3, engine.loaded.max_context)
+    runner.graphs.capture_first()
+    engine.runner = runner
+    engine.pool.data[:, 1:].fill_(float("nan"))  # all but the padding page
+    assert generate(engine, digests, 5, (1, 7, 12)) == plain
+    replays = {shape: cast(RunEveryTime, runner.graphs[shape]).replays for shape in mixed_graphs(3)}
+    assert sum(replays.values()) >= 2
+    assert any(replays[shape] for shape in replays if shape.lora)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_mixed_graphs_give_the_same_tokens(folder: Path, dtype: str) -> None:
+    settings = {"pool_mb": 64, "max_running": 40, "step_tokens": 600, "dtype": dtype}
+    lengths = (1, 5, 17, 40, 90, 150)
+    engine, digests = build(folder, "cuda", **settings)
+    runner = engine.runner
+    assert isinstance(runner, GraphRunner)
+    chosen = _watched(runner)
+    mixed = generate(engine, digests, 200, lengths)
+    assert len({shape.size for shape in chosen}) >= 4 and any(shape.lora for shape in chosen)
+    engine, digests = build(folder, "cuda", **settings, cuda_graphs=False)
+    plain = generate(engine, digests, 200, lengths)
+    if dtype == "float32":
+        assert mixed == plain
+    else:  # sums of other orders
+        assert sum(mixed[key] == plain[key] for key in plain) > len(plain) / 2
+
+
+def _watched(runner: GraphRunner) -> list[GraphShape]:
+    """Shapes of mixed steps, as they are chosen."""
+    chosen: list[GraphShape] = []
+    choose = runner.graphs.choose_mixed
+
+    def watch(fitting: Sequence[GraphShape]) -> GraphShape | None:
+        shape = choose(fitting)
+        if shape is not None:
+            chosen.append(shape)
+        return shape
+
+    runner.graphs.choose_mixed = watch  # type: ignore[method-assign]
+    return chosen
+
+
+def spans_of(runs: Sequence[tuple[int, int, int]], groups: frozenset[int] = ATTENTION) -> list[LoraSpan]:
+    """Adapters with (start, stop, rank)."""
+    return [
+        LoraSpan(cast(AdapterSlot, SimpleNamespace(rank=rank, table_index=index, groups=groups)), start, stop)
+        for index, (start, stop, rank) in enumerate(runs, start=1)
+    ]
+
+
+def test_the_smallest_graph_that_holds_a_step() -> None:
+    graphs = mixed_graphs(256)
+    best = fitting_mixed_graphs(graphs, 3, 60, [])[0]
+    assert (best.size, best.decodes, best.lora) == (64, 16, None)
+    best = fitting_mixed_graphs(graphs, 200, 500, spans_of([(0, 1, 8), (300, 500, 64)]))[0]
+    assert (best.size, best.decodes, best.groups) == (512, 256, ATTENTION)
+    best = fitting_mixed_graphs(graphs, 200, 500, spans_of([(0, 1, 8)], ALL_GROUPS))[0]
+    assert best.groups == ALL_GROUPS
+    assert fitting_mixed_graphs(graphs, 10, 1025, []) == []
+    assert fitting_mixed_graphs(graphs, 10, 60, spans_of([(0, 10, 128)])) == []
+    assert fitting_mixed_graphs(graphs, 257, 500, []) == []
+
+
+def steps(rnd: random.Random) -> Iterator[tuple[int, int, list[LoraSpan]]]:
+    """(decode rows, rows, adapters), where each row or prompt may have one."""
+    for _ in range(200):
+        decodes = rnd.randint(0, 256)
+        starts = list(range(decodes + 1))
+        for _ in range(rnd.randint(1, MOST_PROMPTS)):
+            starts.append(starts[-1] + rnd.randint(2, rnd.choice((3, 64, 300))))
+        runs = [(start, stop, rnd.choice((8, 64))) for start, stop in pairwise(starts) if rnd.random() < 0.5]
+        yield decodes, starts[-1], spans_of(runs)
+
+
+def test_every_step_s_tiles_fit_into_its_graph() -> None:
+    graphs, fitted = mixed_graphs(256), 0
+    for decodes, tokens, spans in steps(random.Random(5)):
+        for shape in fitting_mixed_graphs(graphs, decodes, tokens, spans):
+            if shape.lora and shape.decode_lora and shape.decodes:
+                of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
+                assert tiles_needed(of_prompts, shape.lora.variant) <= shape.tiles
+                assert tiles_needed(of_decodes, shape.decode_lora.variant) <= shape.decodes
+                fitted += 1
+    assert fitted > 100
+
+
+def test_what_is_not_captured_runs_without_or_in_a_larger_one() -> None:
+    captured: list[GraphShape] = []
+    mixed = mixed_graphs(64)
+    graphs = GraphSet(64, lambda shape: captured.append(shape) or shape, lambda: 1 << 40, deferred=True, mixed=mixed)  # type: ignore[func-returns-value]
+    graphs.capture_first()
+    assert not any(shape.decodes is not None for shape in captured)
+    fitting = fitting_mixed_graphs(mixed, 10, 100, [])
+    assert graphs.choose_mixed(fitting) is None  # too soon after the last capture
+    for _ in range(graphs.steps_between):
+        graphs.choose_mixed([])
+    assert graphs.choose_mixed(fitting) == fitting[0]
+    assert graphs.choose_mixed(fitting[1:]) is None
+    smaller = fitting_mixed_graphs(mixed, 10, 70, [])
+    assert graphs.choose_mixed(smaller) == smaller[0] == fitting[0]
+    while graphs.capture_next():
+        """Until all are there."""
+    assert set(mixed) <= set(captured)
