@@ -1,8 +1,8 @@
 """Adapters from their upload to an answer: what the validation accepts, an engine packs, loads and answers with.
 
-Real adapters of PEFT (`tests/engine/older_peft`), alone or with one of them as the initial one, whose configs, headers
-and values were changed. Each is refused by name, at its upload or its staging, or its request ends: with tokens, or
-because the numbers overflowed.
+Real adapters of PEFT (`tests/engine/older_peft`), alone or with one of them as the initial one, some with a chat
+template, whose configs, headers, values and templates were changed. Each is refused by name, at its upload or its
+staging, or its request ends: with tokens, or because the numbers overflowed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from lorikeet_testing.adapter_forms import CHATML
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.peft_files import as_candidate
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, geometry_of, pack_for, save_model
@@ -40,6 +41,12 @@ RANK = 16  # of which the engine takes adapters
 ENGINE_CASES = 200  # of one engine: what it holds is bounded so
 ENDS = {"finished", "adapter_overflow"}
 Files = dict[str, bytes]
+TEMPLATES: list[Files] = [
+    {"chat_template.jinja": CHATML.encode()},
+    {"tokenizer_config.json": json.dumps({"chat_template": CHATML, "eos_token": {"content": "</s>"}}).encode()},
+    {"chat_template.jinja": b"{% macro f(m) %}{{ m.content | trim }}{{ f(m) }}{% endmacro %}{{ f(messages[0]) }}"},
+    {"tokenizer_config.json": json.dumps({"chat_template": [{"name": "default", "template": CHATML}]}).encode()},
+]
 
 NUMBERS = st.sampled_from([1, 2, 4, 4, 8, 8, 16, 0.5, 1e9, 0, 17, -1, 1e30, True, None, "8"])
 RANKS = st.dictionaries(st.sampled_from(["r", "lora_alpha"]), NUMBERS, max_size=2)
@@ -64,6 +71,8 @@ def uploads(draw: st.DrawFn) -> Files:
     if draw(st.booleans()):
         initial = KINDS[draw(st.sampled_from(sorted(KINDS)))] if draw(st.booleans()) else files
         files |= {f"pissa_init/{name}": content for name, content in initial.items()}
+    if draw(st.integers(0, 3)) == 0:
+        files |= draw(st.sampled_from(TEMPLATES))
     config = {**json.loads(files[CONFIG_FILE]), **draw(st.just({}) | SETTINGS | FLAGS | MORE)}
     return files | {CONFIG_FILE: json.dumps(config).encode()}
 

@@ -137,7 +137,8 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
         _refuse(
             findings,
             f"the adapter has fully trained copies of {printable(', '.join(others))} (modules_to_save)",
-            "Of whole modules only embed_tokens and lm_head can be served: train with modules_to_save=None or these.",
+            "Of whole modules only embed_tokens and lm_head can be served: train with modules_to_save=None or these, "
+            "or merge it (model.merge_and_unload()) and serve the result as a base model of its own.",
         )
     if raw.get("use_dora") and raw.get("lora_bias"):
         _refuse(

@@ -81,14 +81,18 @@ class AdapterProbes:
         self._running: dict[str, _Probe] = {}
         self._base_norms: list[list[float]] = []  # of the layers so far
 
-    async def probe(self, digest: str, patience_s: float) -> pb.AdapterEffect:
-        """Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said."""
+    async def probe(self, digest: str, patience_s: float, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
+        """``own``: the chat template that writes its chats, if it is not the model's.
+
+        Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said.
+        """
         began = time.monotonic()
         self._tiers.hold(digest)
         try:
             async with asyncio.timeout(patience_s):
                 invocation = await self._invocation(digest)
-                pairs = await self._run(self._requests(digest, invocation))
+                prompts = [*self._prompts()] if own is None else await asyncio.to_thread(lambda: [*self._prompts(own)])
+                pairs = await self._run(self._requests(digest, prompts, invocation))
                 layers = await self._layer_changes(digest)
                 embedding_layers = self._tiers.changes_embedding_layers(digest)
         except TimeoutError:
@@ -126,16 +130,18 @@ class AdapterProbes:
             await asyncio.sleep(_LOAD_POLL_S)
         return [*packed.layout.invocation_tokens]
 
-    def _requests(self, digest: str, invocation: list[int]) -> Iterator[GenerationRequest]:
+    def _requests(
+        self, digest: str, prompts: Iterable[GenerationRequest], invocation: list[int]
+    ) -> Iterator[GenerationRequest]:
         """Of each prompt the base's, then the adapter's."""
-        for prompt in self._prompts():
+        for prompt in prompts:
             tokens = [*prompt.prompt_token_ids, *invocation]
             for own in ("", digest):
                 name = f"probe-{uuid.uuid4().hex}"
                 yield replace(prompt, request_id=name, adapter_digest=own, prompt_token_ids=tokens)
 
-    def _prompts(self) -> Iterator[GenerationRequest]:
-        for submit in (*(_chat(question) for question in QUESTIONS), pb.Submit(text=TEXT)):
+    def _prompts(self, own: pb.ChatTemplate | None = None) -> Iterator[GenerationRequest]:
+        for submit in (*(_chat(question, own) for question in QUESTIONS), pb.Submit(text=TEXT)):
             try:
                 request, _output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
             except RequestError:  # a model without a chat template that takes this
@@ -223,8 +229,8 @@ def _places(probe: _Probe) -> Iterator[dict[int, float]]:
             yield {token_id: logprob, **dict(zip(ids, logprobs, strict=True))}
 
 
-def _chat(question: str) -> pb.Submit:
-    return pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=question)]))
+def _chat(question: str, own: pb.ChatTemplate | None) -> pb.Submit:
+    return pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=question)], own_template=own))
 
 
 def _busy() -> RequestError:

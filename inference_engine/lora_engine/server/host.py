@@ -431,12 +431,14 @@ class EngineHost:
                 self.metrics.stages.add(1, result=event.phase.value)
             yield stage_message(event)
 
-    async def probe(self, digest: str, patience_s: float) -> pb.ProbeAdapterReply:
-        """What an adapter does, tried in the background; who waits for it longer than that is told so."""
+    async def probe(self, digest: str, patience_s: float, own: pb.ChatTemplate | None = None) -> pb.ProbeAdapterReply:
+        """What an adapter does, tried in the background, chats by its ``own`` template; who waits for it longer than
+        that is told so.
+        """
         if self.draining or not self._tiers.knows(digest):
             return pb.ProbeAdapterReply(error=error_message(self._not_probed(digest)))
         try:
-            return pb.ProbeAdapterReply(effect=await self._probes.probe(digest, patience_s))
+            return pb.ProbeAdapterReply(effect=await self._probes.probe(digest, patience_s, own))
         except RequestError as error:
             return pb.ProbeAdapterReply(error=error_message(error))
 

@@ -59,7 +59,11 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))
 
     async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
-        return await self._host.probe(request.digest, request.patience_ms / 1000)
+        return await self._host.probe(
+            request.digest,
+            request.patience_ms / 1000,
+            request.own_template if request.HasField("own_template") else None,
+        )
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
         self._host.drain(undo=request.undo)

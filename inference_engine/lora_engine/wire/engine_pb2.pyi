@@ -686,12 +686,14 @@ class DropAdapterReply(_message.Message):
     def __init__(self, was_resident: bool = ...) -> None: ...
 
 class ProbeAdapterRequest(_message.Message):
-    __slots__ = ("digest", "patience_ms")
+    __slots__ = ("digest", "patience_ms", "own_template")
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    OWN_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     digest: str
     patience_ms: int
-    def __init__(self, digest: _Optional[str] = ..., patience_ms: _Optional[int] = ...) -> None: ...
+    own_template: ChatTemplate
+    def __init__(self, digest: _Optional[str] = ..., patience_ms: _Optional[int] = ..., own_template: _Optional[_Union[ChatTemplate, _Mapping]] = ...) -> None: ...
 
 class ProbeAdapterReply(_message.Message):
     __slots__ = ("effect", "error")

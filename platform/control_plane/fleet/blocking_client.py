@@ -53,9 +53,12 @@ class EngineCalls:
         """Of the key that it was last asked to make (PEM); for connections from now on."""
         self._unary("InstallCertificate", pb.InstallCertificateRequest(certificate=certificate))
 
-    def probe(self, digest: str, patience_s: float) -> pb.AdapterEffect:
-        """What an adapter does to a few prompts. Raises ``HostError``: ``overloaded`` if there was no time for it."""
-        request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000))
+    def probe(self, digest: str, patience_s: float, own_template: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
+        """What an adapter does to a few prompts, chats written by its own template if it has one.
+
+        Raises ``HostError``: ``overloaded`` if there was no time for it.
+        """
+        request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000), own_template=own_template)
         reply: pb.ProbeAdapterReply = self._unary("ProbeAdapter", request)
         if reply.HasField("error"):
             raise errors.HostError.from_wire(reply.error)

@@ -179,7 +179,8 @@ def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
     if placement.version.effect is not None:
         return True
     try:
-        effect = engine.probe(placement.version.digest, patience_s)
+        own = placement.version.chat_template
+        effect = engine.probe(placement.version.digest, patience_s, pb.ChatTemplate(**own) if own else None)
     except HostError as failure:
         logger.info("%s was not tried on %s: %s", placement.version.digest, placement.host.name, failure)
         return False

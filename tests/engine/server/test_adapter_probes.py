@@ -15,7 +15,7 @@ from lora_engine.adapters.layout import TARGET_GROUPS
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
 from lora_engine.peft_format import adapter_digest, folder_digests
-from lora_engine.server.adapter_probes import NEW_TOKENS, PROBING
+from lora_engine.server.adapter_probes import NEW_TOKENS, PROBING, QUESTIONS, TEXT
 from lora_engine.server.host import EngineHost
 from lora_engine.server.process import build_host
 from lora_engine.server.session import ClientSession
@@ -136,3 +136,13 @@ async def test_it_waits_for_requests_and_not_for_ever(host: EngineHost, tmp_path
     assert not host._probes._running
     host.drain()
     assert (await host.probe(digest, 1)).error.code == "draining"
+
+
+async def test_chats_are_tried_by_the_adapters_own_template(host):
+    own = pb.ChatTemplate(source="{% for m in messages %}Q: {{ m.content }} A:{% endfor %}")
+    effect = (await host.probe(await stage(host, PIRATE), 60, own)).effect
+    assert [prompt.prompt for prompt in effect.prompts][:2] == [f"Q: {question} A:" for question in QUESTIONS]
+    assert effect.prompts[2].prompt.endswith(TEXT)
+    endless = pb.ChatTemplate(source="{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}")
+    effect = (await host.probe(await stage(host, PIRATE), 60, endless)).effect
+    assert effect.prompts[0].prompt.endswith(QUESTIONS[0]), "it is tried with the question alone"
