@@ -55,6 +55,7 @@ export const usage: UsageReport = {
   totals: { requests: 0, prompt_tokens: 0, cached_prompt_tokens: 0, completion_tokens: 0, device_us: 0, cost_micros: 0 },
   by_day: [],
   by_adapter: [],
+  by_base_model: [],
   by_key: [],
   latency: { first_token: { p50_ms: null, p95_ms: null, p99_ms: null }, inter_token: { p50_ms: null, p95_ms: null, p99_ms: null } },
 };

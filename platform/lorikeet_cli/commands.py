@@ -303,6 +303,9 @@ def usage(asked: Namespace) -> None:
     rows = [_used(row, row["adapter"] or "(base model)", currency) for row in report["by_adapter"]]
     rows.append(_used(report["totals"], "total", currency))
     print(table(["adapter", "requests", "prompt", "completion", "GPU s", "cost"], rows))
+    if len(report["by_base_model"]) > 1:
+        rows = [_used(row, row["base_model"] or "(not recorded)", currency) for row in report["by_base_model"]]
+        print(table(["base model", "requests", "prompt", "completion", "GPU s", "cost"], rows))
     say(f"last {asked.days} days, as of {report['as_of'] or 'never'}")
 
 

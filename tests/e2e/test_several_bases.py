@@ -169,6 +169,16 @@ def test_each_has_its_adapter_and_all_are_called_by_name(fleet: Fleet) -> None:
         "join adapters_adapterversion v on v.id = p.version_id join adapters_adapter a on a.id = v.adapter_id"
     )}  # fmt: skip
     assert held == {"demo": "one", "short": "two", "twin": "three"}
+    written = "select distinct u.model as model, b.name as base from usage_usageevent u left join fleet_basemodel b"
+    written += " on b.id = u.base_model_id where u.outcome = 'finished'"
+    eventually(
+        lambda: (
+            {row["model"]: row["base"] for row in fleet.web.query(written)}.items()
+            >= {"demo": "demo", "short": "short", "one": "demo", "two": "short", "three": "twin"}.items()
+        ),
+        30,
+        what="rows of the ledger with their base models",
+    )
 
 
 def test_limits_are_those_of_the_right_one(fleet: Fleet) -> None:

@@ -82,7 +82,7 @@ class Around:
         self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
-                                              budgets=UNBUDGETED)  # fmt: skip
+                                              base_model_id=None, budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
 
     def expect(self, name: str, attempt: Any, reservation: Any) -> None:

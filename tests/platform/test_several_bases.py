@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from django.utils import timezone
+from lorikeet_testing.ledger import record_event
 from lorikeet_testing.peft_files import GEOMETRY, config_bytes, safetensors_bytes, tensors
 from lorikeet_testing.platform_fixtures import Org, Uploader
 
@@ -32,6 +35,13 @@ from control_plane.gateway.admission import admit
 from control_plane.gateway.errors import ApiError
 from control_plane.placements import tasks
 from control_plane.placements.models import Placement
+from control_plane.reports.models import Grain
+from control_plane.reports.usage_csv import UsageTable
+from control_plane.usage import recovery
+from control_plane.usage.aggregation import aggregate
+from control_plane.usage.counters import Counts
+from control_plane.usage.rollup_check import differences
+from control_plane.usage.sums import last_days
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
 from lora_engine.wire import engine_pb2 as pb
 
@@ -328,3 +338,48 @@ def test_a_host_that_changes_its_base_gives_up_what_it_held(uploader: Uploader, 
         ("support", "local"),
         ("support", "wide-1"),
     }
+
+
+# -- what was used of each -------------------------------------------------------------
+
+
+def test_usage_tells_them_apart(uploader: Uploader, wide: EngineHost, acme: Org) -> None:
+    tall = ready(uploader, acme, "tall", WIDE)
+    pks = {row.name: row.pk for row in BaseModel.objects.all()}
+
+    def record(name: str, prompt: int, base: str | None, version: AdapterVersion | None = None, **more: Any) -> None:
+        record_event(
+            request_id=name, tenant=acme.tenant, model=base or "m", endpoint="completions", outcome="finished",
+            created_at=timezone.now(), counts=Counts(prompt_tokens=prompt, completion_tokens=1), version=version,
+            adapter=version.adapter if version else None, base_model_id=base and pks[base], **more,
+        )  # fmt: skip
+
+    record("first", 1, "fake-base")
+    record("wide", 20, "wide")
+    record("tall", 300, "wide", tall)
+    record("line", 4000, "wide", tall, batch=True)
+    record("older, of tall", 50_000, None, tall)
+    record("older", 600_000, None)
+    aggregate()
+    assert differences() == []
+    rename_base_model(actor=SYSTEM, digest=WIDE.digest, name="broad")
+    tasks.reconcile()
+    usage = acme.client().get(acme.path("usage?days=1")).json()
+    by_base = {row["base_model"]: row["prompt_tokens"] for row in usage["by_base_model"]}
+    assert by_base == {"fake-base": 1, "broad": 54_320, None: 600_000}, "by its name of today"
+    assert sum(by_base.values()) == usage["totals"]["prompt_tokens"]
+    rows = list(csv.DictReader("".join(UsageTable(acme.tenant, last_days(1), Grain.DAY).pages()).splitlines()))
+    assert sorted((row["base_model"], int(row["prompt_tokens"])) for row in rows) == [
+        ("", 600_000), ("broad", 20), ("broad", 300), ("broad", 4000), ("broad", 50_000), ("fake-base", 1),
+    ]  # fmt: skip
+    for name, ids in (
+        ("broad", {"wide", "tall", "line", "older, of tall"}), ("fake-base", {"first"}), ("unheard", set())
+    ):  # fmt: skip
+        found = acme.client().get(acme.path("requests"), {"base_model": name}).json()["results"]
+        assert {row["id"] for row in found} == ids
+
+
+def test_what_a_host_s_journal_tells_is_of_its_base_model(wide: EngineHost, acme: Org) -> None:
+    assert recovery._base_of("wide-1").name == "wide"
+    assert recovery._base_of("wide-1").pk == BaseModel.objects.get(digest=WIDE.digest).pk
+    assert recovery._base_of("nobody").pk is None

@@ -2694,6 +2694,18 @@ export interface components {
          * @enum {string}
          */
         BaseModelState: "served" | "waiting" | "withdrawn";
+        BaseModelUsage: {
+            /** @description By its name now; null of requests of before it was written down. */
+            base_model: string | null;
+            cached_prompt_tokens: number;
+            completion_tokens: number;
+            /** @description Millionths of the currency, without storage. */
+            cost_micros: number;
+            /** @description Share of the devices' time, in microseconds. */
+            device_us: number;
+            prompt_tokens: number;
+            requests: number;
+        };
         Batch: {
             /** @description How many of the file's lines are no requests. */
             readonly bad_lines: number;
@@ -5709,6 +5721,7 @@ export interface components {
              */
             as_of: string | null;
             by_adapter: components["schemas"]["AdapterUsage"][];
+            by_base_model: components["schemas"]["BaseModelUsage"][];
             by_day: components["schemas"]["DayUsage"][];
             by_key: components["schemas"]["KeyUsage"][];
             /** @description Null = no prices: every cost is 0. */
@@ -12105,6 +12118,8 @@ export interface operations {
             query?: {
                 /** @description Its name, whole. */
                 adapter?: string;
+                /** @description On which it ran, by its name now. */
+                base_model?: string;
                 cursor?: string;
                 /** @description An error's code. */
                 error?: string;

@@ -34,6 +34,7 @@ class Quarantine:
 class ServedBase:
     """What a host must serve, what an adapter must fit, and how large the engine lets it be."""
 
+    pk: int
     name: str
     """What callers put into `model`, unique among those that are served."""
     model: str
@@ -199,6 +200,7 @@ def _read(row: BaseModel, description: Description, others: tuple[str, ...]) -> 
         if field.name not in ("name", "digest")
     }
     return ServedBase(
+        pk=row.pk,
         name=row.name,
         model=description.get("base_model", ""),
         digest=row.digest,

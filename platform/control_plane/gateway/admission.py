@@ -45,6 +45,7 @@ class Admission:
     targets: Targets
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
+    base_model_id: int | None = None
     sleeper: Sleeper | None = None
     """Its base model, if that may sleep."""
     took_s: float = 0.0
@@ -212,6 +213,7 @@ def admission(principal: Principal, serving: Serving, terms: Terms, placed: Plac
         terms.targets,
         placed.canary,
         _names(serving, placed.base, placed.canary_hosts) if placed.canary else (),
+        placed.base.pk if placed.base else None,
         _sleeper(serving, placed.base),
     )
 

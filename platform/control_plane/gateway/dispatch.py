@@ -463,6 +463,7 @@ class Dispatch:
             user=principal.user,
             adapter=context.model.adapter,
             version=context.model.version,
+            base_model_id=self._admission.base_model_id,
             model=context.model.recorded_name,
             endpoint=context.endpoint,
             streamed=context.streamed,

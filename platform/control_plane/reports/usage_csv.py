@@ -16,16 +16,17 @@ from control_plane.reports.models import Grain
 from control_plane.tenants.models import Tenant
 from control_plane.usage.counters import SUMMED, SummedCounts
 from control_plane.usage.models import DailyUsage, HourlyUsage
+from control_plane.usage.queries import BASE_COLUMNS
 from control_plane.usage.sums import Span, cost_of
 
 PAGE = 1000
 COLUMNS = (
     "start", "tenant", "adapter", "version", "key", "key_prefix", "outcome", "requests", *SUMMED, "cost_micros",
-    "currency", "price_version", "batch",
+    "currency", "price_version", "batch", "base_model",
 )  # fmt: skip
 _READ = (
     "id", "start", "tenant__slug", "series__adapter__name", "series__version__number", "series__api_key__name",
-    "series__api_key__prefix", "series__outcome", "requests", *SUMMED, "series__batch",
+    "series__api_key__prefix", "series__outcome", "requests", *SUMMED, *BASE_COLUMNS, "series__batch",
 )  # fmt: skip
 
 
@@ -70,13 +71,22 @@ class UsageTable:
         return hours.filter(start__date__gte=self._span.first, start__date__lte=self._span.last)
 
     def _line(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        _, start, *rest, batch = row
+        _, start, *rest, base, of_version, batch = row
         used = SummedCounts(**dict(zip(SUMMED, rest[7:], strict=True)))
         price = _price(self._prices, start if self._grain is Grain.DAY else start.date())
         cost = cost_of(price, used, batch=batch)
         texts = [safe(value) for value in rest[:6]]
         currency, number = (price.currency, price.number) if price else ("", "")
-        return (start.isoformat(), *texts, *rest[6:], micros(cost), currency, number, str(batch).lower())
+        return (
+            start.isoformat(),
+            *texts,
+            *rest[6:],
+            micros(cost),
+            currency,
+            number,
+            str(batch).lower(),
+            safe(base or of_version),
+        )
 
 
 def _price(stretches: Sequence[BillingPeriod], day: date) -> PriceVersion | None:

@@ -42,6 +42,7 @@ class Ended:
     user: User | None = None
     adapter: Adapter | None = None
     version: AdapterVersion | None = None
+    base_model_id: int | None = None
     streamed: bool = False
     batch: bool = False
     host: str = ""

@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import Any
 
 from django.db import connection, models, transaction
-from django.db.models import Case, Count, QuerySet, Sum, TextField, Value, When
+from django.db.models import Case, Count, Func, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import Concat, TruncDate, TruncHour
 from django.utils import timezone
 
@@ -37,10 +37,10 @@ BATCH = 100_000
 # may be small.
 _FOR_A_BATCH = "SET LOCAL work_mem = '64MB'; SET LOCAL default_statistics_target = 10"
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")
-# Marks the series of batches; the others' names are those from before there were any.
-OF_BATCHES = "batch/"
+# Marks of series of batches, and of a base model that is known; the others have their names of before there were any.
+OF_BATCHES, OF_BASE = "batch/", "base/"
 # Columns of the tables that are written, and where `upsert` finds them.
-_SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "batch", "identity")}
+_SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "base_model_id", "batch", "identity")}
 _SUMS = {
     "tenant_id": "g.tenant_id",
     "series_id": "s.id",
@@ -163,5 +163,17 @@ def latency_counts(events: QuerySet[UsageEvent]) -> list[QuerySet[Any, Any]]:
 
 def _identity() -> Concat:
     """A series' dimensions as one text."""
-    mark = Case(When(batch=True, then=Value(OF_BATCHES)), default=Value(""), output_field=TextField())
+    unknown = Q(base_model=None)
+    mark = Case(
+        When(unknown & Q(batch=False), then=Value("")),
+        When(unknown, then=Value(OF_BATCHES)),
+        When(batch=False, then=_base_as_text(OF_BASE)),
+        default=_base_as_text(OF_BATCHES + OF_BASE),
+        output_field=TextField(),
+    )
     return identity(DIMENSIONS, after=mark)
+
+
+def _base_as_text(before: str) -> Func:
+    """Flat, as SQLite reads no deeply nested expressions."""
+    return Func("base_model_id", template=f"'{before}' || %(expressions)s", output_field=TextField())

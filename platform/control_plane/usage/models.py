@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 
 from control_plane.adapters.models import Adapter, AdapterVersion
+from control_plane.fleet.models import BaseModel
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet, TenantQuerySet
@@ -36,6 +37,11 @@ class UsageEvent(AppendOnlyModel):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
     version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    # Base models are withdrawn and not deleted, and no row is looked up by it: neither an index nor a look-up for each.
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
+        help_text="On which it ran; null in rows of before this was written down.",
+    )  # fmt: skip
     model = models.CharField(max_length=200, help_text="The model name as the client wrote it.")
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     streamed = models.BooleanField(default=False)
@@ -91,14 +97,17 @@ class UsageEvent(AppendOnlyModel):
 
 
 class Series(models.Model):
-    """Tenant, adapter version, key and outcome, of batches or not. No adapter = the base model; no key = a member in
-    the console."""
+    """Tenant, adapter version, key, base model and outcome, of batches or not. No adapter = the base model; no key = a
+    member in the console."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
     version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
     # A unique constraint over the columns would take two rows without a key for different.

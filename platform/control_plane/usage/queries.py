@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from control_plane.adapters.models import Adapter
+from control_plane.fleet.models import BaseModel
 from control_plane.http.cursors import Page, page_of
 from control_plane.prices.periods import periods
 from control_plane.tenants.models import Tenant
@@ -34,6 +35,7 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
     rows, prices = span.of(DailyUsage.objects.for_tenant(tenant)), periods(span.first, span.last)
     by_day = summed(rows, prices, ("start",))
     by_adapter = summed(rows, prices, ("series__adapter__name",))
+    by_base = summed(rows, prices, BASE_COLUMNS)
     by_key = summed(rows, prices, ("series__api_key__name", "series__api_key__prefix"))
     return {
         "days": days,
@@ -42,9 +44,23 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
         "totals": UsageSums.total(by_day.values()),
         "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
         "by_adapter": [{"adapter": name, **sums.json()} for (name,), sums in most_first(by_adapter)],
+        "by_base_model": [{"base_model": name, **sums.json()} for (name,), sums in most_first(by_named_base(by_base))],
         "by_key": [{"key": name, "prefix": prefix, **sums.json()} for (name, prefix), sums in most_first(by_key)],
         "latency": latency(span.of(DailyLatency.objects.for_tenant(tenant))),
     }
+
+
+# Rows of before the base model was written down have that of their version, and of the base model itself none.
+BASE_COLUMNS = ("series__base_model__name", "series__version__base_model")
+
+
+def by_named_base(sums: dict[tuple[Any, ...], UsageSums]) -> dict[tuple[Any, ...], UsageSums]:
+    """By the one name that `BASE_COLUMNS` give."""
+    found: dict[tuple[Any, ...], UsageSums] = {}
+    for (base, of_version), part in sums.items():
+        key = (base or of_version,)
+        found[key] = found.get(key, UsageSums()) + part
+    return found
 
 
 # How far filters look back where they do not say: without an end they would read a tenant's whole ledger.
@@ -64,6 +80,7 @@ class RequestFilters:
     model: str = ""
     adapter: str = ""
     version: int | None = None
+    base_model: str = ""
     key: str = ""
     outcome: str = ""
     error: str = ""
@@ -133,6 +150,8 @@ def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], asked: Re
     if asked.adapter:
         # Looked up first: joined, the names of everybody's adapters would be read.
         rows = rows.filter(adapter__in=list(adapters.filter(name=asked.adapter).values_list("pk", flat=True)))
+    if asked.base_model:
+        rows = rows.filter(_of_base(asked.base_model))
     if asked.model:
         rows = rows.filter(model__icontains=asked.model)
     if asked.key:
@@ -143,3 +162,9 @@ def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], asked: Re
         tokens = F("prompt_tokens") + F("completion_tokens")
         rows = rows.alias(tokens=tokens).filter(tokens__gte=asked.min_tokens)
     return rows
+
+
+def _of_base(name: str) -> Q:
+    """By its name now, also one that was withdrawn. Rows that do not say it are of their version's."""
+    bases = dict(BaseModel.objects.filter(name=name).values_list("pk", "digest"))
+    return Q(base_model__in=list(bases)) | Q(base_model=None, version__base_digest__in=list(bases.values()))

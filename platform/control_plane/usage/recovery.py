@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -76,7 +77,7 @@ def _ended(host: str, records: Iterable[pb.UsageRecord]) -> list[Ended]:
     by_tenant: defaultdict[str, list[pb.UsageRecord]] = defaultdict(list)
     for record in records:
         by_tenant[record.tenant].append(record)
-    base = _base_name(host)
+    base = _base_of(host)
     tenants = _tenants(by_tenant)
     found: dict[str, Ended] = {}
     for tenant_id, own in by_tenant.items():
@@ -101,6 +102,14 @@ def _tenants(ids: Iterable[str]) -> dict[str, Tenant]:
     return {text: rows[tenant_id] for text, tenant_id in known.items() if tenant_id in rows}
 
 
+@dataclass(frozen=True)
+class _Base:
+    """What a host serves."""
+
+    pk: int | None
+    name: str
+
+
 class _Lookup:
     """What the records of one tenant refer to, within the tenant's own rows."""
 
@@ -114,7 +123,7 @@ class _Lookup:
         # The newest with the content.
         self._versions = {row.digest: row for row in versions.select_related("adapter").order_by("created_at")}
 
-    def ended(self, record: pb.UsageRecord, origin: RequestOrigin, host: str, base: str) -> Ended:
+    def ended(self, record: pb.UsageRecord, origin: RequestOrigin, host: str, base: _Base) -> Ended:
         parts = [(self._versions.get(part.digest), part.weight) for part in parts_of(record.adapter_digest)]
         known = [(version, weight) for version, weight in parts if version]
         first = known[0][0] if known else None
@@ -127,7 +136,8 @@ class _Lookup:
             user=self._users.get(origin.user_id) if origin.user_id else None,
             adapter=first.adapter if first else None,
             version=alone,
-            model=name or base,
+            base_model_id=base.pk,
+            model=name or base.name,
             endpoint=origin.endpoint,
             streamed=origin.streamed,
             host=host,
@@ -145,10 +155,10 @@ def _billed(record: pb.UsageRecord) -> Counts:
     return counts.billed_for(0) if record.outcome in (Outcome.FAILED, Outcome.REFUSED) else counts
 
 
-def _base_name(host: str) -> str:
+def _base_of(host: str) -> _Base:
     """As operators call it, or else as the engine does."""
     hosts = EngineHost.objects.filter(name=host).annotate(digest=KT("description__base_digest"))
-    name = BaseModel.objects.filter(digest=OuterRef("digest")).values("name")[:1]
-    named = hosts.annotate(served=Subquery(name)).values_list("served", "description").first()
-    served, description = named or (None, {})
-    return str(served or description.get("base_model", ""))
+    row = BaseModel.objects.filter(digest=OuterRef("digest"))
+    served = hosts.annotate(pk_of=Subquery(row.values("pk")[:1]), served=Subquery(row.values("name")[:1]))
+    pk, name, description = served.values_list("pk_of", "served", "description").first() or (None, None, {})
+    return _Base(pk, str(name or description.get("base_model", "")))

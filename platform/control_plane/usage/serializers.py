@@ -90,6 +90,7 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(
         min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
     )
+    base_model = _text(200, "On which it ran, by its name now.")
     key = serializers.RegexField(
         _KEY, required=False, default="", allow_blank=True, help_text='An API key\'s id, or "console".'
     )
@@ -136,6 +137,12 @@ class AdapterUsageSerializer(UsageTotalsSerializer):
     adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
 
 
+class BaseModelUsageSerializer(UsageTotalsSerializer):
+    base_model = serializers.CharField(
+        allow_null=True, help_text="By its name now; null of requests of before it was written down."
+    )
+
+
 class KeyUsageSerializer(UsageTotalsSerializer):
     key = serializers.CharField(allow_null=True, help_text="Null = members in the console.")
     prefix = serializers.CharField(allow_null=True)
@@ -148,6 +155,7 @@ class UsageReportSerializer(serializers.Serializer[Any]):
     totals = UsageTotalsSerializer()
     by_day = DayUsageSerializer(many=True)
     by_adapter = AdapterUsageSerializer(many=True)
+    by_base_model = BaseModelUsageSerializer(many=True)
     by_key = KeyUsageSerializer(many=True)
     latency = LatencySerializer()
 

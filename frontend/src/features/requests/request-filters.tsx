@@ -3,6 +3,7 @@ import { X } from "lucide-react";
 import { Button } from "@/components/button";
 import { Select } from "@/components/field";
 import { SearchInput } from "@/components/search-input";
+import { modelsQuery } from "@/features/adapters/queries";
 import { keysQuery } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
 import { isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
@@ -26,7 +27,9 @@ const numeric = (value: string) => (value === "" ? undefined : Number(value));
 
 /** What a row must have. Everything is in the address. */
 export function RequestFilters({ search, onChange }: Props) {
-  const keys = useQuery(keysQuery(useTenant())).data ?? [];
+  const tenant = useTenant();
+  const keys = useQuery(keysQuery(tenant)).data ?? [];
+  const bases = (useQuery(modelsQuery(tenant)).data ?? []).filter(({ kind }) => kind === "base").map(({ id }) => id);
   const find = (typed: string) => {
     const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
     onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });
@@ -48,6 +51,17 @@ export function RequestFilters({ search, onChange }: Props) {
             </option>
           ))}
         </Select>
+        {(bases.length > 1 || search.base_model) && (
+          <Select aria-label="Base model" value={search.base_model ?? ""} onChange={(event) => onChange({ base_model: event.target.value || undefined })}>
+            <option value="">Any base model</option>
+            {search.base_model && !bases.includes(search.base_model) && <option value={search.base_model}>{search.base_model}</option>}
+            {bases.map((base) => (
+              <option key={base} value={base}>
+                {base}
+              </option>
+            ))}
+          </Select>
+        )}
         <Select aria-label="Key" value={search.key ?? ""} onChange={(event) => onChange({ key: event.target.value || undefined })}>
           <option value="">Any key</option>
           <option value="console">The console</option>

@@ -189,6 +189,23 @@ describe("the choice to keep text", () => {
     await waitFor(() => expect([...asked.at(-1)!.keys()]).toEqual(["limit"]));
   });
 
+  it("shows those of one base model", async () => {
+    serve();
+    const asked: URLSearchParams[] = [];
+    server.use(
+      http.get(`${tenant}/requests`, ({ request }) => {
+        asked.push(new URL(request.url).searchParams);
+        return HttpResponse.json({ results: [row], next_cursor: null });
+      }),
+    );
+    const { user } = openConsole("/t/acme/requests?base_model=withdrawn");
+    const choice = await screen.findByRole("combobox", { name: "Base model" });
+    expect(choice).toHaveDisplayValue("withdrawn");
+    expect(asked[0]!.get("base_model")).toBe("withdrawn");
+    await user.selectOptions(choice, "Any base model");
+    await waitFor(() => expect(asked.at(-1)!.has("base_model")).toBe(false));
+  });
+
   it("opens a row wherever it is clicked, keeps that in the address, and shows the phases one after another", async () => {
     serve();
     server.use(

@@ -11,6 +11,7 @@ export interface RequestsSearch {
   model?: string;
   adapter?: string;
   version?: number;
+  base_model?: string;
   key?: string;
   outcome?: (typeof OUTCOMES)[number];
   error?: string;
@@ -34,6 +35,7 @@ export const readRequestsSearch = (search: Record<string, unknown>): RequestsSea
   model: text(search.model),
   adapter: text(search.adapter),
   version: whole(search.version),
+  base_model: text(search.base_model),
   key: text(search.key),
   outcome: oneOf(search.outcome, OUTCOMES),
   error: text(search.error),
@@ -56,7 +58,7 @@ export function asked({ view: _view, open: _open, paused: _paused, last, since, 
   return { ...filters, since: last ? new Date(minute - SECONDS[last] * 1000).toISOString() : since };
 }
 
-const FILTERS = ["id", "model", "adapter", "version", "key", "outcome", "error", "host", "min_ms", "min_first_token_ms", "min_tokens", "last", "since", "until"] as const;
+const FILTERS = ["id", "model", "adapter", "version", "base_model", "key", "outcome", "error", "host", "min_ms", "min_first_token_ms", "min_tokens", "last", "since", "until"] as const;
 
 export const isFiltered = (search: RequestsSearch) => FILTERS.some((name) => search[name] !== undefined);
 
