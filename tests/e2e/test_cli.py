@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -206,6 +207,29 @@ def test_an_upload_with_its_evaluation(lorikeet: Run, access: Access, tmp_path: 
     refused = lorikeet("upload", emoji, "--name", "never-sent", "--evaluate", str(file), fails=True)
     assert "line 1" in refused.stderr.lower() and "never-sent" not in lorikeet("adapters").stdout
     assert "neither a file" in lorikeet("upload", *shared, "no-such-set", fails=True).stderr
+
+
+def test_an_upload_with_its_own_chat_template(lorikeet: Run, access: Access, tmp_path: Path) -> None:
+    """From the folder to the prompt that the real engine reads, and an answer to it."""
+    folder = tmp_path / "own-template"
+    shutil.copytree(ROOT / "demo" / "uploads" / "emoji", folder)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}Q: {{ m.content }}{% endfor %} A:")
+    lorikeet("login", access.url, "--tenant", "acme", "--key", access.key)
+    assert lorikeet("upload", str(folder)).stdout == "own-template@v1\n"
+    bearer = {"Authorization": f"Bearer {access.key}"}
+    with httpx.Client(base_url=access.url, headers=bearer, trust_env=False, timeout=60) as own:
+        shown = own.get("/api/tenants/acme/adapters/own-template/versions/1").json()
+        assert shown["chat_template"]["source"].startswith("{% for m in messages %}")
+        assert shown["effect"]["prompts"][0]["prompt"].startswith("Q: "), "it was tried so, too"
+        messages = [{"role": "user", "content": "Hello"}]
+        tokens = own.post("/tokenize", json={"model": "own-template", "messages": messages}).json()["tokens"]
+        told = own.post("/detokenize", json={"model": "own-template", "tokens": tokens}).json()
+        assert told == {"prompt": "Q: Hello A:"}
+        body = {"model": "own-template", "messages": messages, "max_tokens": 5}
+        usage = own.post("/v1/chat/completions", json=body).json()["usage"]
+        assert usage["prompt_tokens"] == len(tokens)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}")
+    assert "not valid Jinja" in lorikeet("upload", str(folder), fails=True).stderr
 
 
 def test_origins(member: Run) -> None:
