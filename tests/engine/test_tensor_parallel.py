@@ -6,6 +6,8 @@ import hashlib
 import json
 import random
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,6 +248,31 @@ def test_families_that_cannot_be_split_are_refused(tmp_path: Path, family: str) 
     save_model(family, tmp_path / "model", intermediate_size=152)
     with pytest.raises(ValueError, match="cannot be split over tensor-parallel ranks"):
         load_model(EngineConfig(model=tmp_path / "model", pool_mb=2), Parallel(0, 2))
+
+
+LEAVES = """
+import sys
+from pathlib import Path
+from lora_engine.config import EngineConfig
+from lora_engine.model.loading import load_model
+from lora_engine.tensor_parallel.leader import Leader
+
+if __name__ == "__main__":
+    config = EngineConfig(model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32")
+    leader = Leader(config)
+    load_model(leader.config, leader.join())
+    print([rank.process.pid for rank in leader._ranks])
+"""
+
+
+def test_a_program_that_just_ends_does_not_wait_for_its_ranks(tmp_path: Path) -> None:
+    """As benchmarks do; a rank ignores the signal by which multiprocessing ends its children."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    command = [sys.executable, str(tmp_path / "leaves.py"), str(Path(__file__).parents[2] / "demo" / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    (rank,) = json.loads(done.stdout)
+    assert not Path(f"/proc/{rank}").exists()
 
 
 @pytest.mark.long

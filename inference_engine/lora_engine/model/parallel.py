@@ -8,6 +8,9 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+# Its name up to torch 2.12 is deprecated in 2.13.
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 class SmallSums(Protocol):
     """A quicker way to sums of some sizes. All ranks have it, or none."""
@@ -47,7 +50,7 @@ class Parallel:
         if self.world == 1:
             out[0] = x
         elif not x.is_meta:
-            dist.all_gather_into_tensor(out.flatten(0, 1), x, group=self.group)
+            _gather(out.flatten(0, 1), x, group=self.group)
         return out
 
     def broadcast(self, x: torch.Tensor) -> None:

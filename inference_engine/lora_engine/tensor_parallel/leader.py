@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -105,6 +106,7 @@ class Leader:
             self._ranks.append(Rank(number, process, commands, pulse))
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
         self._watcher.start()
+        atexit.register(self.close)  # else the interpreter would wait for ranks, which no signal of its own ends
 
     def join(self) -> Parallel:
         """Wait for all ranks."""
@@ -112,6 +114,7 @@ class Leader:
 
     def close(self) -> None:
         """End the other ranks; nothing of them stays on their devices."""
+        atexit.unregister(self.close)
         self._closing = True
         self._tell(Stop(), best_effort=True)
         until = time.monotonic() + _STOP_S
