@@ -29,6 +29,7 @@ def test_counts_and_writes(tmp_path: Path) -> None:
 def test_a_part_is_bounded_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LORIKEET_FUZZ_CASES")
     monkeypatch.setattr(fuzzing, "PART_S", 0.2)
+    monkeypatch.setattr(fuzzing, "LONG_S", 0.2)
     assert fuzz("part", st.binary(), len).cases > 0
 
 

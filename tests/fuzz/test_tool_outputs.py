@@ -53,4 +53,4 @@ def vary(case: Case, rng: random.Random) -> Case:
 
 
 def test_tool_outputs() -> None:
-    fuzz("tool_outputs", CASES, try_case, vary=vary)
+    fuzz("tool_outputs", CASES, try_case, vary=vary, long_cases=50_000)

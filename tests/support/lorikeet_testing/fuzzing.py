@@ -9,10 +9,11 @@ The function returns what became of the case, for the tally: an HTTP status, "re
 what must not be. A case must not raise, answer 5xx, take `SLOWEST_S`, or let a process grow by `GROWTH_BYTES`: this
 one, its children, and those whose ids are given.
 
-In the ordinary suite a fuzzer runs for `PART_S`. `make fuzz` sets `LORIKEET_FUZZ_CASES` (100,000), runs that many of
-each and adds a row to `benchmarks/results/fuzz.jsonl`. Hypothesis draws in rounds with a seed each, so that what it
-remembers of a round does not count as growth; `LORIKEET_FUZZ_SEED` chooses the first one. Drawing takes longer than
-most cases do, so each case that was drawn is tried in `VARIANTS` more forms, with bytes changed at random.
+In the ordinary suite a fuzzer runs for `PART_S`, in `make test-long` for `LONG_S` or its `long_cases`. `make fuzz` sets
+`LORIKEET_FUZZ_CASES` (100,000), runs that many of each and adds a row to `benchmarks/results/fuzz.jsonl`. Hypothesis
+draws in rounds with a seed each, so that what it remembers of a round does not count as growth; `LORIKEET_FUZZ_SEED`
+chooses the first one. Drawing takes longer than most cases do, so each case that was drawn is tried in `VARIANTS` more
+forms, with bytes changed at random.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from hypothesis.strategies import SearchStrategy
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results" / "fuzz.jsonl"
-PART_S = 3.0
+LONG = bool(os.environ.get("LORIKEET_LONG"))  # of `make test-long`
+PART_S, LONG_S = 3.0, 60.0
 ROUND_OF_PART, ROUND = 25, 1000
 SLOWEST_S = 5.0
 GROWTH_BYTES = 1 << 30
@@ -65,21 +67,23 @@ def fuzz(
     *,
     vary: Callable[[T, random.Random], T] | None = None,
     processes: Sequence[int] = (),
+    long_cases: int = 0,
 ) -> Findings:
     """Try cases until there were enough of them. Raises what `run` raises, with the smallest case that does it.
 
     vary: makes another form of a case; `changed` does it for bytes. Without it only what was drawn is tried.
     """
-    wanted = int(os.environ.get("LORIKEET_FUZZ_CASES", "0"))
+    asked = int(os.environ.get("LORIKEET_FUZZ_CASES", "0"))
+    wanted = asked or (long_cases if LONG else 0)
     findings = Findings(name, seed=_first_seed())
     watched = _Watched([os.getpid(), *processes])
-    until = time.monotonic() + PART_S
+    until = time.monotonic() + (LONG_S if LONG else PART_S)
     seed = findings.seed
     while findings.cases < wanted if wanted else time.monotonic() < until:
         count = min(ROUND, wanted - findings.cases) if wanted else ROUND_OF_PART
         _round(findings, watched, seed, -(-count // (1 + VARIANTS)) if vary else count, cases, run, vary)
         seed += 1
-    if wanted:
+    if asked:
         _write(findings)
     return findings
 
