@@ -47,10 +47,21 @@ def test_an_answer_of_the_server_itself_fails() -> None:
         fuzz("status", st.just(b""), lambda case: 503)
 
 
+def work_for(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
 def test_a_slow_case_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzzing, "SLOWEST_S", 0.01)
     with pytest.raises(AssertionError, match="took"):
-        fuzz("slow", st.just(b""), lambda case: time.sleep(0.02))
+        fuzz("slow", st.just(b""), lambda case: work_for(0.02))
+
+
+def test_a_case_that_waited_for_a_processor_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzzing, "SLOWEST_S", 0.04)
+    fuzz("waiting", st.just(b""), lambda case: time.sleep(0.05))
 
 
 GROWS = "while input() == 'grow': held = b'x' * (256 << 20); print('grew', flush=True)"

@@ -61,6 +61,19 @@ def test_a_repository_at_its_commit(acme: Any, hub: HubServer, bring: Any, commi
     assert bring("hub:org/adapter@v2").version.number == 2
 
 
+def test_a_repositorys_chat_template_comes_too(hub: HubServer, bring: Any) -> None:
+    """A commit that changes only that is another version."""
+    template = b"{% for m in messages %}Q: {{ m.content }}{% endfor %}"
+    own = {**FILES, "chat_template.jinja": template, "tokenizer_config.json": b"{}", "tokenizer.json": b"{}"}
+    hub.repositories["org/adapter"]["own"] = own
+    upload = bring("hub:org/adapter@own")
+    assert [file["name"] for file in upload.files[2:]] == ["chat_template.jinja", "tokenizer_config.json"]
+    assert upload.version.chat_template["source"] == template.decode()
+    bare = bring("hub:org/adapter")
+    assert (bare.version.number, bare.version.chat_template) == (2, None)
+    assert bring("hub:org/adapter@own").reused_version
+
+
 def test_the_same_files_uploaded_are_the_same_version(hub: HubServer, bring: Any, upload: Any, acme: Any) -> None:
     upload(acme)
     assert bring("hub:org/adapter").reused_version
