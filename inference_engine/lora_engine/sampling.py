@@ -111,7 +111,7 @@ def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
     """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered logits."""
     if logits.device.type != "cpu":
         device = logits.device
-        masks = masks_of(rows, pinned=True)
+        masks = masks_of(rows, pinned=device.type == "cuda")
         on_device = None if masks is None else masks.to(lambda tensor: to_device(tensor, device))
         if all(row.greedy for row in rows):  # of which the kernel needs no parameters
             return _on_gpu(logits, None, on_device)

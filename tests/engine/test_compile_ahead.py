@@ -68,6 +68,40 @@ def test_what_they_compiled_is_found_in_the_cache(compiled: dict[str, list[str]]
     assert compiled["hits"] and all(compiled["hits"])
 
 
+LIST = """
+import json, sys
+from pathlib import Path
+from lora_engine.config import EngineConfig
+from lora_engine.compile_ahead import kernels_of
+from lora_kernels.launches import compile_for
+
+compile_for(9, 0)
+found = []
+for ranks, sharding in ((1, "auto"), (2, "outer"), (2, "full")):
+    config = EngineConfig(
+        model=Path(sys.argv[1]), device="cuda", max_running=2, tensor_parallel=ranks, lora_sharding=sharding
+    )
+    usual, _ = kernels_of(config)
+    found.append([job.specialisation for job in usual if job.name == "_expand_gemv_kernel"])
+print(json.dumps(found))
+"""
+
+
+def test_kernels_are_found_without_a_gpu_of_one_rank_and_of_several(tmp_path: Path) -> None:
+    """Nothing that a step does may need the device, or memory that only a driver gives."""
+    save_model("llama2-mha", tmp_path / "model")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", LIST, str(tmp_path / "model")],
+        env=environment, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    alone, outer, full = json.loads(done.stdout)
+    assert alone and outer and full
+    assert not set(outer) & set(full), "what several ranks have shrunk is read in another way"
+
+
 FAILURES = """
 import os, sys, time
 from pathlib import Path

@@ -319,8 +319,11 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     del scratch, workspace
     needs = {
         "activations": torch.cuda.max_memory_allocated(device) - before,
-        # What graphs leave; in float32: logits to penalise; logits, and log-probabilities, of rows that ask for them.
-        "sampling": config.max_running * model.config.vocab_size * (model.dtype.itemsize + 4 * 3),
+        # What graphs leave; those of all ranks, as they come and in order; in float32: logits to penalise; logits, and
+        # log-probabilities, of rows that ask for them.
+        "sampling": config.max_running
+        * model.config.vocab_size
+        * (model.dtype.itemsize * (1 if model.parallel.world == 1 else 3) + 4 * 3),
         "decode graphs": graphs,
     }
     torch.cuda.empty_cache()
