@@ -37,7 +37,7 @@ from control_plane.fleet.host_status import status_json  # noqa: E402
 from control_plane.fleet.router import SoonestFirstToken, compared  # noqa: E402
 from control_plane.fleet.watcher import HEARTBEAT_S as WATCH_S  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
-from lora_engine.wire.adapter_list import AdapterChanges  # noqa: E402
+from lora_engine.wire.adapter_list import AdapterChanges, Heartbeat  # noqa: E402
 
 
 def heartbeat(adapters: int, tenants: int, *, load_only: bool) -> pb.HostStatus:
@@ -84,19 +84,11 @@ def following(adapters: int, tenants: int, changed: float) -> tuple[pb.HostStatu
     first, later = (heartbeat(adapters, tenants, load_only=False) for _ in range(2))
     for adapter in later.adapters[: round(adapters * changed)]:
         adapter.running += 1
-    changes, whole, part = AdapterChanges(), pb.HostStatus(), pb.HostStatus()
-    whole.CopyFrom(first)
-    changes.reduce(whole)
-    part.CopyFrom(later)
-    changes.reduce(part)
-    turns = itertools.cycle([first, later])
-
-    def reduce() -> None:
-        status = pb.HostStatus()
-        status.CopyFrom(next(turns))
-        changes.reduce(status)
-
-    return whole, part, microseconds(reduce, 20)
+    moments = [Heartbeat(heartbeat(0, tenants, load_only=False), status.adapters) for status in (first, later)]
+    changes = AdapterChanges()
+    whole, part = map(changes.message, moments)
+    turns = itertools.cycle(moments)
+    return whole, part, microseconds(lambda: changes.message(next(turns)), 20)
 
 
 def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str, Any]:

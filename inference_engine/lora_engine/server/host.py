@@ -32,6 +32,7 @@ from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer, detokenizer_for
 from lora_engine.text.output import ChatOutput, ChoiceParser
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.adapter_list import Heartbeat
 
 from .adapter_probes import PROBING, AdapterProbes
 from .chat import ChatFormat, read_into
@@ -162,6 +163,8 @@ class EngineHost:
         self._snapshot: Snapshot | None = None
         self._load: asyncio.Future[pb.HostStatus] | None = None
         self._load_at = 0.0
+        self._heartbeat: asyncio.Future[Heartbeat] | None = None
+        self._heartbeat_at = 0.0
         tiers.on_change = self._engine.wake
 
     def start(self) -> None:
@@ -508,7 +511,25 @@ class EngineHost:
 
     async def status(self) -> pb.HostStatus:
         """The heartbeat. A step that takes long delays it by at most a second: then the last known state is sent."""
+        status = self._status_without_adapters(snapshot := await self._refresh_snapshot())
+        status.adapters.extend(self._adapter_tiers(snapshot.on_device))
+        return status
+
+    async def heartbeat(self) -> Heartbeat:
+        """The same for streams that are told what changed: one for all that ask within a moment, as a list of thousands of
+        adapters takes milliseconds.
+        """
+        now = time.monotonic()
+        if self._heartbeat is None or now - self._heartbeat_at > _LOAD_KEPT_S:
+            self._heartbeat, self._heartbeat_at = asyncio.ensure_future(self._read_heartbeat()), now
+        await asyncio.wait([self._heartbeat])  # whoever goes away cancels it for nobody else
+        return self._heartbeat.result()
+
+    async def _read_heartbeat(self) -> Heartbeat:
         snapshot = await self._refresh_snapshot()
+        return Heartbeat(self._status_without_adapters(snapshot), self._adapter_tiers(snapshot.on_device))
+
+    def _status_without_adapters(self, snapshot: Snapshot) -> pb.HostStatus:
         pool = snapshot.pool
         return pb.HostStatus(
             boot_id=self.boot_id,
@@ -527,7 +548,6 @@ class EngineHost:
                 adapter=pool.adapter,
                 reserved=pool.reserved,
             ),
-            adapters=self._adapter_tiers(snapshot.on_device),
             host_arena_bytes_used=self._tiers.arena.used,
             unacknowledged_usage=len(self.journal),
             tenants=[tenant_message(share) for share in snapshot.queue.tenants if share.tenant != PROBING],

@@ -119,10 +119,10 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         load_every_ms = max(request.load_every_ms, _SHORTEST_INTERVAL_MS) if request.load_every_ms else interval_ms
         changes = AdapterChanges() if request.adapter_changes else None
         while True:
-            status = await self._host.status()
-            if changes is not None:
-                changes.reduce(status)
-            yield status
+            if changes is None:
+                yield await self._host.status()
+            else:
+                yield changes.message(await self._host.heartbeat())
             for _ in range(load_every_ms, interval_ms, load_every_ms):
                 await asyncio.sleep(load_every_ms / 1000)
                 if (load := await self._host.load()) is not None:

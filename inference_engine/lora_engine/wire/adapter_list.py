@@ -7,7 +7,7 @@ receiver finds out if its list is another one, and asks for a new stream.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lora_engine.wire import engine_pb2 as pb
 
@@ -34,30 +34,39 @@ class _Sum:
         self.value = (self.value - self._hashes.pop(digest, 0)) & _MASK
 
 
+class Heartbeat:
+    """A host's state at a moment, for any number of streams."""
+
+    def __init__(self, status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency]) -> None:
+        """``status`` has no adapters."""
+        self.status = status
+        self.entries = {adapter.digest: adapter.SerializeToString(deterministic=True) for adapter in adapters}
+
+
 class AdapterChanges:
     """What one stream of heartbeats was told."""
 
     def __init__(self) -> None:
-        self._told: dict[str, bytes] = {}
+        self._told: dict[str, bytes] | None = None
         self._sum = _Sum()
-        self._is_first = True
 
-    def reduce(self, status: pb.HostStatus) -> None:
-        """Leave of its adapters what the receiver does not know, but for the first time."""
-        now = {adapter.digest: adapter.SerializeToString(deterministic=True) for adapter in status.adapters}
-        changed = [digest for digest, entry in now.items() if self._told.get(digest) != entry]
-        gone = [digest for digest in self._told if digest not in now]
+    def message(self, heartbeat: Heartbeat) -> pb.HostStatus:
+        """What to send: of the adapters those that the receiver does not know, the first time all of them."""
+        now, told = heartbeat.entries, self._told or {}
+        changed = [digest for digest, entry in now.items() if told.get(digest) != entry]
+        gone = [digest for digest in told if digest not in now]
         for digest in changed:
             self._sum.set(digest, now[digest])
         for digest in gone:
             self._sum.remove(digest)
-        if not self._is_first:
-            del status.adapters[:]
-            status.adapters.extend(map(pb.AdapterResidency.FromString, map(now.__getitem__, changed)))
-            status.adapters_gone.extend(gone)
-            status.adapter_changes = True
+        status = pb.HostStatus()
+        status.CopyFrom(heartbeat.status)
+        status.adapters.extend(map(pb.AdapterResidency.FromString, map(now.__getitem__, changed)))
+        status.adapters_gone.extend(gone)
+        status.adapter_changes = self._told is not None
         status.adapters_sum = self._sum.value
-        self._told, self._is_first = now, False
+        self._told = now
+        return status
 
 
 class AdapterList:
