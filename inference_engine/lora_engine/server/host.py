@@ -516,8 +516,8 @@ class EngineHost:
         return status
 
     async def heartbeat(self) -> Heartbeat:
-        """The same for streams that are told what changed: one for all that ask within a moment, as a list of thousands of
-        adapters takes milliseconds.
+        """The same for streams that are told what changed: one for all that ask within a moment, as a list of thousands
+        of adapters takes milliseconds.
         """
         now = time.monotonic()
         if self._heartbeat is None or now - self._heartbeat_at > _LOAD_KEPT_S:
