@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from control_plane.administration import urls as administration
 from control_plane.audit import urls as audit
 from control_plane.http.access import public
+from control_plane.http.errors import read_only
 from control_plane.http.health import health, livez, readyz, readyz_inference, version
 from control_plane.http.metrics import metrics
 from control_plane.members import urls as tenants
@@ -56,10 +57,8 @@ operator_urls: list[URLPattern | URLResolver] = [
     *usage.operator_urlpatterns,
 ]
 
-# Django's metadata of a page, the answer to OPTIONS, has no template.
-READ = ["get", "head"]
-schema = SpectacularAPIView.as_view(permission_classes=[], http_method_names=READ)
-docs = SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[], http_method_names=READ)
+schema = read_only(SpectacularAPIView.as_view(permission_classes=[]))
+docs = read_only(SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[]))
 
 urlpatterns = [
     path("health", health),

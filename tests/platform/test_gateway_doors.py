@@ -51,10 +51,11 @@ def test_health_and_version(web: WebProcess) -> None:
         assert (answer.status_code, answer.content) == (200, b"")
     version = httpx.get(f"{web.url}/version", trust_env=False, timeout=30).json()["version"]
     assert version[0].isdigit()
-    for path in ("/health", "/ping", "/version", "/livez", "/readyz"):
-        answer = httpx.post(web.url + path, trust_env=False, timeout=30)
-        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS"), path
-        assert answer.json()["error"]["code"] == "method_not_allowed"
+    for path in ("/health", "/ping", "/version", "/livez", "/readyz", "/api/docs", "/api/schema"):
+        for method in ("POST", "OPTIONS"):
+            answer = httpx.request(method, web.url + path, trust_env=False, timeout=30)
+            assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD"), path
+            assert answer.json()["error"]["code"] == "method_not_allowed"
 
 
 def test_model_cards_say_what_stands_behind_a_name(http: httpx.Client) -> None:

@@ -116,11 +116,11 @@ def _first_problem(detail: Any, path: str = "") -> tuple[str | None, str]:
     return (path or None), str(detail)
 
 
-READS = ("GET", "HEAD", "OPTIONS")
+READS = ("GET", "HEAD")
 
 
 def read_only(view: View) -> View:
-    """For plain views that change nothing: other methods are refused as such, not for want of a CSRF token."""
+    """For pages and checks of health: other methods are refused as such, not for want of a CSRF token or a template."""
 
     def refusal(request: HttpRequest) -> JsonResponse:
         allowed = ", ".join(READS)
