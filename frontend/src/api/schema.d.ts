@@ -1987,7 +1987,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Requests, tokens, device time and cost of the last days: by day, adapter and key. */
+        /** @description Requests, tokens, device time and cost of the last days: by day, adapter, base model and key. */
         get: operations["read_usage"];
         put?: never;
         post?: never;

@@ -39,7 +39,7 @@ class UsageView(TenantView):
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Requests, tokens, device time and cost of the last days: by day, adapter and key."""
+        """Requests, tokens, device time and cost of the last days: by day, adapter, base model and key."""
         query = validated(_UsageQuery, request.query_params.dict())
         return Response(UsageReportSerializer(queries.usage(self.principal.tenant, query["days"])).data)
 

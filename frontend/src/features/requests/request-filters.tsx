@@ -3,9 +3,9 @@ import { X } from "lucide-react";
 import { Button } from "@/components/button";
 import { Select } from "@/components/field";
 import { SearchInput } from "@/components/search-input";
-import { modelsQuery } from "@/features/adapters/queries";
 import { keysQuery } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
+import { usageQuery } from "@/features/usage/queries";
 import { isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
 
 const SPAN_LABELS: Record<(typeof SPANS)[number], string> = { "15m": "Last 15 minutes", "1h": "Last hour", "6h": "Last 6 hours", "1d": "Last day", "7d": "Last 7 days" };
@@ -29,7 +29,7 @@ const numeric = (value: string) => (value === "" ? undefined : Number(value));
 export function RequestFilters({ search, onChange }: Props) {
   const tenant = useTenant();
   const keys = useQuery(keysQuery(tenant)).data ?? [];
-  const bases = (useQuery(modelsQuery(tenant)).data ?? []).filter(({ kind }) => kind === "base").map(({ id }) => id);
+  const bases = (useQuery(usageQuery(tenant, 30)).data?.by_base_model ?? []).flatMap(({ base_model }) => base_model ?? []);
   const find = (typed: string) => {
     const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
     onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });

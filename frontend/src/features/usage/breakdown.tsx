@@ -14,6 +14,7 @@ const tokens = (row: UsageTotals) => row.prompt_tokens + row.completion_tokens;
 
 interface BreakdownProps {
   title: string;
+  note?: string;
   noun: string;
   rows: BreakdownRow[];
   totals: UsageTotals;
@@ -21,10 +22,10 @@ interface BreakdownProps {
 }
 
 /** What each of something used and cost, with its share of all tokens. */
-export function Breakdown({ title, noun, rows, totals, currency }: BreakdownProps) {
+export function Breakdown({ title, note, noun, rows, totals, currency }: BreakdownProps) {
   return (
     <Card>
-      <CardHeader title={title} />
+      <CardHeader title={title} note={note} />
       <Table label={`Usage ${title.toLowerCase()}`}>
         <thead>
           <tr>

@@ -24,6 +24,7 @@ function serve() {
       const points = Array.from({ length: 10 }, (_, index) => ({ ...data.series.totals, at: at(index), requests: index === 3 ? 3 : 0, prompt_tokens: index === 3 ? 2_000_000 : 0 }));
       return HttpResponse.json({ ...data.series, totals: all, points, by_adapter: [{ ...part, name: "support" }], by_key: [{ ...part, name: null, prefix: null }] });
     }),
+    http.get(`${tenant}/usage`, () => HttpResponse.json({ ...data.usage, by_base_model: [{ ...data.usage.totals, base_model: "llama" }, { ...data.usage.totals, base_model: null }] })),
     http.get(`${tenant}/statement`, ({ request }) =>
       HttpResponse.json({
         month: new URL(request.url).searchParams.get("month"),
@@ -65,6 +66,9 @@ describe("usage", () => {
     openConsole("/t/acme/usage");
     const table = await screen.findByRole("table", { name: "Usage by adapter" });
     expect(within(table).getByRole("row", { name: /support 3 2,000,000 500,000 1\.5 min \$0\.70/ })).toBeVisible();
+    const bases = await screen.findByRole("table", { name: "Usage by base model" });
+    expect(within(bases).getByRole("row", { name: /^llama/ })).toBeVisible();
+    expect(within(bases).getByRole("row", { name: /^not recorded/ })).toBeVisible();
     expect(await screen.findByTestId("statement-total")).toHaveTextContent("$0.70");
     expect(screen.getByText("so far")).toBeVisible();
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30`);

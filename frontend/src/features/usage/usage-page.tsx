@@ -17,6 +17,7 @@ import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
 import { Breakdown } from "./breakdown";
 import { ExportsCard } from "./exports-card";
+import { usageQuery } from "./queries";
 import { LatencyTable } from "./latency";
 import { RefusalsCard } from "./refusals-card";
 import { refusalSeriesQuery, seriesQuery } from "./series";
@@ -33,7 +34,7 @@ export function UsagePage() {
   return (
     <Page
       title="Usage"
-      note="Tokens as the engine counted them, over time, by adapter and key."
+      note="Tokens as the engine counted them, over time, by adapter, key and base model."
       actions={
         <>
           <TimeRangeControl range={range} />
@@ -50,11 +51,28 @@ export function UsagePage() {
         {/* As tall as the screen: what comes below it does not jump. */}
         {!error && !data && <Skeleton className="h-dvh w-full" />}
         {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
+        <ByBaseModel days={daysOf(range.asked, now)} />
         <RefusalsCard query={refusals} range={range} />
         <StatementCard />
         <ExportsCard />
       </div>
     </Page>
+  );
+}
+
+/** Nothing where one base model was used. */
+function ByBaseModel({ days }: { days: number }) {
+  const { data } = useQuery(usageQuery(useTenant(), days));
+  if (!data || data.by_base_model.length < 2) return null;
+  return (
+    <Breakdown
+      title="By base model"
+      note="Whole days (UTC), as in the CSV."
+      noun="Base model"
+      totals={data.totals}
+      currency={data.currency}
+      rows={data.by_base_model.map((row) => ({ ...row, id: row.base_model ?? "", label: row.base_model ?? <Quiet>not recorded</Quiet> }))}
+    />
   );
 }
 
