@@ -275,6 +275,51 @@ def test_a_program_that_just_ends_does_not_wait_for_its_ranks(tmp_path: Path) ->
     assert not Path(f"/proc/{rank}").exists()
 
 
+FAILS = """
+import sys
+from pathlib import Path
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.loading import load_model
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.tensor_parallel.leader import Leader
+
+
+def load(config, parallel):
+    loaded = load_model(config, parallel)
+    if parallel.rank == int(sys.argv[2]):
+        def hidden(*arguments):
+            raise RuntimeError("its device is gone")
+        loaded.model.hidden = hidden
+    return loaded
+
+
+if __name__ == "__main__":
+    config = EngineConfig(model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32")
+    leader = Leader(config, load)
+    engine = Engine(leader.config, LoadedAdapters(), load(leader.config, leader.join()), mirror=leader)
+    engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=4)))
+    print([rank.process.pid for rank in leader._ranks], flush=True)
+    while engine.has_work():
+        engine.step()
+"""
+
+
+def test_a_rank_that_fails_in_a_step_ends_all_with_its_reason(tmp_path: Path) -> None:
+    """Within seconds, though the other one waits for it in the midst of a sum."""
+    (tmp_path / "fails.py").write_text(FAILS)
+    command = [sys.executable, str(tmp_path / "fails.py"), str(Path(__file__).parents[2] / "demo" / "model")]
+    running = [subprocess.Popen([*command, rank], text=True, stdout=-1, stderr=-1) for rank in "01"]
+    for number, process in enumerate(running):
+        out, errors = process.communicate(timeout=100)
+        assert process.returncode == 70, errors
+        who = "rank 1 failed: " if number else "rank 0 failed in a step that the other ranks began: "
+        assert who in errors and "its device is gone" in errors
+        (rank,) = json.loads(out)
+        assert not Path(f"/proc/{rank}").exists() or not Path(f"/proc/{rank}/cmdline").read_text()
+
+
 @pytest.mark.long
 def test_the_embedding_layers_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: Path) -> None:
     """Rank 0 plans, and tells the other one whose embeddings its rows have; only rank 0 has heads."""
