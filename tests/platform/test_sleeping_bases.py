@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from lorikeet_testing.platform_fixtures import Org
 
@@ -18,6 +19,7 @@ from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.audit.models import AuditEvent
 from control_plane.config import current
 from control_plane.db import run_db
+from control_plane.fleet import base_demand
 from control_plane.fleet.base_demand import note_asked
 from control_plane.fleet.base_model import served_bases
 from control_plane.fleet.base_model_actions import BaseModelNotFoundError, set_sleep
@@ -105,6 +107,23 @@ def test_operators_say_when_it_may_sleep(host: EngineHost, acme: Org) -> None:
     assert acme.client().patch(path, {"sleeps_after_s": 900}, format="json").status_code == 403
     with pytest.raises(BaseModelNotFoundError):
         set_sleep(actor=SYSTEM, digest="sha256:none", after_s=0)
+
+
+async def test_what_could_not_be_written_is_tried_again_and_the_rest_costs_nothing(monkeypatch: Any) -> None:
+    written: list[str] = []
+
+    def note(digest: str, _moment: object) -> None:
+        written.append(digest)
+        if len(written) == 1:
+            raise OperationalError("away")
+
+    monkeypatch.setattr(base_demand, "note_asked", note)
+    monkeypatch.setattr(base_demand, "AGAIN_S", 0.1)
+    demand = base_demand.BaseDemand()
+    for _ in range(30):
+        demand.asked("a")
+        await asyncio.sleep(0.02)
+    assert written == ["a", "a"]
 
 
 # -- at the door --------------------------------------------------------------

@@ -14,21 +14,23 @@ from control_plane.fleet.models import BaseModel
 
 logger = logging.getLogger(__name__)
 NOTE_EVERY_S = 5.0
+AGAIN_S = 1.0
+"""After a write that failed."""
 
 
 class BaseDemand:
     """Of one event loop. A base model that is asked for all the time costs one write in `NOTE_EVERY_S`."""
 
     def __init__(self) -> None:
-        self._noted: dict[str, float] = {}
+        self._next: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def asked(self, digest: str) -> None:
         """Somebody asks for it now. Waits for nothing."""
         now = time.monotonic()
-        if now < self._noted.get(digest, float("-inf")) + NOTE_EVERY_S:
+        if now < self._next.get(digest, now):
             return
-        self._noted[digest] = now
+        self._next[digest] = now + NOTE_EVERY_S
         task = asyncio.create_task(self._note(digest, timezone.now()), name="note-base-demand")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -38,7 +40,7 @@ class BaseDemand:
             await run_db(lambda: note_asked(digest, moment))
         except Exception as error:
             logger.warning("That a base model was asked for was not stored; it is tried again: %s", error)
-            self._noted.pop(digest, None)
+            self._next[digest] = time.monotonic() + AGAIN_S
 
 
 def note_asked(digest: str, moment: datetime) -> None:
