@@ -174,7 +174,7 @@ def load_weights(
 def embedding_and_head(folder: Path, weights: ModelWeights) -> tuple[torch.Tensor, torch.Tensor]:
     """Both whole, in the type of ``weights``, in host memory: of several ranks each has only a part on its device.
 
-    What is not looked at is not read. The same tensor where they are tied.
+    Where the files have that type, what is not looked at is not read. The same tensor where they are tied.
     """
     checkpoint = Checkpoint(folder)
     tied = weights.embedding is weights.lm_head
