@@ -104,7 +104,7 @@ def upload_adapter(asked: Namespace, own: Client | None = None, received: Callab
     """`received` is told of the upload before it is decided."""
     own, path = own or client(), Path(asked.path)
     name = asked.name or path.resolve().name.removesuffix(".gz").removesuffix(".tar").removesuffix(".zip").lower()
-    sent = upload.send(own, path, name, asked.description, ProgressBar(name))
+    sent = upload.send(own, path, name, asked.description, asked.base, ProgressBar(name))
     if received is not None:
         received(sent)
     _follow(own, sent, asked)
@@ -112,7 +112,7 @@ def upload_adapter(asked: Namespace, own: Client | None = None, received: Callab
 
 def import_adapter(asked: Namespace) -> None:
     own, body = client(), {"name": asked.name, "description": asked.description, "source": asked.source}
-    _follow(own, own.tenant("POST", "imports", body), asked)
+    _follow(own, own.tenant("POST", "imports", {**body, "base_model": asked.base}), asked)
 
 
 def hub_token(asked: Namespace) -> None:

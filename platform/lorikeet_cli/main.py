@@ -12,6 +12,9 @@ from lorikeet_cli.errors import CliError
 Command = Callable[[argparse.Namespace], None]
 
 
+_BASE = "the base model that it was trained for, where several are served; by default as its configuration says"
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="lorikeet",
@@ -39,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     bring.add_argument("source", help="hub:org/name/folder@revision, s3://bucket/folder, or an archive's https address")
     bring.add_argument("--name", required=True, help="the adapter; made if there is none")
     bring.add_argument("--description", default="")
+    bring.add_argument("--base", default="", help=_BASE)
     bring.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
     token = add("hub-token", commands.hub_token, "Keep a token for private repositories of the Hub; asked for.")
     token.add_argument("--remove", action="store_true", help="forget it")
@@ -72,6 +76,7 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("path", help="the folder that PEFT saved, or a .zip or .tar.gz of it")
     verb.add_argument("--name", default="", help="by default that of the folder or archive")
     verb.add_argument("--description", default="")
+    verb.add_argument("--base", default="", help=_BASE)
     verb.add_argument("--no-wait", action="store_true", help="print the upload's id and do not wait")
     verb.add_argument(
         "--evaluate",

@@ -52,10 +52,10 @@ def files_of(path: Path) -> list[Path]:
     )
 
 
-def send(client: Client, path: Path, name: str, description: str, progress: Progress) -> Any:
-    """The upload as the server recorded it."""
+def send(client: Client, path: Path, name: str, description: str, base: str, progress: Progress) -> Any:
+    """The upload as the server recorded it. ``base``: the name of the base model; "" lets the server find it."""
     files = files_of(path)
-    form = {"name": name, "description": description, "sha256": _digests(files)}
+    form = {"name": name, "description": description, "base_model": base, "sha256": _digests(files)}
     return send_form(client, "uploads", form, "files", files, progress)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from lorikeet_cli import commands
+from lorikeet_cli import commands, upload
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.main import main, parser
 
@@ -45,3 +47,26 @@ def test_an_error_names_its_field(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(commands, "keys", refused)
     assert main(["keys"]) == 1
     assert "(field name)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--base", "llama"]])
+def test_an_upload_and_an_import_name_their_base_model(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Mapping[str, str]] = []
+
+    class Server:
+        def tenant(self, _method: str, _path: str, body: Mapping[str, str]) -> dict[str, str]:
+            sent.append(body)
+            return {"id": "1"}
+
+    def send_form(_client: object, _address: str, form: Mapping[str, str], *_: object) -> dict[str, str]:
+        sent.append(form)
+        return {"id": "2"}
+
+    monkeypatch.setattr(commands, "client", Server)
+    monkeypatch.setattr(upload, "send_form", send_form)
+    (tmp_path / "support.zip").write_bytes(b"")
+    assert main(["upload", str(tmp_path / "support.zip"), "--no-wait", *options]) == 0
+    assert main(["import", "hub:org/name", "--name", "support", "--no-wait", *options]) == 0
+    assert [form["base_model"] for form in sent] == [options[1] if options else ""] * 2
