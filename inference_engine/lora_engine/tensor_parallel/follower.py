@@ -49,6 +49,7 @@ from .messages import (
     WeightNorms,
 )
 from .shared_slabs import map_slab
+from .step_changes import Told
 
 if TYPE_CHECKING:
     from lora_engine.graph_runner import GraphRunner  # needs triton
@@ -114,6 +115,7 @@ class Follower:
         self._slots: dict[int, AdapterSlot] = {}
         self._slabs: dict[int, torch.Tensor] = {}
         self._arriving: dict[int, Arrival] = {}
+        self._told = Told()
 
     def run(self) -> None:
         """Until ``Stop``."""
@@ -136,7 +138,7 @@ class Follower:
                 self._runner.follow(inputs, [self._span(span) for span in spans], self._embeddings(inputs))
             case Replay(shape, contents, rows, adapters, greedy):
                 self._await(adapters)
-                self._graphs().follow_replay(shape, contents, rows, greedy)
+                self._graphs().follow_replay(shape, self._told.contents(contents), rows, greedy)
             case Capture(shape):
                 self._graphs().follow_capture(shape)
             case Load():

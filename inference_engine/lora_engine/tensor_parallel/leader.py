@@ -53,6 +53,7 @@ from .messages import (
     WeightNorms,
 )
 from .shared_slabs import SharedSlabs
+from .step_changes import Told
 
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
@@ -94,6 +95,7 @@ class Leader:
         self._sending = threading.Lock()
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
         self._closing = False
+        self._told = Told()
         context = get_context("spawn")  # a fork would have this one's threads' locks
         self._ranks = []
         for number in range(1, config.tensor_parallel):
@@ -169,7 +171,8 @@ class Leader:
         *,
         greedy: bool,
     ) -> None:
-        self._tell(Replay(shape, contents, rows, tuple(span.slot.generation for span in spans), greedy))
+        changes = self._told.changes(shape, contents)
+        self._tell(Replay(shape, changes, rows, tuple(span.slot.generation for span in spans), greedy))
 
     def weight_norms(self, layer: int) -> None:
         self._tell(WeightNorms(layer))

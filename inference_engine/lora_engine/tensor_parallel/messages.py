@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from lora_engine.adapters.layout import AdapterLayout
 from lora_engine.model.batch import LoraSpan
 from lora_engine.step_inputs import StepInputs
+
+from .step_changes import Changes
 
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
@@ -78,7 +77,7 @@ class Replay:
     """A step in a captured graph. ``adapters``: generations of those that it reads."""
 
     shape: GraphShape
-    contents: npt.NDArray[np.int32]
+    contents: Changes
     rows: int
     adapters: tuple[int, ...]
     greedy: bool
