@@ -37,7 +37,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
 from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.structured import Grammar, workers
+from lora_engine.structured import Grammar
 
 PROMPT, OUTPUT = 256, 256
 SHARES = {"none constrained": 0.0, "a quarter constrained": 0.25, "all constrained": 1.0}
@@ -199,10 +199,8 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--adapters", type=int, default=32)
-    parser.add_argument("--batches", type=int, default=workers.BATCHES, help="that the masks of a step are computed in")
     parser.add_argument("--capture-s", type=float, default=8, help="seconds to capture graphs in, before it measures")
     arguments = parser.parse_args()
-    workers.BATCHES = arguments.batches
     offline_throughput.tokenizer_folder = tokenizer_folder
     source = LoadedAdapters()
     config = EngineConfig(
@@ -217,7 +215,7 @@ def main() -> None:
         digests.append(packed.digest)
     print(f"engine up in {time.perf_counter() - started:.1f} s", flush=True)
     settings = {"requests": arguments.requests, "prompt": PROMPT, "output": OUTPUT, "adapters": arguments.adapters}
-    settings |= {"max_running": 256, "batches": arguments.batches}
+    settings |= {"max_running": 256}
     rows = Rows(arguments.out, "structured_outputs", arguments.model, **settings)
     began = time.perf_counter()
     engine.grammars.compile(Constraint(Kind.JSON_OBJECT))

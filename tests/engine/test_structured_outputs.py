@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,9 +121,8 @@ def test_every_kind_beside_free_answers(any_engine: Engine) -> None:
 
 
 def test_masks_computed_together(any_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every grammar taken for quick from its first mask on, in batches of two."""
+    """Every grammar taken for quick from its first mask on."""
     monkeypatch.setattr("lora_engine.structured.grammars.TRIED", 0)
-    monkeypatch.setattr("lora_engine.structured.workers.BATCH", 2)
     sizes: list[int] = []
     compute = MaskBatch.compute
 
@@ -199,6 +199,25 @@ def test_grammars_of_batches_that_are_often_late_are_tried_alone(engine: Engine,
     assert one.are_quick and not other.are_quick
 
 
+def test_a_batch_that_takes_long_is_late_and_the_step_goes_on(
+    engine: Engine, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow:
+        def unsafe_compute_mask_ptr(self, wanted: object, address: int, size: int, count: int) -> None:
+            assert go_on.wait(20)
+            executor.unsafe_compute_mask_ptr(wanted, address, size, count)
+
+    (quick,), go_on, executor = quick_masks(engine, grammars, 1), threading.Event(), llguidance.LLExecutor(1)
+    monkeypatch.setattr(grammars._workers, "_executor", Slow())
+    for _ in range(3):
+        grammars.begin_masks([quick])
+        assert not quick.ready
+        go_on.set()
+        assert ready(quick).mask.any()
+        go_on.clear()
+    assert not quick.are_quick, "it is tried alone again"
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "no graphs"])
 def test_on_a_gpu_as_on_a_processor(engine: Engine, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +283,7 @@ def test_masks_that_are_late_hold_their_own_answer_only(engine: Engine, monkeypa
 
     original = TokenMasks.begin_mask
     monkeypatch.setattr(TokenMasks, "begin_mask", begin_late)
+    monkeypatch.setattr(TokenMasks, "are_quick", False)  # each is computed alone
     monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
     ask(engine, "constrained", "Who are you?", schema(PERSON), temperature=1.0, seed=1)
     ask(engine, "free", "Tell me a joke.", ignore_eos=True, max_tokens=149)

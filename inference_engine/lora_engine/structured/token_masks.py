@@ -50,10 +50,6 @@ class TokenMasks:
         """Whether they may be computed with others' of whom the same is known."""
         return self._error is None and self._grammar.is_quick
 
-    def of_grammar(self) -> int:
-        """Equal for those of one grammar."""
-        return id(self._grammar)
-
     @property
     def mask(self) -> Mask:
         """Of the next token, once it is ready. Raises ``RequestError`` if it could not be computed."""
@@ -112,19 +108,17 @@ class MaskBatch:
         self._of = of
         self._grammars = {id(masks._grammar): masks._grammar for masks in of}.values()
         self._executor = executor
-        self._entering = threading.Lock()
-        self._entering.acquire()
+        self._computing = threading.Lock()
+        self._computing.acquire()
         self._late = False
         self._rows = np.empty((len(of), len(of[0]._mask)), dtype=np.int32)
         for masks, row in zip(of, self._rows, strict=True):
             masks._mask, masks._batch, masks.ready = row, self, False
 
-    def wait_until_entered(self, until: float) -> None:
-        """Let a thread get Python's lock, which it needs for a moment. Else it would wait until the step rests.
-
-        No longer than to ``until`` of ``time.monotonic``.
-        """
-        self._entering.acquire(timeout=max(0.0, until - time.monotonic()))
+    def wait(self, seconds: float) -> None:
+        """Until all are ready; one that takes longer than that is late."""
+        if not self._computing.acquire(timeout=seconds):
+            self.was_late()
 
     def was_late(self) -> None:
         """Any of its grammars may be why: often late, they are tried alone."""
@@ -136,17 +130,18 @@ class MaskBatch:
     def compute(self) -> None:
         rows, each = self._rows, self._rows[0].nbytes
         wanted = [(masks._matcher, index) for index, masks in enumerate(self._of)]
-        self._entering.release()
         try:
             self._executor.unsafe_compute_mask_ptr(wanted, rows.ctypes.data, each, len(wanted))
+            for masks in self._of:
+                masks._look_for_error()
+                masks.ready = True
         except Exception:
             log.exception("masks could not be computed together")
             for masks in self._of:
                 masks.begin_mask()
             return
-        for masks in self._of:
-            masks._look_for_error()
-            masks.ready = True
+        finally:
+            self._computing.release()
         if not self._late:
             for grammar in self._grammars:
                 grammar.batch_came(late=False)

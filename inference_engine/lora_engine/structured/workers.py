@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-BATCHES = 2  # of a step: what is ready of them is used, though one is late. Each begins by waiting for Python's lock
-BATCH = 16  # masks or more
-ENTERED_S = 0.001  # most that a step waits until threads have begun with its batches
+# Most that a step waits for its batch before it goes on with what needs Python's lock. Most batches take a millisecond
+# or two; a thread that has to ask for the lock beside the step's own gets it late (docs/LOG.md).
+WAITED_S = 0.01
 
 
 class Lane:
@@ -73,23 +72,18 @@ class MaskWorkers:
         cores = os.cpu_count() or 1
         self._threads = max(2, min(16, cores * 3 // 4))  # of the library, for all batches together
         self._executor: LLExecutor | None = None
-        self.batches = Lane("mask-batches", 2 * BATCHES)  # those of a step do not wait for late ones of the last
+        self.batches = Lane("mask-batches", 3)  # a step's does not wait for a late one of a step before
         # More than there are cores, if there are few: a mask of some milliseconds must not hold up those behind it.
         self.usual = Lane("masks", max(4, min(8, cores - 1)))
         self.slow = Lane("slow-masks", 2)
 
     def compute_together(self, quick: list[TokenMasks]) -> None:
-        """Start to compute masks of grammars that are quick; at least one. From the step thread."""
+        """Compute masks of grammars that are quick; at least one. From the step thread, which they may outlast."""
         if self._executor is None:
             self._executor = load_library().LLExecutor(self._threads)
-        quick.sort(key=TokenMasks.of_grammar)  # those of a grammar are slow together
-        each = max(BATCH, -(-len(quick) // BATCHES))
-        batches = [MaskBatch(quick[at : at + each], self._executor) for at in range(0, len(quick), each)]
-        for batch in batches:
-            self.batches.submit(batch.compute)
-        until = time.monotonic() + ENTERED_S
-        for batch in batches:
-            batch.wait_until_entered(until)
+        batch = MaskBatch(quick, self._executor)
+        self.batches.submit(batch.compute)
+        batch.wait(WAITED_S)
 
     def close(self) -> None:
         self.batches.close()
