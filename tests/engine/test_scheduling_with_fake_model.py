@@ -56,14 +56,26 @@ def next_token(context: list[int], marker: int) -> int:
     return value % VOCAB
 
 
+class FakeOps:
+    """A step's plan is its batch, and the pool."""
+
+    def plan(self, batch: StepBatch, pool: PagePool) -> tuple[StepBatch, PagePool]:
+        return batch, pool
+
+
 class FakeModel:
-    """Implements ``Transformer.forward``'s contract with a hash instead of a network."""
+    """Does what ``Transformer`` does for a step with a hash instead of a network; hidden states are logits."""
 
     config = CONFIG
     parallel = Parallel()
     merged = None
+    ops = FakeOps()
 
-    def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, *_: Any) -> torch.Tensor:
+        return hidden
+
+    def hidden(self, _ids: Any, _rows: Any, plan: tuple[StepBatch, PagePool], *_: Any) -> torch.Tensor:
+        batch, pool = plan
         rows = pool.pool_rows(0)
         rows[batch.slot_mapping, 0] = batch.token_ids.to(rows.dtype)
         markers = torch.tensor([float(self._marker(batch, pool, row)) for row in range(len(batch.token_ids))])
