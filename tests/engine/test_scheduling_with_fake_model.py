@@ -408,7 +408,7 @@ def test_a_failing_step_fails_its_requests_and_nothing_else(monkeypatch: pytest.
     engine = build({}, 40, SlowSource({}, {}))
     engine.add_request(GenerationRequest("bad", [1, 2, 3], SamplingParams(max_tokens=5)))
     with monkeypatch.context() as patch:
-        patch.setattr(FakeModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
+        patch.setattr(FakeModel, "hidden", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
         out = engine.step()
     assert [(f.request_id, f.usage.outcome, f.error and f.error.code) for f in out.finished] == [
         ("bad", "failed", "engine_error")
@@ -508,7 +508,7 @@ def test_cached_prefixes_make_room_before_anybody_is_preempted() -> None:
 def test_nothing_of_a_failed_step_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = build({}, 60, SlowSource({}, {}))
     with monkeypatch.context() as patch:
-        patch.setattr(FakeModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
+        patch.setattr(FakeModel, "hidden", lambda *_: (_ for _ in ()).throw(RuntimeError("boom")))
         engine.add_request(GenerationRequest("bad", [5] * 20, SamplingParams(max_tokens=5)))
         engine.step()
     assert len(engine.core.prefixes) == 0
