@@ -17,8 +17,9 @@ PACKAGE = "guidellm==0.8.1"
 REQUESTS = 5
 
 
-@pytest.mark.parametrize("profile", ["synchronous", "concurrent,streams=4"])
+@pytest.mark.parametrize("profile", ["synchronous", "concurrent,streams=4", "sweep,sweep_size=3"])
 def test_a_benchmark(access: Access, tmp_path: Path, venv_of_guidellm: Path, profile: str) -> None:
+    """A sweep is one after the other, all at once, and a rate between."""
     report = tmp_path / "report.json"
     done = subprocess.run(
         [
@@ -32,9 +33,11 @@ def test_a_benchmark(access: Access, tmp_path: Path, venv_of_guidellm: Path, pro
         capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    [benchmark] = json.loads(report.read_text())["benchmarks"]
-    totals = benchmark["metrics"]["request_totals"]
-    assert (totals["successful"], totals["errored"]) == (REQUESTS, 0), totals
+    benchmarks = json.loads(report.read_text())["benchmarks"]
+    assert len(benchmarks) == 1 if "sweep" not in profile else len(benchmarks) == 3
+    for benchmark in benchmarks:
+        totals = benchmark["metrics"]["request_totals"]
+        assert (totals["successful"], totals["errored"]) == (REQUESTS, 0), totals
 
 
 @pytest.fixture(scope="module")
