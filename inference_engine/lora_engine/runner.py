@@ -201,8 +201,6 @@ class Runner:
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         """Run the model over ordered chunks; must not wait for the device."""
         batch = self._batch(chunks, merged)
-        if self.model.parallel.world == 1:
-            return Logits(self.model.forward(batch, self.pool))
         plan = self.model.ops.plan(batch, self.pool)
         return self._head(self.model.hidden(batch.token_ids, batch.logit_rows, plan, None, batch.embeddings), batch)
 
