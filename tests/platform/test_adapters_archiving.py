@@ -196,9 +196,9 @@ def test_content_of_an_upload_stays(acme: Any, upload: Any, store: Any, monkeypa
     """The collector comes between storing and the version, at the worst moment."""
     real, seen = uploads.accept_upload, []
 
-    def collected_first(*args: Any) -> bool:
+    def collected_first(*args: Any, **more: Any) -> bool:
         seen.append(artifact_gc.collect(NOW))
-        return real(*args)
+        return real(*args, **more)
 
     monkeypatch.setattr(uploads, "accept_upload", collected_first)
     version = upload(acme).version
