@@ -13,6 +13,7 @@ export const server = setupServer(
   http.post(`${tenant}/socket-ticket`, () => HttpResponse.json({ ticket: "once", expires_in: 30 }, { status: 201 })),
   http.get(`${tenant}/overview`, () => HttpResponse.json(data.overview)),
   http.get(`${tenant}/adapters`, () => HttpResponse.json([data.adapter])),
+  http.get(`${tenant}/adapters/:name/pin`, () => HttpResponse.json({ pinned_at: null, bytes: null, used_bytes: 0, limit_bytes: null, hosts: [] })),
   http.get(`${tenant}/storage`, () => HttpResponse.json({ bytes: 1000, limit_bytes: null, archived_bytes: 0, adapters: [{ name: "support", versions: 1, bytes: 1000 }], adapter_count: 1 })),
   http.get(`${tenant}/archived-adapters`, () => HttpResponse.json([])),
   http.get(`${tenant}/hub-models`, () => HttpResponse.json({ enabled: false, organizations: [], models: [] })),

@@ -153,7 +153,7 @@ class Engine:
 
     def use_idle_time(self) -> bool:
         """Do a little of what the start left for later, between steps; False once nothing is left."""
-        return self.runner.capture_next()
+        return self.core.scheduler.bring_pinned() or self.runner.capture_next()
 
     @property
     def failure(self) -> str:
@@ -163,6 +163,17 @@ class Engine:
     def drop_adapter(self, digest: str) -> bool:
         """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
         return self.core.drop_adapter(digest)
+
+    def pin_adapters(self, digests: Iterable[str]) -> list[str]:
+        """Have these adapters, and no others, stay on the device, as far as a quarter of the pool goes, in this order.
+
+        Those that are there by now; others follow when they are in host memory, and when there is room.
+        """
+        return self.core.pin_adapters(digests)
+
+    def pinned_adapters(self) -> list[str]:
+        """Adapters that are on the device and stay there."""
+        return self.core.scheduler.pinned.kept()
 
     # What others may know.
 

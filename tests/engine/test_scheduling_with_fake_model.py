@@ -353,8 +353,12 @@ def test_every_output_is_right_whatever_the_schedule(
             aborted.add(victim)
         if rnd.random() < 0.05:
             engine.drop_adapter(rnd.choice(digests))
+        if rnd.random() < 0.05:
+            engine.pin_adapters(rnd.sample([*digests, "sha256:unknown"], rnd.randint(0, 4)))
         output = engine.step()
         engine.core.check()
+        pinned = sum(len(slot.pages) for slot in engine.core.device_tier.slots() if slot.pinned)
+        assert pinned <= pages // 4
         if number % 16 == 0:
             assert_map_has_what_the_pool_counts(engine)
         for delta in output.deltas:
@@ -523,3 +527,86 @@ def test_adapters_of_waiting_requests_are_brought_ahead_of_their_turn() -> None:
         engine.add_request(GenerationRequest(str(index), [1], SamplingParams(max_tokens=5), adapter.digest))
     engine.step()
     assert {slot.digest for slot in engine.core.device_tier.slots()} == {p.digest for p in adapters[:3]}
+
+
+def answer(engine: Engine, name: str, digest: str = "", prompt: int = 1, max_tokens: int = 3) -> RequestFinished:
+    engine.add_request(
+        GenerationRequest(name, [9] * prompt, SamplingParams(max_tokens=max_tokens), adapter_digest=digest)
+    )
+    ended = []
+    for _ in range(200):
+        ended += engine.step().finished
+        engine.core.check()
+        if ended:
+            return ended[0]
+    raise AssertionError(f"{name} has no answer after 200 steps")
+
+
+def loads_of(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    tier, loads = engine.core.device_tier, []
+    load = tier.load
+    monkeypatch.setattr(tier, "load", lambda packed: (loads.append(packed.digest), load(packed))[1])
+    return loads
+
+
+def test_a_pinned_adapter_stays_whatever_else_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters = {p.digest: p for p in (packed(marker, 6) for marker in range(1, 9))}
+    pinned, *others = adapters
+    engine = build({"max_running": 2}, 25, SlowSource(adapters, dict.fromkeys(adapters, 0)))
+    loads = loads_of(engine, monkeypatch)
+    assert engine.pin_adapters([pinned]) == [pinned], "it is brought without a request"
+    for number, digest in enumerate(others * 2):
+        assert answer(engine, f"r{number}", digest).usage.outcome == "finished"
+    assert loads.count(pinned) == 1 and len(loads) > len(others), "others were evicted and loaded again"
+    assert answer(engine, "own", pinned).usage.adapter_loaded_from == ""
+    assert engine.pin_adapters([]) == []
+    for number, digest in enumerate(others):
+        answer(engine, f"after{number}", digest)
+    assert engine.core.device_tier.get(pinned) is None, "unpinned, it is evicted like others"
+
+
+def test_pins_take_a_quarter_of_the_pool_the_first_ones_first() -> None:
+    adapters = {p.digest: p for p in (packed(1, 6), packed(2, 6), packed(3, 4), packed(4, 11))}
+    first, second, small, large = adapters
+    engine = build({}, 40, SlowSource(adapters, dict.fromkeys(adapters, 0)))
+    engine.pin_adapters([large, first, second, small, "sha256:unknown"])
+    while engine.use_idle_time():
+        engine.core.check()
+    assert engine.pinned_adapters() == [first, small]
+    engine.pin_adapters([second, first])
+    while engine.use_idle_time():
+        engine.core.check()
+    assert engine.pinned_adapters() == [second]
+    assert not engine.use_idle_time(), "what does not fit is not tried without end"
+    engine.drop_adapter(second)
+    engine.core.check()
+    assert engine.pinned_adapters() == [], "nobody wants it here any more"
+    engine.use_idle_time()
+    assert engine.pinned_adapters() == [first]
+
+
+def test_pinned_adapters_make_way_for_a_request_that_fits_only_alone_and_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pin = packed(1, 4)
+    engine = build({}, 16, SlowSource({pin.digest: pin}, {pin.digest: 0}))
+    loads = loads_of(engine, monkeypatch)
+    assert engine.pin_adapters([pin.digest]) == [pin.digest]
+    assert answer(engine, "half", prompt=20).usage.outcome == "finished"
+    assert loads == [pin.digest]
+    ended = answer(engine, "whole", prompt=40, max_tokens=19)
+    assert (ended.usage.outcome, ended.usage.completion_tokens) == ("finished", 19)
+    assert ended.usage.preemptions == 0
+    engine.use_idle_time()
+    assert engine.pinned_adapters() == [pin.digest] and loads == [pin.digest] * 2
+    engine.core.check()
+
+
+def test_a_pinned_adapter_that_is_on_disk_is_brought_up() -> None:
+    slow = packed(3, 2)
+    source = SlowSource({slow.digest: slow}, {slow.digest: 3})
+    engine = build({}, 40, source)
+    assert engine.pin_adapters([slow.digest]) == []
+    for _ in range(3):  # the tiers wake the step thread when it has come
+        engine.use_idle_time()
+    assert engine.pinned_adapters() == [slow.digest]

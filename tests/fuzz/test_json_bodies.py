@@ -36,7 +36,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 SAMPLING = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 4, "n": 1, "seed": 7, "stop": ["x"], "logit_bias": {"5": 1}}
 HOOK = {"url": "https://hooks.example.org/x", "description": "d", "events": ["adapter.ready"], "active": True}
 BUDGETS = {"day": None, "month": {"amount_micros": 5_000_000, "at_limit": "warn", "alerts": [50, 100]}}
-LIMITS = {"requests_per_minute": 1000000, "tokens_per_minute": None, "concurrency": None}
+LIMITS = {"requests_per_minute": 1000000, "tokens_per_minute": None, "concurrency": None, "pinned_bytes": 1024}
 # Method, address, and a body that is understood there. {key} is a key of the tenant.
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/chat/completions", {"model": "support", "messages": MESSAGES, "stream": False, **SAMPLING}),

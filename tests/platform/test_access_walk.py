@@ -24,10 +24,12 @@ from control_plane.accounts.passwords import reset_token
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, VersionState
 from control_plane.fleet.base_model_actions import admit_base_model
 from control_plane.fleet.join_tokens import create_token
-from control_plane.fleet.models import EngineHost
+from control_plane.fleet.models import EngineHost, StagingPhase
 from control_plane.http.access import Access
+from control_plane.limits.models import LimitSet
 from control_plane.members.invitations import invitation_link
 from control_plane.placements import base_model_views
+from control_plane.placements.models import Placement
 from control_plane.tenants.models import Invitation, Tenant
 from control_plane.tenants.roles import Capability, Role
 from lora_engine.server.identity import certificate_request, new_key
@@ -116,6 +118,19 @@ def with_promotion_rule(world: World) -> Sent:
     return {}
 
 
+def with_room_for_pins(world: World) -> Sent:
+    version = Alias.objects.get(adapter__name="support", name="live").version
+    host = EngineHost.objects.create(name="pinning", address="h:1", boot_id="b")
+    Placement.objects.create(version=version, host=host, phase=StagingPhase.READY, boot_id="b")
+    LimitSet.objects.update_or_create(tenant=version.tenant, api_key=None, defaults={"pinned_bytes": 2**40})
+    return {}
+
+
+def pinned(world: World) -> Sent:
+    Adapter.objects.filter(name="support").update(pinned_at=timezone.now())
+    return {}
+
+
 def unconfirmed(world: World) -> Sent:
     AdapterVersion.objects.update(named_base="another-model")
     return {}
@@ -184,6 +199,8 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}adapters/<str:name>/versions/<int:number>": unused,
     f"DELETE {_T}archived-adapters/<uuid:adapter_id>": lambda world: {},
     f"POST {_T}archived-adapters/<uuid:adapter_id>/restore": lambda world: {},
+    f"PUT {_T}adapters/<str:name>/pin": with_room_for_pins,
+    f"DELETE {_T}adapters/<str:name>/pin": pinned,
     f"PUT {_T}adapters/<str:name>/aliases/<str:alias>": lambda world: {"version": 1},
     f"DELETE {_T}adapters/<str:name>/aliases/<str:alias>": lambda world: {},
     f"PUT {_T}adapters/<str:name>/aliases/<str:alias>/canary": lambda world: {"version": 1, "percent": 20},

@@ -817,6 +817,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/adapters/{name}/pin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Whether the adapter is pinned, and what that takes. */
+        get: operations["read_pin"];
+        /** @description Keep the live version loaded on the hosts that have it, so that no request waits for it. */
+        put: operations["pin_adapter"];
+        post?: never;
+        /** @description Let hosts evict it when others need the room. */
+        delete: operations["unpin_adapter"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/adapters/{name}/promotion-rule": {
         parameters: {
             query?: never;
@@ -3707,6 +3726,12 @@ export interface components {
             runs: number[];
             total: number;
         };
+        HostPin: {
+            bytes: number;
+            host: string;
+            /** @description Whether the host keeps it loaded now. */
+            pinned: boolean;
+        };
         /**
          * @description * `serving` - Serving
          *     * `cordoned` - Cordoned
@@ -4495,6 +4520,22 @@ export interface components {
             p95_ms: number | null;
             /** Format: double */
             p99_ms: number | null;
+        };
+        /** @description Whether an adapter's live version stays in the device memory of its hosts, and what that takes. */
+        Pin: {
+            /** @description Of each host's device memory; null: nothing is live. */
+            bytes: number | null;
+            /** @description Those that have the live version. */
+            hosts: components["schemas"]["HostPin"][];
+            /** @description What they may take; null or 0 = none may. */
+            limit_bytes: number | null;
+            /**
+             * Format: date-time
+             * @description Null = it is not pinned.
+             */
+            pinned_at: string | null;
+            /** @description Of the tenant's pinned adapters, on the host where it is most. */
+            used_bytes: number;
         };
         Placement: {
             attempts: number;
@@ -5396,6 +5437,11 @@ export interface components {
             max_rank?: number | null;
             /**
              * Format: int64
+             * @description Device memory of each host for pinned adapters. Null = none may be pinned.
+             */
+            pinned_bytes?: number | null;
+            /**
+             * Format: int64
              * @description Within any 60 seconds. Null = no limit.
              */
             requests_per_minute?: number | null;
@@ -5442,6 +5488,11 @@ export interface components {
              * @description Of an adapter's largest module. Null = no limit.
              */
             max_rank?: number | null;
+            /**
+             * Format: int64
+             * @description Device memory of each host for pinned adapters. Null = none may be pinned.
+             */
+            pinned_bytes?: number | null;
             /**
              * Format: int64
              * @description Within any 60 seconds. Null = no limit.
@@ -8810,6 +8861,120 @@ export interface operations {
                 };
             };
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    read_pin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pin"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    pin_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pin"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    unpin_adapter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -67,6 +67,7 @@ export type Attainment = Schemas["Attainment"];
 export type LatencyObjectives = Schemas["LatencyObjectivesRequest"];
 export type Host = Schemas["Host"];
 export type LoadTime = Schemas["LoadTime"];
+export type Pin = Schemas["Pin"];
 export type VersionTier = Schemas["VersionTier"];
 export type HostFairness = Schemas["HostFairness"];
 export type ServiceGap = Schemas["ServiceGap"];

@@ -74,6 +74,7 @@ class AdapterSlot(Evictable):
         # Whether others would not notice; None before it was asked. No sum of weights holds an epilogue, or acts later.
         self.mergeable: bool | None = False if packed.layout.epilogues or self.invocation_tokens else None
         self.refs = 0
+        self.pinned = False  # stays on the device without a request
         self.last_used = 0.0
         self.arrival: Arrival | None = None  # its copy to the device, while that is under way
         self.layout = packed.layout
@@ -249,7 +250,8 @@ class DeviceTier:
     ) -> None:
         self.stats = LoadStats()
         self.load_times = LoadTimes()
-        self.idle_pages = 0  # of adapters without a request
+        self.idle_pages = 0  # of adapters without a request that may be evicted
+        self.pinned_idle_pages = 0  # of pinned ones without a request
         self._pool = pool
         self._allocator = allocator
         self._offsets = group_offsets(shapes)
@@ -321,7 +323,7 @@ class DeviceTier:
     def acquire(self, slot: AdapterSlot) -> None:
         if not slot.refs:
             self._queue.withdraw(slot)
-            self.idle_pages -= len(slot.pages)
+            self._count_idle(slot, -1)
         slot.refs += 1
         slot.uses += 1
 
@@ -344,8 +346,32 @@ class DeviceTier:
         self.release(slot)
 
     def offer(self, slot: AdapterSlot) -> None:
-        """Let an idle adapter be evicted."""
-        self._queue.offer(slot, self._costs.adapter_page)
+        """Let an idle adapter be evicted, unless it is pinned."""
+        if not slot.pinned:
+            self._queue.offer(slot, self._costs.adapter_page)
+
+    def pin(self, slot: AdapterSlot) -> None:
+        """Keep an adapter on the device, also while no request uses it."""
+        self._set_pinned(slot, pinned=True)
+
+    def unpin(self, slot: AdapterSlot) -> None:
+        """It may be evicted when it is idle, as others are."""
+        self._set_pinned(slot, pinned=False)
+
+    def unpin_idle(self, pages: int) -> None:
+        """Let idle pinned adapters be evicted, the longest unused first, until they have so many pages."""
+        for slot in sorted((s for s in self._slots.values() if s.pinned and not s.refs), key=lambda s: s.last_used):
+            if pages <= 0:
+                return
+            pages -= len(slot.pages)
+            self.unpin(slot)
+
+    @property
+    def has_table_row(self) -> bool:
+        """Whether one more adapter finds its place in the kernels' tables without a pinned one giving way."""
+        if self._table is None or not self._table.full:
+            return True
+        return any(not slot.refs and not slot.pinned for slot in self._slots.values())
 
     def refresh(self, digest: str) -> None:
         """The adapter, if it is idle here, is needed soon: evict others first."""
@@ -365,7 +391,7 @@ class DeviceTier:
         if self._table:
             self._table.give_back(slot.table_index)
         self._queue.withdraw(slot)
-        self.idle_pages -= len(slot.pages)
+        self._count_idle(slot, -1)
         del self._slots[slot.digest]
         self._allocator.release(slot.pages)
 
@@ -394,14 +420,31 @@ class DeviceTier:
 
     def _becomes_idle(self, slot: AdapterSlot) -> None:
         slot.last_used = self._clock()
-        self.idle_pages += len(slot.pages)
+        self._count_idle(slot, 1)
         self.offer(slot)
+
+    def _set_pinned(self, slot: AdapterSlot, *, pinned: bool) -> None:
+        if slot.pinned == pinned:
+            return
+        if not slot.refs:
+            self._queue.withdraw(slot)
+            self._count_idle(slot, -1)
+        slot.pinned = pinned
+        if not slot.refs:
+            self._count_idle(slot, 1)
+            self.offer(slot)
+
+    def _count_idle(self, slot: AdapterSlot, sign: int) -> None:
+        if slot.pinned:
+            self.pinned_idle_pages += sign * len(slot.pages)
+        else:
+            self.idle_pages += sign * len(slot.pages)
 
     def _table_row(self) -> int:
         if self._table is None:
             return 0
         if self._table.full:  # it has more rows than sequences can run, so some adapter is idle
-            self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: s.last_used))
+            self.drop(min((s for s in self._slots.values() if not s.refs), key=lambda s: (s.pinned, s.last_used)))
         return self._table.take()
 
 

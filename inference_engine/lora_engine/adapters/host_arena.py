@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 
 from .errors import StageError
 from .layout import PackedAdapter
@@ -13,9 +14,9 @@ from .layout import PackedAdapter
 class HostArena:
     """At most ``capacity`` bytes of packed adapters, least recently used evicted first.
 
-    An adapter that requests hold is never evicted. Room is reserved before an adapter is
-    packed, so that the budget holds while several are loaded at once. Safe to use from
-    several threads; ``get`` is the only call the step thread makes.
+    An adapter that requests hold is never evicted, and a pinned one after all others. Room is
+    reserved before an adapter is packed, so that the budget holds while several are loaded at
+    once. Safe to use from several threads; ``get`` is the only call the step thread makes.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -24,6 +25,7 @@ class HostArena:
         self._adapters: OrderedDict[str, PackedAdapter] = OrderedDict()  # least recently used first
         self._reserved: dict[str, int] = {}
         self._holds: Counter[str] = Counter()
+        self._pinned: frozenset[str] = frozenset()
 
     @property
     def used(self) -> int:
@@ -61,6 +63,11 @@ class HostArena:
                 del self._holds[digest]
                 self._changed.notify_all()
             return left
+
+    def pin(self, digests: Iterable[str]) -> None:
+        """Evict all others before these, present or not; those of before are like others again."""
+        with self._changed:
+            self._pinned = frozenset(digests)
 
     def is_held(self, digest: str) -> bool:
         return digest in self._holds
@@ -115,7 +122,7 @@ class HostArena:
         idle = [digest for digest in self._adapters if digest not in self._holds]
         if sum(self._adapters[digest].num_bytes for digest in idle) < excess:
             return False
-        for digest in idle:
+        for digest in sorted(idle, key=self._pinned.__contains__):  # stable: the least recently used of each first
             if excess <= 0:
                 break
             excess -= self._adapters.pop(digest).num_bytes

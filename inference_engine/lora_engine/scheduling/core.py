@@ -213,6 +213,7 @@ class SchedulingCore:
 
         In use, it stays until its requests end.
         """
+        self.scheduler.pinned.forget(digest)
         slots = [slot for slot in self.device_tier.slots() if digest in (slot.digest, *digests_of(slot.digest))]
         for slot in slots:
             if slot is self.merged.slot and slot.refs == 1:
@@ -220,6 +221,12 @@ class SchedulingCore:
             if not slot.refs:
                 self.device_tier.drop(slot)
         return bool(slots)
+
+    def pin_adapters(self, digests: Iterable[str]) -> list[str]:
+        """These adapters, and no others, stay on the device once they are there. Those that are there and stay."""
+        self.scheduler.pinned.set([*digests])
+        self.scheduler.bring_pinned()
+        return self.scheduler.pinned.kept()
 
     def check(self) -> None:
         """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
@@ -230,6 +237,16 @@ class SchedulingCore:
         stats = self.allocator.stats()
         if (stats.kv, stats.cached_prefix, stats.adapter) != owned:
             raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters hold {owned}")
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        idle = [slot for slot in self.device_tier.slots() if not slot.refs]
+        counted = (self.device_tier.idle_pages, self.device_tier.pinned_idle_pages)
+        pages = tuple(sum(len(slot.pages) for slot in idle if slot.pinned == pinned) for pinned in (False, True))
+        if counted != pages:
+            raise AssertionError(f"idle adapters and pinned ones have {pages} pages, and {counted} are counted")
+        if any(slot.pinned and slot.ticket for slot in idle):
+            raise AssertionError("a pinned adapter is among those to evict")
 
     def _refuse(self, refused: Iterable[tuple[Sequence, RequestError]]) -> None:
         for sequence, error in refused:

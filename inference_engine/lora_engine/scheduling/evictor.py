@@ -17,11 +17,17 @@ class Evictor:
         self._device_tier = device_tier
         self._prefixes = prefixes
 
-    def free_up(self, pages_wanted: int) -> bool:
-        """Evict until ``pages_wanted`` are free. True if they are; nothing is evicted if they never would be."""
+    def free_up(self, pages_wanted: int, *, pins_too: bool = False) -> bool:
+        """Evict until ``pages_wanted`` are free. True if they are; nothing is evicted if they never would be.
+
+        ``pins_too``: where all else is not enough, pinned adapters give way.
+        """
         idle = self._device_tier.idle_pages + self._allocator.stats().cached_prefix
-        if self._allocator.free + idle < pages_wanted:
+        lacking = pages_wanted - self._allocator.free - idle
+        if lacking > (self._device_tier.pinned_idle_pages if pins_too else 0):
             return False
+        if lacking > 0:
+            self._device_tier.unpin_idle(lacking)
         arriving: list[AdapterSlot] = []
         while self._allocator.free < pages_wanted and (entry := self._queue.pop()) is not None:
             self._evict(entry, arriving)

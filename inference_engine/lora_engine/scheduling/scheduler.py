@@ -25,6 +25,7 @@ from lora_engine.request import RequestError
 from .decode_set import DecodeSet
 from .evictor import Evictor
 from .forecast import Forecast, FreeCapacity
+from .pinned_adapters import PinnedAdapters
 from .prefill_budget import PrefillBudget
 from .queue_policies import ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
@@ -88,6 +89,7 @@ class Scheduler:
         self._prefixes = prefixes
         self._evictor = evictor
         self._source = source
+        self.pinned = PinnedAdapters(device_tier, evictor, source, allocator.total, clock)
         self._prefetch = prefetch
         self._step_tokens = step_tokens
         self._clock = clock
@@ -99,6 +101,8 @@ class Scheduler:
         budget = self._continue_running(plan, self._step_tokens)
         self._admit_waiting(plan, budget)
         self._prefetch_adapters()
+        if self.pinned.due():
+            self.bring_pinned()
         return plan
 
     def add(self, sequence: Sequence) -> None:
@@ -128,6 +132,13 @@ class Scheduler:
         if self._decoders.remove(sequence):
             self.waiting.pauses(sequence)
             self._others[sequence] = None
+
+    def bring_pinned(self) -> bool:
+        """Begin to copy a pinned adapter that is not on the device, in room that running sequences will not need.
+
+        Whether one was begun.
+        """
+        return self.pinned.bring(sum(self._pages_to_come(sequence) for sequence in self.running))
 
     def cache_prefix(self, sequence: Sequence) -> None:
         """Let others share what the sequence has computed of tokens that are known."""
@@ -198,7 +209,7 @@ class Scheduler:
         needed = self._pages_needed(sequence, tokens)
         if needed <= 0:
             return True
-        while self._allocator.free < needed and not self._evictor.free_up(needed):
+        while self._allocator.free < needed and not self._evictor.free_up(needed, pins_too=len(self.running) == 1):
             victim = self.waiting.victim(self.running)
             plan.drop(victim)
             self._preempt(victim)
@@ -289,7 +300,7 @@ class Scheduler:
             self._start_load(digest)
             sequence.parent.usage.adapter_loaded_from = "disk"
             return Outcome.LOADING
-        if not self._evictor.free_up(packed.num_pages + len(self.running)):
+        if not self._evictor.free_up(packed.num_pages + len(self.running), pins_too=not self.running):
             self._check_fits_at_all(sequence, packed)
             return Outcome.NO_ROOM
         return self._device_tier.load(packed)
@@ -352,7 +363,7 @@ class Scheduler:
         pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable, sequence.activation)
         # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
-        if self._allocator.free < wanted and not self._evictor.free_up(wanted):
+        if self._allocator.free < wanted and not self._evictor.free_up(wanted, pins_too=not self.running):
             self._prefixes.release(pages)
             if slot is not None:
                 self._device_tier.release(slot)
@@ -387,6 +398,10 @@ class Scheduler:
         if (slot := sequence.slot or sequence.dormant) is not None:
             self._device_tier.release(slot)
             sequence.slot = sequence.dormant = None
+
+    def _pages_to_come(self, sequence: Sequence) -> int:
+        """That a running sequence takes for what it has to compute, and one more for what follows."""
+        return max(0, self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(sequence.pages)) + 1
 
     def _pages_needed(self, sequence: Sequence, tokens: int) -> int:
         return self._geometry.pages_for_tokens(sequence.num_computed + tokens) - len(sequence.pages)

@@ -68,6 +68,8 @@ _LONG_PROMPT = 4000
 _RATE_WINDOW_S = 2.0
 _STATUS_PATIENCE_S = 1.0
 _LOAD_KEPT_S = 0.1
+_PIN_PATIENCE_S = 1.0
+_PIN_LOOK_S = 0.05
 
 
 @dataclass(slots=True)
@@ -457,6 +459,20 @@ class EngineHost:
         below = self._tiers.drop(digest)
         on_device = await asyncio.wrap_future(self._engine.call(lambda engine: engine.drop_adapter(digest)))
         return below or on_device
+
+    async def pin(self, digests: Iterable[str]) -> list[str]:
+        """These adapters, and no others, stay on the device and in host memory. Those that are on the device.
+
+        Waits a moment for those that are on their way.
+        """
+        wanted = list(dict.fromkeys(digests))
+        self._tiers.arena.pin(wanted)
+        until = time.monotonic() + _PIN_PATIENCE_S
+        kept = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pin_adapters(wanted)))
+        while len(kept) < len(wanted) and time.monotonic() < until:
+            await asyncio.sleep(_PIN_LOOK_S)
+            kept = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pinned_adapters()))
+        return kept
 
     # State.
 

@@ -58,6 +58,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))
 
+    async def PinAdapters(self, request: pb.PinAdaptersRequest, context: Any) -> pb.PinAdaptersReply:
+        return pb.PinAdaptersReply(digests=await self._host.pin(request.digests))
+
     async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
         return await self._host.probe(
             request.digest,

@@ -685,6 +685,18 @@ class DropAdapterReply(_message.Message):
     was_resident: bool
     def __init__(self, was_resident: bool = ...) -> None: ...
 
+class PinAdaptersRequest(_message.Message):
+    __slots__ = ("digests",)
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, digests: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PinAdaptersReply(_message.Message):
+    __slots__ = ("digests",)
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, digests: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ProbeAdapterRequest(_message.Message):
     __slots__ = ("digest", "patience_ms", "own_template")
     DIGEST_FIELD_NUMBER: _ClassVar[int]

@@ -54,6 +54,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterReply.FromString,
                 _registered_method=True)
+        self.PinAdapters = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/PinAdapters',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersReply.FromString,
+                _registered_method=True)
         self.ProbeAdapter = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/ProbeAdapter',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.SerializeToString,
@@ -146,6 +151,14 @@ class EngineServicer(object):
 
     def DropAdapter(self, request, context):
         """Forget an adapter. Requests already running keep it until they end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinAdapters(self, request, context):
+        """Adapters that stay on the device and in host memory, and no others; called again at any time. Those that are not
+        here yet are kept once they are; all together take a quarter of the pool at most, the first ones first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,6 +268,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.DropAdapter,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterReply.SerializeToString,
+            ),
+            'PinAdapters': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinAdapters,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersReply.SerializeToString,
             ),
             'ProbeAdapter': grpc.unary_unary_rpc_method_handler(
                     servicer.ProbeAdapter,
@@ -425,6 +443,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/DropAdapter',
             lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.DropAdapterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinAdapters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/PinAdapters',
+            lora__engine_dot_wire_dot_engine__pb2.PinAdaptersRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.PinAdaptersReply.FromString,
             options,
             channel_credentials,
             insecure,

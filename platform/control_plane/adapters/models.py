@@ -31,6 +31,9 @@ class Adapter(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     archived_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="After that it cannot be restored.")
+    pinned_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since when its live version is to stay in the device memory of its hosts."
+    )
     promotion_rule = models.JSONField(
         null=True, blank=True, help_text="What a version must score to be live, as `PromotionRuleSerializer` says."
     )

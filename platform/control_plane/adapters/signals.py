@@ -5,5 +5,8 @@ from django.dispatch import Signal
 version_in_use = Signal()
 """`version`: hosts are to hold it from now on."""
 
+live_version_changed = Signal()
+"""`version`: the bare name of its adapter means it from now on."""
+
 version_out_of_use = Signal()
 """`version`: no host needs it any more."""

@@ -15,6 +15,7 @@ from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, EffectVerdict, VersionState
 from control_plane.adapters.payloads import adapter_json
 from control_plane.adapters.promotion_rules import meets_rule, require_rule
+from control_plane.adapters.signals import live_version_changed
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.writes import announce
@@ -249,6 +250,8 @@ def _point_alias(version: AdapterVersion, name: str, actor: Actor, *, only_new: 
         alias=name,
         version_before=before.number if before else None,
     )
+    if name == LIVE and before != version:
+        live_version_changed.send(sender=AdapterVersion, version=version)
     tell_adapter(version.adapter)
     return alias
 

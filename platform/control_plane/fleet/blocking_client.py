@@ -33,6 +33,11 @@ class EngineCalls:
         reply: pb.DropAdapterReply = self._unary("DropAdapter", pb.DropAdapterRequest(digest=digest))
         return reply.was_resident
 
+    def pin(self, digests: Sequence[str]) -> Sequence[str]:
+        """Have it keep these adapters on the device, and no others. Those that are there now."""
+        reply: pb.PinAdaptersReply = self._unary("PinAdapters", pb.PinAdaptersRequest(digests=digests))
+        return reply.digests
+
     def drain(self, *, undo: bool = False) -> pb.DrainReply:
         reply: pb.DrainReply = self._unary("Drain", pb.DrainRequest(undo=undo))
         return reply

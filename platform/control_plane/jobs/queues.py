@@ -42,6 +42,7 @@ QUEUES = (
             "fleet.stage_next",
             "fleet.probe_missing",
             "fleet.drop_unwanted",
+            "fleet.apply_pins",
             "fleet.apply_service",
             "fleet.apply_restart",
             "fleet.renew_certificate",

@@ -29,6 +29,9 @@ class LimitSet(models.Model):
     adapters = _limit("Adapters that are not archived.")
     storage_bytes = _limit("Content of all versions that are not archived, each counted once.")
     max_rank = _limit("Of an adapter's largest module.")
+    pinned_bytes: models.PositiveBigIntegerField[int | None, int | None] = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Device memory of each host for pinned adapters. Null = none may be pinned."
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet["LimitSet"].as_manager()
@@ -38,7 +41,7 @@ class LimitSet(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["tenant"], condition=Q(api_key=None), name="limits_once_per_tenant"),
             models.CheckConstraint(
-                condition=Q(api_key=None) | Q(adapters=None, storage_bytes=None, max_rank=None),
+                condition=Q(api_key=None) | Q(adapters=None, storage_bytes=None, max_rank=None, pinned_bytes=None),
                 name="limits_of_a_key_are_of_requests",
             ),
         ]

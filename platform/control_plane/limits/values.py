@@ -18,7 +18,7 @@ class Counted(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a tenant or of a key. The last three are a tenant's only: keys own no adapters."""
+    """Of a tenant or of a key. The last four are a tenant's only: keys own no adapters."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -29,6 +29,7 @@ class Limits:
     adapters: int | None = None
     storage_bytes: int | None = None
     max_rank: int | None = None
+    pinned_bytes: int | None = None  # None = nothing may be pinned
 
     def of(self, limit: Counted) -> int | None:
         value: int | None = getattr(self, limit.value)

@@ -376,7 +376,7 @@ def _superseded(placement: Placement) -> bool:
 def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
     """Back to the queue, and which they were. Locked first: one that becomes ready at this moment is left alone."""
     found = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
-    idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None}
+    idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None, "pinned": False}
     again = {"phase": StagingPhase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
     Placement.objects.filter(pk__in=[placement.pk for placement in found]).update(**again)
     return found

@@ -29,6 +29,7 @@ class Placement(Claimable):
         max_length=64, blank=True, default="", db_default="", help_text="The engine start on which it failed."
     )
     failures = models.PositiveIntegerField(default=0, db_default=0, help_text="In a row.")
+    pinned = models.BooleanField(default=False, db_default=False, help_text="The host said that it keeps it loaded.")
     unneeded_since = models.DateTimeField(null=True, blank=True, help_text="By demand: no copy is wanted here since.")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from control_plane.adapters.models import AdapterVersion
 from control_plane.fleet.models import EngineHost
-from control_plane.placements import actions
+from control_plane.placements import actions, pins
 from control_plane.placements.host_events import publish_host_status
 from control_plane.placements.models import Placement
 
@@ -17,6 +17,11 @@ def place(*, version: AdapterVersion, **_: Any) -> None:
 
 def withdraw(*, version: AdapterVersion, **_: Any) -> None:
     actions.withdraw_version(version)
+
+
+def move_pin(*, version: AdapterVersion, **_: Any) -> None:
+    if version.adapter.pinned_at is not None:
+        pins.apply_pins_of(version)
 
 
 def clear_host(*, host: EngineHost, **_: Any) -> None:

@@ -22,7 +22,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.fleet.joining import renew, renew_due
 from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.jobs import claims
-from control_plane.placements import actions, demand
+from control_plane.placements import actions, demand, pins
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import effect_json
 from control_plane.writes import enqueue
@@ -115,6 +115,8 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
                 raise HostError.from_wire(event.error)
+    if progress.ready and placement.version.adapter.pinned_at is not None:
+        enqueue("fleet.apply_pins", endpoint.name)
     if not progress.ready:
         raise HostError(
             "staging_interrupted",
@@ -211,6 +213,20 @@ def probe_missing(host_name: str) -> None:
                 return
 
 
+@shared_task(name="fleet.apply_pins")
+def apply_pins(host_name: str) -> None:
+    """Tell a host which adapters are to stay loaded, and note which do. The reconciler does it again."""
+    host = EngineHost.objects.filter(name=host_name, active=True, state=HostState.ONLINE).first()
+    if host is None:
+        return
+    digests = list(dict.fromkeys(placement.version.digest for placement in pins.wanted_pins(host)))
+    try:
+        with engine_calls(endpoint_of(host.name)) as engine:
+            pins.record_pins(host, set(engine.pin(digests)))
+    except HostError as failure:
+        logger.warning("host %s could not be told what is pinned: %s", host.name, failure)
+
+
 @shared_task(name="fleet.drop_unwanted")
 def drop_unwanted(host_name: str, digest: str) -> None:
     """Let a host forget content that no version wants there any more."""
@@ -291,6 +307,8 @@ def reconcile(host_name: str = "") -> None:
         actions.drop_leftovers(host)
         if actions.not_probed(host.name).exists():
             enqueue("fleet.probe_missing", host.name)
+        if pins.needs_pins(host):
+            enqueue("fleet.apply_pins", host.name)
     enqueue("fleet.stage_next")  # what has waited for a host to answer
 
 

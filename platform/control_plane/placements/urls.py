@@ -3,6 +3,7 @@
 from django.urls import path
 
 from control_plane.placements import base_model_views, host_views, join_views
+from control_plane.placements.pin_views import PinView
 from control_plane.placements.staging_views import RetryView, StagingView
 from control_plane.placements.views import RestageView, TiersView
 
@@ -11,6 +12,7 @@ urlpatterns = [
     path("hosts/<str:host_name>/pages", host_views.HostPagesView.as_view(), name="host-pages"),
     path("adapters/<str:name>/versions/<int:number>/tiers", TiersView.as_view(), name="version-tiers"),
     path("adapters/<str:name>/versions/<int:number>/restage", RestageView.as_view(), name="version-restage"),
+    path("adapters/<str:name>/pin", PinView.as_view(), name="adapter-pin"),
 ]
 operator_urlpatterns = [
     path("hosts", host_views.OperatorHostsView.as_view(), name="operator-hosts"),

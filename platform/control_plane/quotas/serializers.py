@@ -26,6 +26,13 @@ class TenantLimitsSerializer(KeyLimitsSerializer):
     adapters = _limit("Adapters that are not archived.")
     storage_bytes = _limit("Content of versions that are not archived.")
     max_rank = _limit("Of an adapter's largest module.", 1)
+    pinned_bytes = serializers.IntegerField(
+        min_value=0,
+        max_value=MOST,
+        allow_null=True,
+        default=None,
+        help_text="Device memory of each host for pinned adapters. Null = none may be pinned.",
+    )
 
 
 class KeyLimitUsageSerializer(serializers.Serializer[Any]):

@@ -49,6 +49,20 @@ def test_held_adapters_stay_and_others_wait_for_their_release():
     assert arena.has("a") and not arena.has("b")
 
 
+def test_pinned_adapters_are_evicted_after_all_others_and_never_block_anybody():
+    arena = HostArena(120)
+    arena.pin(["a", "not here"])
+    for digest in "abcd":
+        add(arena, digest)
+    assert [p.digest for p in arena.contents()] == ["a", "c", "d"]
+    add(arena, "large", 100)
+    assert [p.digest for p in arena.contents()] == ["large"]
+    arena.pin([])
+    add(arena, "a", 80)
+    add(arena, "e", 80)
+    assert [p.digest for p in arena.contents()] == ["e"], "unpinned it is like others"
+
+
 def test_what_can_never_fit_is_refused_at_once_and_evicts_nothing():
     arena = HostArena(100)
     add(arena, "a")

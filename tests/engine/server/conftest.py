@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +72,7 @@ class LetterEngine:
         self.fail_next: list[Exception] = []
         self.prompts: dict[str, GenerationRequest] = {}
         self.dropped: list[str] = []
+        self.pinned: list[str] = []
         self.threads: set[int] = set()
         self._step_s = step_s
         self._running: dict[str, tuple[GenerationRequest, RequestUsage]] = {}
@@ -135,6 +136,13 @@ class LetterEngine:
     def drop_adapter(self, digest: str) -> bool:
         self.dropped.append(digest)
         return False
+
+    def pin_adapters(self, digests: Iterable[str]) -> list[str]:
+        self.pinned = [*digests]
+        return self.pinned
+
+    def pinned_adapters(self) -> list[str]:
+        return self.pinned
 
     def pool_stats(self) -> PoolStats:
         return PoolStats(10, 9, 0, 0, 0, 1)

@@ -351,6 +351,16 @@ async def test_staging_serving_and_dropping_an_adapter(client, host, engine, tmp
     assert bad[-1].error.code == "digest_mismatch"
 
 
+async def test_pinned_adapters_are_the_engines_and_the_last_to_leave_host_memory(client, host, engine, tmp_path):
+    digests = folder_digests(folder := save_adapter(tmp_path / "adapter", make_tensors()))
+    digest = adapter_digest(digests)
+    await client.stage(digest=digest, source_uri=f"file://{folder}", file_digests=digests)
+    reply = await client.stub.PinAdapters(pb.PinAdaptersRequest(digests=[digest, digest, ABSENT]))
+    assert list(reply.digests) == engine.pinned == [digest, ABSENT], "each once, those not here yet too"
+    assert not (await client.stub.PinAdapters(pb.PinAdaptersRequest())).digests
+    assert engine.pinned == []
+
+
 async def test_metrics_tell_what_happened(client, host):
     async with client.session() as session:
         await session.run(text_request("pppp"))

@@ -153,6 +153,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.resident: dict[str, pb.StageAdapterRequest] = {}
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Running] = {}
+        self.pinned: list[str] = []
         self.draining = False
         self._told: dict[object, int] = {}  # of each that watches: heartbeats in a row that said it drains
         self._wake = asyncio.Event()
@@ -272,6 +273,11 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=self.resident.pop(request.digest, None) is not None)
+
+    async def PinAdapters(self, request: pb.PinAdaptersRequest, context: Any) -> pb.PinAdaptersReply:
+        await self._check_token(context)
+        self.pinned = list(request.digests)
+        return pb.PinAdaptersReply(digests=[digest for digest in self.pinned if digest in self.resident])
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
         self.draining = not request.undo

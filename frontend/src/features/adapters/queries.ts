@@ -50,6 +50,14 @@ export const tiersQuery = (tenant: string, name: string, number: number) =>
     refetchInterval: 10_000,
   });
 
+/** Whether the live version is kept in the device memory of its hosts, and what that takes. */
+export const pinQuery = (tenant: string, name: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "adapters", name, "pin"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/pin", { params: { path: { tenant, name } } })),
+    refetchInterval: 10_000,
+  });
+
 const MOST_MODELS = 50;
 
 /** The base model and the first adapters that can be called, of those with `search` in their name or description. */
@@ -115,6 +123,12 @@ export const useRestage = (tenant: string, name: string) =>
 
 export const useArchive = (tenant: string, name: string) =>
   useAdapterWrite(tenant, () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })));
+
+export const useSetPin = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (pinned: boolean): Promise<unknown> => {
+    const params = { path: { tenant, name } };
+    return pinned ? unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/pin", { params })) : unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/pin", { params }));
+  });
 
 export const useSetAlias = (tenant: string, name: string) =>
   useAdapterWrite(tenant, ({ alias, version }: { alias: string; version: number }) =>

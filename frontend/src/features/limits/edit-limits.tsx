@@ -15,7 +15,8 @@ import { useSetKeyLimits, useSetTenantLimits } from "./queries";
 
 const WHOLE = z.string().check(z.regex(/^\s*\d{0,15}\s*$/, "A whole number, or nothing for no limit."));
 const SIZE = z.string().check(z.refine((text) => text.trim() === "" || parseBytes(text) !== null, "A size like 10 GiB or 500 MB, or nothing for no limit."));
-const BYTES = "storage_bytes";
+const BYTES = ["storage_bytes", "pinned_bytes"];
+const isBytes = (name: string) => BYTES.includes(name);
 type Form = Record<string, string>;
 type FieldOf<Limits> = [name: keyof Limits & string, label: string, hint: string];
 
@@ -32,18 +33,19 @@ const OF_TENANT: FieldOf<TenantLimits>[] = [
   ["adapters", "Adapters", "That are not archived."],
   ["storage_bytes", "Storage", "Of versions that are not archived: 10 GiB, 500 MB."],
   ["max_rank", "Rank", "Of an adapter's largest module."],
+  ["pinned_bytes", "Pinned adapters", "Device memory of each host for adapters that stay loaded; empty: none may."],
 ];
 
-const schemaOf = (names: string[]) => z.object(Object.fromEntries(names.map((name) => [name, name === BYTES ? SIZE : WHOLE])));
+const schemaOf = (names: string[]) => z.object(Object.fromEntries(names.map((name) => [name, isBytes(name) ? SIZE : WHOLE])));
 
 function toText(name: string, value: number | null | undefined): string {
   if (value == null) return "";
-  return name === BYTES ? typedBytes(value) : String(value);
+  return isBytes(name) ? typedBytes(value) : String(value);
 }
 
 function toNumber(name: string, value: string): number | null {
   if (value.trim() === "") return null;
-  return name === BYTES ? parseBytes(value) : Number(value);
+  return isBytes(name) ? parseBytes(value) : Number(value);
 }
 
 export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyUsageAgainstLimits; onClose: () => void }) {
@@ -84,7 +86,7 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
         <div className="grid gap-4 sm:grid-cols-2">
           {fields.map(([name, label, hint]) => (
             <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
-              {(control) => <Input {...control} {...form.register(name)} inputMode={name === BYTES ? "text" : "numeric"} autoComplete="off" placeholder="no limit" data-testid={`limit-${name}`} />}
+              {(control) => <Input {...control} {...form.register(name)} inputMode={isBytes(name) ? "text" : "numeric"} autoComplete="off" placeholder={name === "pinned_bytes" ? "none" : "no limit"} data-testid={`limit-${name}`} />}
             </Field>
           ))}
         </div>

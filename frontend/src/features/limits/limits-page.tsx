@@ -13,7 +13,7 @@ import { SearchInput } from "@/components/search-input";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { BudgetsCard, KeyBudgets, useMayBudget } from "@/features/budgets/budgets-card";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
-import { short } from "@/lib/format";
+import { bytes, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { type LimitName, LimitMeter } from "./limit-meter";
 import { LIMITS_PAGE, limitsQuery } from "./queries";
@@ -55,7 +55,7 @@ export function LimitsPage() {
 const TENANT_METERS: LimitName[] = ["requests_per_minute", "tokens_per_minute", "concurrency", "tokens_per_day", "tokens_per_month", "adapters", "storage_bytes"];
 
 function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
-  const { max_output_tokens: output, max_rank: rank } = tenant.limits;
+  const { max_output_tokens: output, max_rank: rank, pinned_bytes: pinned } = tenant.limits;
   const [editing, setEditing] = useState(false);
   const { user } = useSession();
   const slug = useTenant();
@@ -75,6 +75,10 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
           <dt className="text-xs text-ink-3">Of one request</dt>
           <dd className="text-sm">{output == null ? "Output up to the model's context" : `At most ${short(output)} tokens of output`}</dd>
           <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
+        </div>
+        <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
+          <dt className="text-xs text-ink-3">Pinned adapters</dt>
+          <dd className="text-sm">{pinned ? `Up to ${bytes(pinned)} of each host’s device memory` : "None may be kept in device memory"}</dd>
         </div>
       </dl>
       <Suspense>{editing && <EditTenantLimits tenant={slug} limits={tenant.limits} onClose={() => setEditing(false)} />}</Suspense>

@@ -184,6 +184,7 @@ const LABELS: [keyof TenantLimits, string][] = [
   ["adapters", "adapters"],
   ["storage_bytes", "stored"],
   ["max_rank", "highest rank"],
+  ["pinned_bytes", "pinned"],
 ];
 
 function budgeted({ granted: { day, month }, currency }: BudgetReport): string {
@@ -193,7 +194,7 @@ function budgeted({ granted: { day, month }, currency }: BudgetReport): string {
 }
 
 function granted(limits: TenantLimits): string {
-  const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${(name === "storage_bytes" ? bytes : short)(Number(limits[name]))} ${label}`);
+  const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${(name.endsWith("_bytes") ? bytes : short)(Number(limits[name]))} ${label}`);
   return set.join(", ") || "None";
 }
 

@@ -1,0 +1,68 @@
+"""Pinning an adapter, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.access.views import TenantView
+from control_plane.adapters import queries
+from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.placements import pins
+from control_plane.tenants.roles import Capability
+
+_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+
+
+class HostPinSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField()
+    bytes = serializers.IntegerField()
+    pinned = serializers.BooleanField(help_text="Whether the host keeps it loaded now.")
+
+
+class PinSerializer(serializers.Serializer[Any]):
+    """Whether an adapter's live version stays in the device memory of its hosts, and what that takes."""
+
+    pinned_at = serializers.DateTimeField(allow_null=True, help_text="Null = it is not pinned.")
+    bytes = serializers.IntegerField(allow_null=True, help_text="Of each host's device memory; null: nothing is live.")
+    used_bytes = serializers.IntegerField(help_text="Of the tenant's pinned adapters, on the host where it is most.")
+    limit_bytes = serializers.IntegerField(allow_null=True, help_text="What they may take; null or 0 = none may.")
+    hosts = HostPinSerializer(many=True, help_text="Those that have the live version.")
+
+
+class PinView(TenantView):
+    needs: ClassVar = {
+        "GET": Capability.VIEW,
+        "PUT": Capability.WRITE_ADAPTERS,
+        "DELETE": Capability.WRITE_ADAPTERS,
+    }
+
+    @extend_schema(operation_id="read_pin", responses={200: PinSerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str) -> Response:
+        """Whether the adapter is pinned, and what that takes."""
+        return self.show(name)
+
+    @extend_schema(
+        operation_id="pin_adapter",
+        request=None,
+        responses={200: PinSerializer, **dict.fromkeys((404, 409), ErrorResponseSerializer)},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str) -> Response:
+        """Keep the live version loaded on the hosts that have it, so that no request waits for it."""
+        pins.pin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
+        return self.show(name)
+
+    @extend_schema(operation_id="unpin_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str) -> Response:
+        """Let hosts evict it when others need the room."""
+        pins.unpin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
+        return Response(status=204)
+
+    def show(self, name: str) -> Response:
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        return Response(PinSerializer(pins.pin_state(adapter)).data)
