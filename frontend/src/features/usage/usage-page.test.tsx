@@ -1,4 +1,4 @@
-import { screen, within } from "@testing-library/react";
+import { screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import { months } from "./statement-card";
@@ -58,7 +58,7 @@ describe("usage", () => {
     expect(within(card).getByRole("row", { name: "rate_limit_exceeded 429 7 78%" })).toBeInTheDocument();
     expect(screen.getByText("9 more were refused before an engine")).toBeInTheDocument();
     expect(await within(card).findByRole("slider", { name: /By code/ })).toBeInTheDocument();
-    expect(screen.getAllByText(/refused before an engine/).length).toBeGreaterThan(1);
+    await waitFor(() => expect(screen.getAllByText(/refused before an engine/).length).toBeGreaterThan(1));
   });
 
   it("shows what was used, what it cost, and the statement of the month", async () => {
