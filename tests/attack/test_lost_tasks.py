@@ -15,6 +15,7 @@ FOUND_BY = {
     "fleet.drop_unwanted": "fleet.reconcile drops what a host reports and nobody wants",
     "fleet.probe_missing": "fleet.reconcile asks again while there are versions that nobody has tried",
     "fleet.apply_service": "fleet.reconcile asks again for every host that was not told",
+    "fleet.apply_pins": "fleet.reconcile tells every host its whole list again and again",
     "fleet.renew_certificate": "fleet.reconcile asks again for every certificate that is due",
     "fleet.apply_restart": "fleet.reconcile asks again for every host that does not say that it restarts",
     # Nobody waits for these without knowing: who invites sees the link and may invite again, which replaces it; who

@@ -308,6 +308,7 @@ def test_two_processes_behind_one_port(web: WebProcess) -> None:
         assert client.get("/readyz").status_code == 200
     before = second_of(web)
     os.kill(before, signal.SIGKILL)
+    eventually(lambda: has_ended(before), what="its end: it may still be given connections until then")
     answer = httpx.get(f"{web.url}/api/session", trust_env=False)
     assert answer.status_code == 200
     eventually(lambda: part(web) == "second", what="another one")
