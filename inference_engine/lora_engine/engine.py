@@ -368,7 +368,7 @@ class Engine:
         self._step_s = self.device_time.ended(now)
         self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
-        complete = self._begin_masks(sampled)  # first, so that masks are computed beside the rest
+        complete = self._begin_masks(sampled)  # first: those that are not quick are computed beside the rest
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
                 self._overflowed(sequence)

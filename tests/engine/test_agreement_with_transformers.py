@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.tiny_models import (
     ADAPTERS,
@@ -648,24 +649,10 @@ def test_answers_of_a_least_length(families: Callable[[str], Family], temperatur
     assert len(tokens["0"]) < 5
 
 
-class RunAgain:
-    """In a captured graph's place where there is no GPU: a replay runs the step on what the graph's inputs hold."""
-
-    def __init__(self, runner: Any, shape: Any) -> None:
-        self.graph, self._runner, self._shape = self, runner, shape
-        self.logits = self.greedy = torch.empty(0)
-
-    def replay(self) -> None:
-        inputs = self._runner.inputs
-        plan, ids = inputs.plan(self._shape), inputs.token_ids(self._shape.size, self._runner.last_tokens)
-        self.logits = self._runner.model.run(ids, None, plan)
-        self.greedy = self.logits.argmax(dim=-1)
-
-
 def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding rows, adapters and the last step's tokens, as ``GraphRunner`` writes them: in a graph for more rows, more
     groups and higher ranks than the batches have."""
-    monkeypatch.setattr("lora_engine.graph_runner.StepGraph", RunAgain)
+    monkeypatch.setattr("lora_engine.graph_runner.StepGraph", RunEveryTime)
     monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
     monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(

@@ -98,7 +98,7 @@ def test_graphs_of_256_running_fit_into_half_a_gibibyte() -> None:
     assert len(usual_graphs(256)) * 32 * 60 * 1024 <= 512 * MIB
     model = cast(ModelShape, SimpleNamespace(num_layers=32, targets={"up": (4096, 14336)}, dtype=torch.bfloat16))
     assert 500 * MIB < graph_memory(256, model, invariant=True) < 850 * MIB
-    assert len(mixed_graphs(256)) * 32 * 60 * 1024 <= 112 * MIB  # and these beside them
+    assert len(mixed_graphs(256)) <= 57, "with so many beside them, an H200 kept 742 MiB"
     assert 900 * MIB < graph_memory(256, model) < 1150 * MIB
     assert 1200 * MIB < graph_memory(1024, model) < 1800 * MIB
 

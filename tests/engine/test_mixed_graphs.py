@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 import torch
+from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
 
@@ -32,21 +33,6 @@ from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels.work_items import tiles_needed
 
 ADAPTERS = ("attention-r8", "all-linear-r16-rslora", "one-layer-r64")
-
-
-class RunEveryTime:
-    """In a graph's place: what would be captured."""
-
-    def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
-        self._runner, self._shape, self.graph = runner, shape, self
-        self.logits = self.greedy = torch.empty(0)
-        self.replays = 0
-
-    def replay(self) -> None:
-        self.replays += 1
-        # What the last step left where no row of this one writes.
-        self._runner.inputs.logits.fill_(float("nan"))
-        self.logits, self.greedy = self._runner.inputs.run(self._runner.model, self._shape, self._runner.last_tokens)
 
 
 @pytest.fixture(autouse=True)

@@ -254,7 +254,7 @@ def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None 
     """A host around a loaded model; ``leader`` of its other ranks. Needs a running event loop."""
     runner = build_runner(config, loaded, leader)
     with loaded.progress.phase("digest"):  # of which most was computed meanwhile
-        assert loaded.digest or loaded.model.parallel.rank
+        log.info("the base model's digest is %s", loaded.digest)
     tiers = _build_tiers(config, loaded, leader)
     engine = Engine(config, tiers, loaded, mirror=leader, runner=runner)
     template = ChatTemplate.load(config.model)

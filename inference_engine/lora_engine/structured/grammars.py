@@ -120,7 +120,7 @@ class Grammars:
             self.compile(Constraint(Kind.JSON_OBJECT))
 
     def begin_masks(self, of: Iterable[TokenMasks]) -> None:
-        """Start to compute the masks after the tokens taken so far. From the step thread."""
+        """Start to compute the masks after the tokens taken so far; quick ones are waited for. From the step thread."""
         quick = []
         for masks in of:
             if masks.are_quick:
