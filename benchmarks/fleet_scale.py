@@ -38,6 +38,7 @@ from control_plane.fleet.router import SoonestFirstToken, compared  # noqa: E402
 from control_plane.fleet.watcher import HEARTBEAT_S as WATCH_S  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 from lora_engine.wire.adapter_list import AdapterChanges, Heartbeat  # noqa: E402
+from lora_engine.wire.prompt_prefixes import prefix_marks  # noqa: E402
 
 
 def heartbeat(adapters: int, tenants: int, *, load_only: bool) -> pb.HostStatus:
@@ -104,7 +105,8 @@ def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str
     by_name = {host.client.host: host for host in fleet}
 
     def choose(names: list[str]) -> None:
-        policy.choose([by_name[name].load(submit) for name in names if by_name[name].accepts])
+        marks = prefix_marks(submit)
+        policy.choose([by_name[name].load(submit, marks) for name in names if by_name[name].accepts])
 
     choose_us = microseconds(lambda: choose(compared([*by_name])[0]), max(2, 2000 // min(hosts, 32)))
     all_us = microseconds(lambda: choose([*by_name]), max(2, 2000 // hosts))
@@ -127,6 +129,7 @@ def measure(hosts: int, adapters: int, tenants: int, changed: float) -> dict[str
         "choice_us": round(choose_us, 1),
         "choice_of_all_us": round(all_us, 1),
         "rows_per_s": hosts / WATCH_S,
+        "adapter_rows_per_s": hosts / WATCH_S * adapters * changed,
         "row_bytes": stored,
         "stored_megabytes_per_s": round(hosts / WATCH_S * stored / 1e6, 3),
     }

@@ -204,6 +204,10 @@ class Engine:
     def pool_stats(self) -> PoolStats:
         return self.core.allocator.stats()
 
+    def prefix_tokens(self) -> int:
+        """Whose keys and values requests could share now."""
+        return len(self.core.prefixes) * self.config.page_tokens
+
     def queue_report(self) -> QueueReport:
         """Tenants' shares and how the admission policy does."""
         return self.core.stats.report(self.core.admission.refused, _REPORTED_TENANTS)

@@ -33,6 +33,7 @@ from lora_engine.text import Tokenizer, detokenizer_for
 from lora_engine.text.output import ChatOutput, ChoiceParser
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import Heartbeat
+from lora_engine.wire.prompt_prefixes import RecentPrefixes, prefix_marks
 
 from .adapter_probes import PROBING, AdapterProbes
 from .chat import ChatFormat, read_into
@@ -85,6 +86,7 @@ class Live:
     output: ChatOutput | None = None
     parsers: dict[int, ChoiceParser] = field(default_factory=dict)
     finish_reasons: set[str] = field(default_factory=set)
+    prompt_tokens: int = 0  # in the engine; 0 again once they are computed
 
     def resume(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
         """Read what another host has delivered already; it goes nowhere."""
@@ -116,6 +118,7 @@ class Snapshot:
     running: int
     waiting: int
     pool: PoolStats
+    prefix_tokens: int
     on_device: tuple[DeviceAdapter, ...]
     queue: QueueReport
     merging: MergeReport
@@ -140,6 +143,7 @@ class EngineHost:
         self.boot_id = description.boot_id = uuid.uuid4().hex
         self.journal = journal
         self.metrics = HostMetrics()
+        self.prefixes = RecentPrefixes()
         self.draining = False
         self.failed = asyncio.Event()  # the process should end, once its requests have
         self.restarts = asyncio.Event()  # an operator wants it to, and to be started anew
@@ -320,7 +324,7 @@ class EngineHost:
                                  submitted_unix=live.submitted_unix, finished_unix=time.time())  # fmt: skip
             self._record_finished(0, [RequestFinished(request.request_id, usage)])
             return
-        live.is_in_engine = True
+        live.is_in_engine, live.prompt_tokens = True, len(request.prompt_token_ids)
         self._engine.submit(request)
 
     def _abort(self, live: Live) -> None:
@@ -362,6 +366,9 @@ class EngineHost:
             live = self._live.get(delta.request_id)
             if live is None:
                 continue
+            if live.prompt_tokens:
+                self.prefixes.used(prefix_marks(live.submit), live.prompt_tokens)
+                live.prompt_tokens = 0
             if live.session is None:
                 live.finish_reasons.add(delta.finish_reason)
             else:
@@ -603,6 +610,7 @@ class EngineHost:
         done, _ = await asyncio.wait([asked], timeout=patience)
         if done:
             self._snapshot = asked.result()
+            self.prefixes.keep(self._snapshot.prefix_tokens)
         assert self._snapshot is not None
         return self._snapshot
 
@@ -641,6 +649,7 @@ def _snapshot(engine: EngineLike) -> Snapshot:
         engine.num_running,
         engine.num_waiting,
         engine.pool_stats(),
+        engine.prefix_tokens(),
         tuple(engine.device_adapters()),
         engine.queue_report(),
         engine.merge_report(),

@@ -121,15 +121,25 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
         load_every_ms = max(request.load_every_ms, _SHORTEST_INTERVAL_MS) if request.load_every_ms else interval_ms
         changes = AdapterChanges() if request.adapter_changes else None
+        told = 0
+
+        def with_prefixes(status: pb.HostStatus) -> pb.HostStatus:
+            nonlocal told
+            if request.prefixes:
+                told = self._host.prefixes.tell(status, told)
+            return status
+
         while True:
             if changes is None:
-                yield await self._host.status()
+                yield with_prefixes(await self._host.status())
             else:
-                yield changes.message(await self._host.heartbeat())
+                yield with_prefixes(changes.message(await self._host.heartbeat()))
             for _ in range(load_every_ms, interval_ms, load_every_ms):
                 await asyncio.sleep(load_every_ms / 1000)
                 if (load := await self._host.load()) is not None:
-                    yield load
+                    own = pb.HostStatus()
+                    own.CopyFrom(load)  # which others are sent too
+                    yield with_prefixes(own)
             await asyncio.sleep(min(load_every_ms, interval_ms) / 1000)
 
     async def _read(self, session: ClientSession, messages: AsyncIterator[pb.ClientMessage]) -> None:

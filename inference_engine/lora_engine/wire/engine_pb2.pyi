@@ -832,17 +832,19 @@ class AckUsageReply(_message.Message):
     def __init__(self, acknowledged: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("interval_ms", "load_every_ms", "adapter_changes")
+    __slots__ = ("interval_ms", "load_every_ms", "adapter_changes", "prefixes")
     INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     LOAD_EVERY_MS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
     interval_ms: int
     load_every_ms: int
     adapter_changes: bool
-    def __init__(self, interval_ms: _Optional[int] = ..., load_every_ms: _Optional[int] = ..., adapter_changes: bool = ...) -> None: ...
+    prefixes: bool
+    def __init__(self, interval_ms: _Optional[int] = ..., load_every_ms: _Optional[int] = ..., adapter_changes: bool = ..., prefixes: bool = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token", "load_only", "adapter_changes", "adapters_gone", "adapters_sum")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token", "load_only", "adapter_changes", "adapters_gone", "adapters_sum", "prefixes", "prefixes_kept")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -867,6 +869,8 @@ class HostStatus(_message.Message):
     ADAPTER_CHANGES_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_GONE_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_SUM_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    PREFIXES_KEPT_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -891,7 +895,9 @@ class HostStatus(_message.Message):
     adapter_changes: bool
     adapters_gone: _containers.RepeatedScalarFieldContainer[str]
     adapters_sum: int
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ..., load_only: bool = ..., adapter_changes: bool = ..., adapters_gone: _Optional[_Iterable[str]] = ..., adapters_sum: _Optional[int] = ...) -> None: ...
+    prefixes: _containers.RepeatedScalarFieldContainer[int]
+    prefixes_kept: int
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ..., load_only: bool = ..., adapter_changes: bool = ..., adapters_gone: _Optional[_Iterable[str]] = ..., adapters_sum: _Optional[int] = ..., prefixes: _Optional[_Iterable[int]] = ..., prefixes_kept: _Optional[int] = ...) -> None: ...
 
 class FirstTokenForecast(_message.Message):
     __slots__ = ("seconds", "prompt_token_s")

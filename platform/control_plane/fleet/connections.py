@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import grpc.aio
@@ -30,6 +30,7 @@ from control_plane.fleet.turns import Turns
 from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterListError
+from lora_engine.wire.prompt_prefixes import Mark, prefix_marks
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class HostConnection:
         """False if the engine at the other end has said that it serves another base model."""
         return self.client.base_digest in ("", base_digest) or not base_digest
 
-    def load(self, submit: pb.Submit) -> HostLoad:
+    def load(self, submit: pb.Submit, marks: Sequence[Mark]) -> HostLoad:
         status, digest = self.status, submit.adapter_digest
         if status is None:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
@@ -89,7 +90,12 @@ class HostConnection:
         pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
         resident = not digest or self._first_token.adapters.by_digest.keys() >= set(digests_of(digest))
         return HostLoad(
-            self.client.host, pending, status.tokens_per_second, resident, self._first_token.seconds(submit)
+            self.client.host,
+            pending,
+            status.tokens_per_second,
+            resident,
+            self._first_token.seconds(submit, marks),
+            self._first_token.cached_share(marks),
         )
 
     @property
@@ -108,10 +114,10 @@ class HostConnection:
             pages=status.pool.total - status.pool.reserved,
         )
 
-    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None) -> RequestStream:
+    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None, marks: Sequence[Mark]) -> RequestStream:
         stream = await self.client.submit(submit, coalescing)
         self._sent_since_status += 1
-        self._first_token.sent(submit)
+        self._first_token.sent(submit, marks)
         return stream
 
     async def _follow(self) -> None:
@@ -128,7 +134,7 @@ class HostConnection:
             await asyncio.sleep(RETRY_S)
 
     async def _read_heartbeats(self) -> None:
-        heartbeats = aiter(self.client.watch(HEARTBEAT_S, LOAD_EVERY_S))
+        heartbeats = aiter(self.client.watch(HEARTBEAT_S, LOAD_EVERY_S, prefixes=True))
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S * SILENT_HEARTBEATS):
@@ -305,13 +311,13 @@ class Fleet:
     async def _send(
         self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None
     ) -> tuple[str, RequestStream]:
-        failure = no_host(model)
+        failure, marks = no_host(model), prefix_marks(submit) if len(known) > 1 else ()
         for pool in self._pools(known):
             while pool := [name for name in pool if name in self._hosts]:  # some may have gone meanwhile
-                host = self._policy.choose([self._hosts[name].load(submit) for name in pool]).name
+                host = self._policy.choose([self._hosts[name].load(submit, marks) for name in pool]).name
                 pool.remove(host)
                 try:
-                    return host, await self._hosts[host].submit(submit, coalescing)
+                    return host, await self._hosts[host].submit(submit, coalescing, marks)
                 except HostError as error:
                     failure = error
         raise failure

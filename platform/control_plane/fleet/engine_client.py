@@ -190,11 +190,16 @@ class EngineClient:
         reply: pb.AckUsageReply = await self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids), timeout_s)
         return reply.acknowledged
 
-    async def watch(self, interval_s: float, load_every_s: float = 0.0) -> AsyncIterator[pb.HostStatus]:
+    async def watch(
+        self, interval_s: float, load_every_s: float = 0.0, *, prefixes: bool = False
+    ) -> AsyncIterator[pb.HostStatus]:
         """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``); in between, its load. Of its
-        adapters those that changed, for an ``AdapterList``."""
+        adapters those that changed, for an ``AdapterList``; with ``prefixes``, for ``KnownPrefixes`` too."""
         request = pb.WatchRequest(
-            interval_ms=int(interval_s * 1000), load_every_ms=int(load_every_s * 1000), adapter_changes=True
+            interval_ms=int(interval_s * 1000),
+            load_every_ms=int(load_every_s * 1000),
+            adapter_changes=True,
+            prefixes=prefixes,
         )
         call = self._stub().Watch(request, metadata=self.endpoint.metadata, wait_for_ready=False)
         async for status in call:

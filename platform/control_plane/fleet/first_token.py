@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterList
+from lora_engine.wire.prompt_prefixes import KnownPrefixes, Mark
 
 _CHARACTERS_PER_TOKEN = 4.0
 _LOAD_SHARE = 0.2
@@ -19,12 +22,14 @@ class FirstTokenPrediction:
         self._load_times = pb.LoadTimes()
         self._tenants: dict[str, float] = {}
         self.adapters = AdapterList()
+        self._prefixes = KnownPrefixes()
         self._sent_s = 0.0
         self._loading: set[str] = set()
 
     def observed(self, status: pb.HostStatus) -> None:
         """A heartbeat has come: what was sent before is counted in it. Raises AdapterListError."""
         self.adapters.observe(status)
+        self._prefixes.observe(status)
         self._forecast = status.first_token if status.HasField("first_token") else None
         self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
         self._sent_s = 0.0
@@ -38,20 +43,31 @@ class FirstTokenPrediction:
 
     def forget(self) -> None:
         self._forecast = None
+        self._prefixes.forget()
 
-    def sent(self, submit: pb.Submit) -> None:
+    def sent(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> None:
         """The host has one request more."""
         if self._forecast is not None:
-            self._sent_s += prompt_tokens(submit) * self._forecast.prompt_token_s
+            self._sent_s += self._prompt_s(submit, marks, self._forecast)
             self._loading.add(submit.adapter_digest)
 
-    def seconds(self, submit: pb.Submit) -> float | None:
-        """About when this request's first token comes if it is sent now; None if the host cannot tell."""
+    def seconds(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> float | None:
+        """About when this request's first token comes if it is sent now; None if the host cannot tell.
+
+        ``marks`` are those of its prompt: what the host has cached of it is not computed again.
+        """
         if self._forecast is None:
             return None
         queue = self._tenants.get(submit.tenant, self._forecast.seconds)
-        own = prompt_tokens(submit) * self._forecast.prompt_token_s
+        own = self._prompt_s(submit, marks, self._forecast)
         return queue + self._sent_s + own + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
+
+    def cached_share(self, marks: Sequence[Mark]) -> float:
+        """Of the prompt, what the host has cached, at least."""
+        return self._prefixes.share(marks)
+
+    def _prompt_s(self, submit: pb.Submit, marks: Sequence[Mark], forecast: pb.FirstTokenForecast) -> float:
+        return (1.0 - self.cached_share(marks)) * prompt_tokens(submit) * forecast.prompt_token_s
 
     def _load_s(self, digest: str, times: pb.LoadTimes) -> float:
         """To bring the adapter to the device from the tier where it is; nothing if another request has begun that."""

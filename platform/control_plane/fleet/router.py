@@ -20,6 +20,7 @@ class HostLoad:
     """What a dispatcher may know of a host. ``pending`` counts requests; ``resident`` is about the wanted adapter.
 
     ``first_token_s`` is when the request would have its first token there; None if that cannot be predicted.
+    ``cached`` is the share of its prompt that need not be computed there.
     """
 
     name: str
@@ -27,6 +28,7 @@ class HostLoad:
     tokens_per_second: float = 0.0
     resident: bool = True
     first_token_s: float | None = None
+    cached: float = 0.0
 
 
 class RoutingPolicy(Protocol):
@@ -52,10 +54,12 @@ class LeastPending:
 
 
 class SoonestFirstToken:
-    """The host where the first token is predicted soonest; of those that are about as soon, the least loaded.
+    """The host where the first token is predicted soonest; of those that are about as soon, those that have most of the
+    prompt cached, and of these the least loaded.
 
-    Predictions take in the queue ahead in fair order, the request's own prompt, its adapter's load from the tier where
-    it is (``first_token.py``). As long as one host cannot tell, as one that has just started, requests are counted.
+    Predictions take in the queue ahead in fair order, what is not cached of the request's own prompt, its adapter's
+    load from the tier where it is (``first_token.py``). As long as one host cannot tell, as one that has just started,
+    requests are counted.
     """
 
     def __init__(self) -> None:
@@ -66,9 +70,9 @@ class SoonestFirstToken:
         if len(known) < len(hosts):
             return self._others.choose(hosts)
         as_soon = min(known) * _AS_SOON + _AS_SOON_S
-        return self._others.choose(
-            [host for host in hosts if host.first_token_s is not None and host.first_token_s <= as_soon]
-        )
+        sooner = [host for host in hosts if host.first_token_s is not None and host.first_token_s <= as_soon]
+        most_cached = max(host.cached for host in sooner)
+        return self._others.choose([host for host in sooner if host.cached >= most_cached])
 
 
 class RoundRobin:

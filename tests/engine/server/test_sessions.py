@@ -14,6 +14,7 @@ from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.structured import Grammars
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterList
+from lora_engine.wire.prompt_prefixes import KnownPrefixes, prefix_marks
 
 ABSENT = "sha256:" + "0" * 64
 
@@ -418,6 +419,25 @@ async def test_heartbeats_tell_of_adapters_what_changed_if_they_are_asked_to(cli
     changed = [known.observe(await anext(statuses)) for _ in range(6)]
     assert set(known.by_digest) == {digest}
     assert 1 <= sum(changed) < 6 and not changed[-1]
+
+
+async def test_heartbeats_tell_which_prompts_are_cached_to_those_that_ask(client):
+    asked = text_request("a long prompt, " * 40)
+    async with client.session() as session:
+        await session.run(asked)
+    known, request = KnownPrefixes(), pb.WatchRequest(interval_ms=300, load_every_ms=100, prefixes=True)
+    statuses = aiter(client.stub.Watch(request, metadata=client.metadata))
+    known.observe(await anext(statuses))
+    assert known.share(prefix_marks(asked)) > 0.6
+    later = text_request("another one, " * 40)
+    async with client.session() as session:
+        await session.run(later)
+    load = await anext(statuses)
+    assert load.load_only and not known.share(prefix_marks(later))
+    known.observe(load)
+    assert known.share(prefix_marks(later)) > 0.6 and known.share(prefix_marks(asked)) > 0.6
+    status = await client.status()
+    assert not status.prefixes and not status.prefixes_kept
 
 
 async def test_who_waits_and_why_can_be_asked(client):
