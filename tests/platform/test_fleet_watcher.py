@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngine
 
 from control_plane.db import run_db
+from control_plane.fleet.actions import record_status
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.host_status import status_json
 from control_plane.fleet.leader_election import FileLease, Lease, RedisLease
@@ -119,3 +123,56 @@ def test_a_heartbeat_says_what_each_tenant_is_owed_and_why_it_waits() -> None:
     (shown,) = status_json(pb.HostStatus(tenants=[share]))["tenants"]
     assert shown == {"tenant": "t", "weight": 2, "waiting": 3, "running": 0, "counter": 0, "owed": 0.5,
                      "received": 0.25, "reason": "own_quota"}  # fmt: skip
+
+
+TIERS = pb.AdapterResidency
+
+
+def on_host(host: EngineHost) -> dict[str, tuple[str, int]]:
+    return {row.digest: (row.tier, row.running) for row in host.adapters.all()}
+
+
+def written(status: pb.HostStatus, whole: dict[str, pb.AdapterResidency] | None = None) -> list[str]:
+    """The statements about adapters by which a heartbeat is stored."""
+    with CaptureQueriesContext(connection) as queries:
+        record_status("local", status, whole)
+    return [query["sql"] for query in queries if "fleet_hostadapter" in query["sql"]]
+
+
+@pytest.mark.django_db
+def test_of_a_host_s_adapters_what_changed_is_written(host: EngineHost) -> None:
+    adapters = [TIERS(digest=f"sha256:{n}", tier=TIERS.DISK, bytes=10, rank=8) for n in range(1500)]
+    written(pb.HostStatus(boot_id="b", adapters=adapters))
+    assert host.adapters.count() == 1500
+    assert written(pb.HostStatus(boot_id="b", adapter_changes=True)) == []
+    nearer = TIERS(digest="sha256:7", tier=TIERS.DEVICE, running=3, bytes=10, rank=8)
+    came = TIERS(digest="sha256:new", tier=TIERS.HOST, bytes=20)
+    changes = pb.HostStatus(boot_id="b", adapter_changes=True, adapters=[nearer, came], adapters_gone=["sha256:8"])
+    statements = written(changes)
+    assert len(statements) == 2 and sum(map(len, statements)) < 2000, "two rows, and not the list"
+    now = on_host(host)
+    assert (now["sha256:7"], now["sha256:new"], "sha256:8" in now) == (("device", 3), ("host", 0), False)
+    assert len(now) == 1500
+    written(changes)  # as two watchers do for a moment, when another one begins to lead
+    assert on_host(host) == now
+
+
+@pytest.mark.django_db
+def test_what_another_watcher_wrote_late_is_mended(host: EngineHost) -> None:
+    kept = TIERS(digest="kept", tier=TIERS.HOST, bytes=10)
+    for digest, tier in (("kept", "disk"), ("forgotten", "host")):
+        host.adapters.create(digest=digest, tier=tier, running=0, bytes=10, rank=0)
+    status = pb.HostStatus(boot_id="b", adapter_changes=True)
+    written(status)
+    assert on_host(host) == {"kept": ("disk", 0), "forgotten": ("host", 0)}
+    written(status, {"kept": kept})
+    assert on_host(host) == {"kept": ("host", 0)}
+    assert len(written(status, {"kept": kept})) == 1, "which only reads"
+    host.refresh_from_db()
+    assert host.adapters_boot_id == "b"
+
+
+@pytest.mark.django_db
+def test_a_host_that_was_revoked_writes_nothing(host: EngineHost) -> None:
+    EngineHost.objects.update(revoked_at=timezone.now())
+    assert written(pb.HostStatus(boot_id="b", adapters=[TIERS(digest="d", tier=TIERS.HOST)])) == []

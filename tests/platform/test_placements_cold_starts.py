@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lorikeet_testing.seed import add_version
 
-from control_plane.fleet.host_status import status_json
+from control_plane.fleet.actions import record_status
 from control_plane.fleet.models import EngineHost
 from control_plane.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
@@ -36,7 +36,7 @@ def tiers(acme: Any, version: Any) -> Any:
 
 def test_each_tier_adds_its_load(acme: Any, host: EngineHost) -> None:
     version = add_version(acme.tenant, "support")
-    EngineHost.objects.update(last_status=status_json(status(version.digest, download=1)))
+    record_status(host.name, status(version.digest, download=1))
     (found,) = tiers(acme, version)
     assert (found["host"], found["tier"], found["cold_start_ms"]) == (host.name, "disk", 223.0)
     assert found["by_tier"] == {"device": 0.0, "host": 21.0, "disk": 223.0, "store": 2323.0}
@@ -47,7 +47,7 @@ def test_each_tier_adds_its_load(acme: Any, host: EngineHost) -> None:
 
 def test_what_was_never_measured_is_not_made_up(acme: Any, host: EngineHost) -> None:
     version = add_version(acme.tenant, "support")
-    EngineHost.objects.update(last_status=status_json(status("sha256:another", download=0)))
+    record_status(host.name, status("sha256:another", download=0))
     (found,) = tiers(acme, version)
     assert (found["tier"], found["cold_start_ms"], found["by_tier"]["store"]) == ("store", None, None)
     assert found["by_tier"]["disk"] is not None

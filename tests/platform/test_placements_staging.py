@@ -258,6 +258,7 @@ def test_becoming_ready_and_being_placed_wait_for_each_other_in_one_order(
 def test_what_a_host_lost_is_staged_again(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
     actions.place_version(version)
     stage_all()
+    assert actions.requeue_unobserved(host, timedelta(0)) == 0, "it has not told yet what it has"
     fleet_actions.record_status("local", engine.status())
     host.refresh_from_db()
     assert actions.requeue_unobserved(host, timedelta(0)) == 0

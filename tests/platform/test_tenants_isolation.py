@@ -17,10 +17,6 @@ pytestmark = pytest.mark.django_db
 def test_hosts_hide_other_tenants_adapters(acme: Any, globex: Any, ready_version: Any, host: Any) -> None:
     ours, theirs = ready_version(acme), ready_version(globex, name="secret-project", seed=7)
     host.last_status = {
-        "adapters": [
-            {"digest": digest, "tier": "device", "running": 0, "bytes": 1, "rank": 4}
-            for digest in (ours.digest, theirs.digest, "sha256:" + "f" * 64)
-        ],
         "tenants": [
             {"tenant": str(org.tenant.pk), "weight": weight, "waiting": 1, "running": 2, "counter": 100.0 * weight,
              "owed": 0.25 * weight, "received": 0.5, "reason": "own_quota"}
@@ -28,6 +24,8 @@ def test_hosts_hide_other_tenants_adapters(acme: Any, globex: Any, ready_version
         ],
     }  # fmt: skip
     host.save()
+    for digest in (ours.digest, theirs.digest, "sha256:" + "f" * 64):
+        host.adapters.create(digest=digest, tier="device", running=0, bytes=1, rank=4)
     shown = acme.client().get(acme.path("hosts")).json()
     assert [adapter["name"] for adapter in shown[0]["adapters"]] == ["support@v1"]
     assert [adapter["digest"] for adapter in shown[0]["adapters"]] == [ours.digest]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from django.db import transaction
 from django.utils import timezone
@@ -11,7 +11,7 @@ from django.utils import timezone
 from control_plane.access.actor import SYSTEM, Actor
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.fleet import host_status, service_gaps
+from control_plane.fleet import host_adapters, host_status, service_gaps
 from control_plane.fleet.base_model import Quarantine, quarantine, served_bases
 from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import HostEndpoint
@@ -129,12 +129,15 @@ def note_drained(host: EngineHost, *, drained: bool) -> None:
     EngineHost.objects.filter(pk=host.pk).update(drained_boot_id=host.boot_id if drained else "")
 
 
-def record_status(name: str, status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency] | None = None) -> None:
-    """Store a heartbeat; with ``adapters``, all of the host, where it has changes only."""
+def record_status(name: str, status: pb.HostStatus, adapters: Mapping[str, pb.AdapterResidency] | None = None) -> None:
+    """Store a heartbeat; with ``adapters``, all of the host, whatever is known of them is brought up to date."""
     state = HostState.DRAINING if status.draining else HostState.ONLINE
-    EngineHost.objects.filter(name=name, revoked_at=None).update(
-        last_status=host_status.status_json(status, adapters), last_seen=timezone.now(), state=state
-    )
+    with transaction.atomic():
+        seen = EngineHost.objects.filter(name=name, revoked_at=None)
+        seen.update(last_status=host_status.status_json(status), last_seen=timezone.now(), state=state)
+        tells = adapters is not None or not status.adapter_changes or status.adapters or status.adapters_gone
+        if tells and (host := seen.only("pk").first()) is not None:
+            host_adapters.record(host, status, adapters)
     if status.HasField("service_gap"):
         service_gaps.record(name, status.service_gap)
 

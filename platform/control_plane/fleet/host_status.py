@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from lora_engine.wire import engine_pb2 as pb
@@ -51,8 +50,8 @@ def description_json(description: pb.EngineDescription) -> dict[str, Any]:
     return data
 
 
-def status_json(status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency] | None = None) -> dict[str, Any]:
-    """A heartbeat: load, pool pages, resident adapters by digest; these are ``adapters`` where it has changes only."""
+def status_json(status: pb.HostStatus) -> dict[str, Any]:
+    """A heartbeat: load, pool pages, who is served. Its adapters have rows of their own (`host_adapters.py`)."""
     return {
         "unix_time": status.unix_time,
         "steps": status.steps,
@@ -64,7 +63,6 @@ def status_json(status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency] |
         "pool": {name: getattr(status.pool, name) for name in POOL_FIELDS},
         "host_arena_bytes_used": status.host_arena_bytes_used,
         "unacknowledged_usage": status.unacknowledged_usage,
-        "adapters": [_residency_json(adapter) for adapter in (status.adapters if adapters is None else adapters)],
         "load_times": {name: _fields(getattr(status.load_times, name), LOAD_FIELDS) for name in LOADS},
         "service_gap": _fields(status.service_gap, GAP_FIELDS) if status.HasField("service_gap") else None,
         "tenants": [{name: getattr(share, name) for name in SHARE_FIELDS} for share in status.tenants],
@@ -73,13 +71,3 @@ def status_json(status: pb.HostStatus, adapters: Iterable[pb.AdapterResidency] |
 
 def _fields(message: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(message, name) for name in names}
-
-
-def _residency_json(adapter: pb.AdapterResidency) -> dict[str, Any]:
-    return {
-        "digest": adapter.digest,
-        "tier": pb.AdapterResidency.Tier.Name(adapter.tier).lower(),
-        "running": adapter.running,
-        "bytes": adapter.bytes,
-        "rank": adapter.rank,
-    }

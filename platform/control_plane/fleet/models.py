@@ -60,7 +60,10 @@ class EngineHost(models.Model):
     address = models.CharField(max_length=300, help_text='"unix:/path" or "host:port".')
     boot_id = models.CharField(max_length=64, blank=True, help_text="New at every engine start; empty if never seen.")
     description = models.JSONField(default=dict, help_text="EngineDescription as JSON, with its geometry.")
-    last_status = models.JSONField(default=dict, help_text="The last HostStatus as JSON.")
+    last_status = models.JSONField(default=dict, help_text="The last HostStatus as JSON, but for its adapters.")
+    adapters_boot_id = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="The engine start that `adapters` are of."
+    )
     last_seen = models.DateTimeField(null=True, blank=True)
     state = models.CharField(max_length=16, choices=HostState.choices, default=HostState.UNKNOWN)
     active = models.BooleanField(default=True, help_text="Named in the settings; inactive hosts get no placements.")
@@ -97,6 +100,23 @@ class EngineHost(models.Model):
     def restarts(self) -> bool:
         """Whether operators wait for it to be started anew."""
         return bool(self.restart_boot_id) and self.restart_boot_id == self.boot_id
+
+
+class HostAdapter(models.Model):
+    """An adapter that a host has, as its last heartbeats said. A row changes when the host says that it did."""
+
+    host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="adapters")
+    digest = models.CharField(max_length=71)
+    tier = models.CharField(max_length=16, help_text="The nearest to the device: device, host or disk.")
+    running = models.PositiveIntegerField(help_text="Requests that use it.")
+    bytes = models.PositiveBigIntegerField()
+    rank = models.PositiveIntegerField(help_text="0 where it was not looked at yet.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["host", "digest"], name="host_adapter_once")]
+
+    def __str__(self) -> str:
+        return f"{self.digest[:19]} on {self.host_id}: {self.tier}"
 
 
 class JoinToken(models.Model):

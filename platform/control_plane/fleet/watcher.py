@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 2.0
 SILENT_HEARTBEATS = 4
+WHOLE_EVERY = 30
+"""At the first heartbeat and every so many, all rows of adapters are compared: who led before may have written late."""
 RETRY_S = 1.0
 LEASE_CHECK_S = 3.0
 
@@ -67,7 +69,7 @@ class HostWatcher:
 
     async def _follow(self) -> None:
         await self._booted(await self._client.describe())
-        heartbeats, adapters = aiter(self._client.watch(self._interval_s)), AdapterList()
+        heartbeats, adapters, beats = aiter(self._client.watch(self._interval_s)), AdapterList(), 0
         with contextlib.suppress(StopAsyncIteration):
             while True:
                 async with asyncio.timeout(self._interval_s * SILENT_HEARTBEATS):
@@ -75,7 +77,9 @@ class HostWatcher:
                 if status.boot_id != self._boot_id:  # another engine answers on this connection
                     await self._booted(await self._client.describe())
                 adapters.observe(status)
-                await run_db(actions.record_status, self.name, status, adapters.by_digest.values())
+                whole = adapters.by_digest if beats % WHOLE_EVERY == 0 else None
+                await run_db(actions.record_status, self.name, status, whole)
+                beats += 1
                 await run_db(partial(host_changed.send, EngineHost, name=self.name))
 
     async def _booted(self, description: pb.EngineDescription) -> None:

@@ -188,7 +188,9 @@ def requeue_after_boot(host: EngineHost) -> int:
 
 def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
     """Stage again what is marked ready but absent from the host's own report. How many."""
-    resident = {adapter["digest"] for adapter in host.last_status.get("adapters", [])}
+    if host.adapters_boot_id != host.boot_id:
+        return 0  # this engine has not reported yet
+    resident = host.adapters.values("digest")
     settled = timezone.now() - grace
     with transaction.atomic():
         ready = Placement.objects.filter(host=host, phase=StagingPhase.READY, boot_id=host.boot_id)
@@ -200,7 +202,9 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
 def drop_leftovers(host: EngineHost) -> int:
     """Have the host forget what it reports and no version wants there: the task of a withdrawal may have been lost, or
     have met a host that was away. How many."""
-    resident = {adapter["digest"] for adapter in host.last_status.get("adapters", [])}
+    if host.adapters_boot_id != host.boot_id:
+        return 0  # as above
+    resident = set(host.adapters.values_list("digest", flat=True))
     wanted = Placement.objects.filter(host=host, version__digest__in=resident).values_list("version__digest", flat=True)
     leftovers = sorted(resident.difference(wanted))[:MOST_DROPPED]
     for digest in leftovers:

@@ -8,7 +8,7 @@ from typing import Any
 from control_plane.adapters.models import AdapterVersion
 from control_plane.fleet.base_model import served_bases, serving_hosts
 from control_plane.fleet.host_status import LOADS
-from control_plane.fleet.models import EngineHost
+from control_plane.fleet.models import EngineHost, HostAdapter
 
 # Tier -> what brings an adapter from there to the device. "store" is the artifact store: the host has no copy.
 STEPS_FROM: dict[str, tuple[str, ...]] = {
@@ -48,11 +48,11 @@ def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
     """Where the version is on each serving host now, and what a request would wait there from each tier."""
     found = []
     serving = [host.pk for host in serving_hosts(served_bases().for_adapters_of(version.base_digest))]
+    residents = {row.host_id: row for row in HostAdapter.objects.filter(host__in=serving, digest=version.digest)}
     for host in EngineHost.objects.filter(pk__in=serving):
-        residents = host.last_status.get("adapters", [])
-        here = next((one for one in residents if one["digest"] == version.digest), None)
-        tier = here["tier"] if here else "store"
-        num_bytes = here["bytes"] if here else version.bytes
+        here = residents.get(host.pk)
+        tier = here.tier if here else "store"
+        num_bytes = here.bytes if here else version.bytes
         predicted = {name: cold_start_ms(host.last_status, name, num_bytes) for name in STEPS_FROM}
         found.append({"host": host.name, "tier": tier, "cold_start_ms": predicted[tier], "by_tier": predicted})
     return found

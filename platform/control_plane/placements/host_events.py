@@ -8,7 +8,7 @@ from control_plane.events.publisher import publish
 from control_plane.fleet.base_model import served_bases
 from control_plane.fleet.models import EngineHost
 from control_plane.live.presence import present_tenants
-from control_plane.placements.hosts import host_json, names_by_digest
+from control_plane.placements.hosts import host_for
 from control_plane.tenants.models import Tenant
 
 
@@ -22,4 +22,4 @@ def publish_host_status(host_name: str) -> None:
         return
     host, bases = EngineHost.objects.get(name=host_name), served_bases()
     for tenant in Tenant.objects.filter(pk__in=watching):
-        publish(tenant.pk, "host.status", host_json(tenant, host, bases, names_by_digest(tenant)))
+        publish(tenant.pk, "host.status", host_for(tenant, host, bases))

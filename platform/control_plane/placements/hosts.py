@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count
+from django.db.models import Case, Count, QuerySet, When, Window
+from django.db.models.functions import RowNumber
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
 from control_plane.fleet.base_model import ServedBases, host_quarantine, served_bases, serving_hosts
 from control_plane.fleet.host_status import POOL_FIELDS
-from control_plane.fleet.models import EngineHost, HostState
+from control_plane.fleet.models import EngineHost, HostAdapter, HostState
 from control_plane.placements.actions import callable_here
 from control_plane.placements.cold_starts import cold_start_ms, load_rates
 from control_plane.placements.models import Placement
@@ -20,7 +22,7 @@ from control_plane.tenants.models import Tenant
 
 # A host may hold thousands of adapters: the busiest and nearest to the device come first.
 MOST_ADAPTERS = 256
-_TIER_ORDER = {"device": 0, "host": 1, "disk": 2}
+_TIER_ORDER = Case(When(tier="device", then=0), When(tier="host", then=1), default=2)
 Resident = dict[str, Any]
 
 
@@ -34,24 +36,34 @@ def names_by_digest(tenant: Tenant) -> dict[str, list[str]]:
 
 
 def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
-    """Every active host, as this tenant may see it."""
-    names, bases = names_by_digest(tenant), served_bases()
-    return [host_json(tenant, host, bases, names) for host in EngineHost.objects.filter(active=True)]
+    """Every active host, as this tenant may see it: its load as a whole, and of its adapters and tenants only the
+    tenant's own.
+    """
+    return _as_seen_by(tenant, EngineHost.objects.filter(active=True), served_bases())
 
 
-def host_json(tenant: Tenant, host: EngineHost, bases: ServedBases, names: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The host's load as a whole, and of its adapters and tenants only the tenant's own: those in ``names``."""
-    residents = [
-        {**_resident(host, resident), "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
-        for resident in _on(host, names)
+def host_for(tenant: Tenant, host: EngineHost, bases: ServedBases) -> dict[str, Any]:
+    """One host, as this tenant may see it."""
+    (seen,) = _as_seen_by(tenant, [host], bases)
+    return seen
+
+
+def _as_seen_by(tenant: Tenant, hosts: Iterable[EngineHost], bases: ServedBases) -> list[dict[str, Any]]:
+    names, own = names_by_digest(tenant), str(tenant.pk)
+    shown = _residents([*hosts], AdapterVersion.objects.for_tenant(tenant).values("digest"))
+    return [
+        {
+            **_figures(host, bases),
+            "share": next((_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == own), None),
+            "adapters": [
+                {**_resident(host, resident), "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
+                for resident in shown[host.pk].adapters
+                if resident["digest"] in names  # it may be one of this moment
+            ],
+            "adapters_total": shown[host.pk].total,
+        }
+        for host in hosts
     ]
-    own = str(tenant.pk)
-    return {
-        **_figures(host, bases),
-        "share": next((_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == own), None),
-        "adapters": residents[:MOST_ADAPTERS],
-        "adapters_total": len(residents),
-    }
 
 
 def _resident(host: EngineHost, resident: Resident) -> Resident:
@@ -94,9 +106,9 @@ def hosts_for_operator() -> list[dict[str, Any]]:
     """Every active host with every adapter, and whose it is."""
     hosts, bases = list(EngineHost.objects.filter(active=True)), served_bases()
     alone = only_on(hosts, bases)
-    shown = {host.pk: _on(host)[:MOST_ADAPTERS] for host in hosts}
+    shown = _residents(hosts)
     tenants = _in_engines(hosts)
-    owners = _owners({resident["digest"] for residents in shown.values() for resident in residents})
+    owners = _owners({resident["digest"] for residents in shown.values() for resident in residents.adapters})
     return [
         {
             **_figures(host, bases),
@@ -105,9 +117,10 @@ def hosts_for_operator() -> list[dict[str, Any]]:
             "only_here": alone[host.pk],
             "base_digest": host.description.get("base_digest", ""),
             "adapters": [
-                {**_resident(host, resident), "used_by": owners[resident["digest"]]} for resident in shown[host.pk]
+                {**_resident(host, resident), "used_by": owners[resident["digest"]]}
+                for resident in shown[host.pk].adapters
             ],
-            "adapters_total": len(host.last_status.get("adapters", [])),
+            "adapters_total": shown[host.pk].total,
             "shares": _shares(host, tenants),
         }
         for host in hosts
@@ -172,11 +185,28 @@ def _restart(host: EngineHost) -> dict[str, Any] | None:
     }
 
 
-def _on(host: EngineHost, digests: Mapping[str, list[str]] | None = None) -> list[Resident]:
-    """The host's adapters, or those among ``digests``."""
-    residents = host.last_status.get("adapters", [])
-    found = residents if digests is None else [resident for resident in residents if resident["digest"] in digests]
-    return sorted(found, key=lambda resident: (-resident["running"], _TIER_ORDER.get(resident["tier"], 3)))
+@dataclass
+class _Residents:
+    """Of a host: the first of its adapters, and how many there are."""
+
+    adapters: list[Resident] = field(default_factory=list)
+    total: int = 0
+
+
+def _residents(hosts: Sequence[EngineHost], digests: QuerySet[Any] | None = None) -> Mapping[int, _Residents]:
+    """The hosts' adapters, or those among ``digests``, by the host's key."""
+    rows = HostAdapter.objects.filter(host__in=[host.pk for host in hosts])
+    if digests is not None:
+        rows = rows.filter(digest__in=digests)
+    place = Window(RowNumber(), partition_by="host", order_by=("-running", "order", "digest"))
+    rows = rows.annotate(order=_TIER_ORDER).annotate(place=place, total=Window(Count("pk"), partition_by="host"))
+    found = defaultdict[int, _Residents](_Residents)
+    columns = ("digest", "tier", "running", "bytes", "rank")
+    for row in rows.filter(place__lte=MOST_ADAPTERS).order_by("place").values("host", "total", *columns):
+        of = found[row["host"]]
+        of.adapters.append({name: row[name] for name in columns})
+        of.total = row["total"]
+    return found
 
 
 def _owners(digests: set[str]) -> Mapping[str, list[dict[str, str]]]:

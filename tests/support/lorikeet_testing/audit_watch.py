@@ -47,6 +47,7 @@ UNAUDITED = {
     "refusals_hourlyrefusals": "counts of what was refused",
     "transcripts_transcript": "follows from the tenant's choice to record, and from its days",
     "fleet_enginehost": "what hosts report",
+    "fleet_hostadapter": "what hosts report",
     "fleet_placement": "what hosts report",
     "fleet_servicegap": "what hosts report",
     "fleet_lease": "which watcher leads",
