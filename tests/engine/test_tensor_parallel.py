@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +42,7 @@ from lora_engine.model.parallel import Parallel
 from lora_engine.peft_format import AdapterLimits
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
+from lora_engine.tensor_parallel.stillness import STILL_BEATS, Stillness
 from lora_kernels import attention
 from lora_kernels.fp8_tensors import quantise
 from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
@@ -328,6 +331,97 @@ def test_a_rank_that_fails_in_a_step_ends_all_with_its_reason(tmp_path: Path) ->
         assert who in errors and "its device is gone" in errors
         (rank,) = json.loads(out)
         assert not Path(f"/proc/{rank}").exists() or not Path(f"/proc/{rank}/cmdline").read_text()
+
+
+STANDS = """
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.loading import load_model
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.tensor_parallel.leader import Leader
+
+WAY, RANK = sys.argv[2], int(sys.argv[3])
+
+
+def load(config, parallel):
+    loaded = load_model(config, parallel)
+    whole = loaded.model.hidden
+    steps = []
+
+    def hidden(*arguments):
+        steps.append(1)
+        if len(steps) == 3:
+            print(time.monotonic(), file=sys.stderr, flush=True)
+            if WAY == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            while WAY == "busy":
+                pass
+            with parallel.exchanges:
+                time.sleep(1000)
+        return whole(*arguments)
+
+    if parallel.rank == RANK:
+        loaded.model.hidden = hidden
+    return loaded
+
+
+if __name__ == "__main__":
+    config = EngineConfig(model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32")
+    leader = Leader(config, load)
+    engine = Engine(leader.config, LoadedAdapters(), load(leader.config, leader.join()), mirror=leader)
+    engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=40)))
+    print([rank.process.pid for rank in leader._ranks], flush=True)
+    while engine.has_work():
+        engine.step()
+"""
+STANDS_STILL = {
+    "stopped 1": "has not answered for 6 s",
+    "busy 1": "has stood still for 6 s within a step",
+    "in an exchange 1": "an exchange between all ranks has not ended for 6 s within a step",
+    "stopped 0": "Rank 0 has not answered for 6 s: it is ended",
+    "busy 0": "rank 0 .* has stood still for 6 s within a step",
+}
+
+
+@pytest.mark.parametrize(
+    "ways", [["stopped 1", "busy 1"], pytest.param([*STANDS_STILL], marks=pytest.mark.long)], ids=len
+)
+def test_a_rank_that_stands_still_within_a_step_ends_all_in_ten_seconds(tmp_path: Path, ways: list[str]) -> None:
+    (tmp_path / "stands.py").write_text(STANDS)
+    command = [sys.executable, str(tmp_path / "stands.py"), str(Path(__file__).parents[2] / "demo" / "model")]
+    running = {
+        way: subprocess.Popen([*command, *way.rsplit(" ", 1)], text=True, stdout=-1, stderr=(tmp_path / way).open("w"))
+        for way in ways
+    }
+    ended = {}
+    until = time.monotonic() + 100
+    while len(ended) < len(running) and time.monotonic() < until:
+        ended |= {way: time.monotonic() for way, at in running.items() if way not in ended and at.poll() is not None}
+        time.sleep(0.05)
+    for way, process in running.items():
+        errors = (tmp_path / way).read_text()
+        assert process.poll() == (-9 if way == "stopped 0" else 70), errors
+        assert re.search(STANDS_STILL[way], errors), errors
+        stood_at = float(next(line for line in errors.splitlines() if re.fullmatch(r"[0-9.]+", line)))
+        assert ended[way] - stood_at <= 10, errors
+        (rank,) = json.loads(process.communicate()[0])
+        assert not Path(f"/proc/{rank}").exists() or not Path(f"/proc/{rank}/cmdline").read_text()
+
+
+def test_who_stands_still_is_the_one_that_others_wait_for() -> None:
+    stillness = Stillness()
+    idle = [stillness.beat([(5, 5), (5, 5), (5, 5)]) for _ in range(50)]
+    moving = [stillness.beat([(n, n - 1), (n, n), (n - 1, n - 1)]) for n in range(6, 50)]
+    behind = [stillness.beat([(50, 49), (50, 49), (49, 49)]) for _ in range(STILL_BEATS + 1)]
+    assert {*idle, *moving, *behind[:-1]} == {None} and behind[-1] == 2 and not stillness.all_wait
+    together = [stillness.beat([(51, 50)] * 3) for _ in range(STILL_BEATS + 1)]
+    assert together[-2:] == [None, 0] and stillness.all_wait
 
 
 @pytest.mark.long

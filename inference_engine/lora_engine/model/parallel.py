@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -22,6 +22,26 @@ class SmallSums(Protocol):
         """Sum over the group, in place, in the order of the stream."""
 
 
+@dataclass(slots=True)
+class Exchanges:
+    """How many exchanges between all ranks this one has begun and ended. On CPUs that shows how far in a step it is; on
+    GPUs, where they run later, it shows nothing.
+    """
+
+    begun: int = 0
+    ended: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.begun, self.ended
+
+    def __enter__(self) -> None:
+        self.begun += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self.ended += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Parallel:
     """Rank and world size of a tensor-parallel group; world 1 needs no process group.
@@ -34,14 +54,16 @@ class Parallel:
     world: int = 1
     group: dist.ProcessGroup | None = None
     small: SmallSums | None = None
+    exchanges: Exchanges = field(default_factory=Exchanges, compare=False)
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum of ``x`` over the group, in place. Nothing on the meta device."""
         if self.world > 1 and not x.is_meta:
-            if self.small is not None and self.small.takes(x):
-                self.small.all_reduce(x)
-            else:
-                dist.all_reduce(x, group=self.group)
+            with self.exchanges:
+                if self.small is not None and self.small.takes(x):
+                    self.small.all_reduce(x)
+                else:
+                    dist.all_reduce(x, group=self.group)
         return x
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,20 +72,23 @@ class Parallel:
         if self.world == 1:
             out[0] = x
         elif not x.is_meta:
-            _gather(out.flatten(0, 1), x, group=self.group)
+            with self.exchanges:
+                _gather(out.flatten(0, 1), x, group=self.group)
         return out
 
     def broadcast(self, x: torch.Tensor) -> None:
         """Rank 0's ``x`` to the whole group, in place."""
         if self.world > 1:
-            dist.broadcast(x, src=0, group=self.group)
+            with self.exchanges:
+                dist.broadcast(x, src=0, group=self.group)
 
     def smallest(self, value: int, device: torch.device) -> int:
         """The least of the group's values. Waits for all ranks."""
         if self.world == 1:
             return value
         least = torch.tensor(value, device=device)
-        dist.all_reduce(least, op=dist.ReduceOp.MIN, group=self.group)
+        with self.exchanges:
+            dist.all_reduce(least, op=dist.ReduceOp.MIN, group=self.group)
         return int(least)
 
     def sums(self, values: list[float], device: torch.device) -> list[float]:

@@ -26,7 +26,7 @@ from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Exchanges, Parallel
 from lora_engine.step_inputs import StepInputs
 from lora_engine.text import TokenizerError
 
@@ -50,6 +50,7 @@ from .messages import (
 )
 from .shared_slabs import map_slab
 from .step_changes import Told
+from .stillness import BEAT_S, SILENT_BEATS
 
 if TYPE_CHECKING:
     from lora_engine.graph_runner import GraphRunner  # needs triton
@@ -72,11 +73,14 @@ def run_rank(
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to end: it drains first
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_beat, args=(pulse,), daemon=True).start()
+    exchanges = Exchanges()
+    # On a GPU, a compiler or a driver may keep rank 0 from its beats.
+    most_silent = SILENT_BEATS if torch.device(config.device).type == "cpu" else None
+    threading.Thread(target=_beat, args=(pulse, exchanges, most_silent), daemon=True).start()
     starting = True
     try:
         own = group.config_of(config, rank, meeting)
-        parallel = group.join(own, rank, meeting)
+        parallel = group.join(own, rank, meeting, exchanges)
         follower = Follower(own, load(own, parallel), commands)
         starting = False
         follower.run()
@@ -93,11 +97,24 @@ def run_rank(
         os._exit(0)  # nothing to keep; and torch must not wait for ranks that are gone
 
 
-def _beat(pulse: Connection) -> None:
-    """Answer rank 0 as long as this process runs at all."""
+def _beat(pulse: Connection, exchanges: Exchanges, most_silent: int | None) -> None:
+    """Answer rank 0, with how far this rank is, as long as this process runs at all.
+
+    A rank 0 that was stopped can end nobody, so it is ended, and its ranks with it.
+    """
+    silent = 0
     try:
+        pulse.recv()
+        pulse.send(exchanges.counts)
         while True:
-            pulse.send(pulse.recv())
+            if pulse.poll(BEAT_S):
+                pulse.recv()
+                pulse.send(exchanges.counts)
+                silent = 0
+            elif most_silent is not None and (silent := silent + 1) > most_silent:
+                log.critical("Rank 0 has not answered for %.0f s: it is ended.", most_silent * BEAT_S)
+                os.kill(os.getppid(), signal.SIGKILL)
+                return
     except (EOFError, OSError):
         os._exit(0)
 

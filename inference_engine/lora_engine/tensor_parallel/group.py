@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from lora_engine.config import EngineConfig
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Exchanges, Parallel
 
 from .symmetric_sums import with_small_sums
 
@@ -45,8 +45,8 @@ def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig
     return replace(config, device=f"cuda:{index}")
 
 
-def join(config: EngineConfig, rank: int, meeting: Meeting) -> Parallel:
-    """Wait for all ranks; ``config`` is this rank's own."""
+def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges) -> Parallel:
+    """Wait for all ranks; ``config`` is this rank's own. What it exchanges from then on is counted in ``exchanges``."""
     device = torch.device(config.device)
     # All ranks are on this host. Multicast of NVLink switches is left to others.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -63,5 +63,7 @@ def join(config: EngineConfig, rank: int, meeting: Meeting) -> Parallel:
         device_id=device if nccl else None,
     )
     return with_small_sums(
-        Parallel(rank, config.tensor_parallel, dist.group.WORLD), device, (config.small_sum_kb << 10) if nccl else 0
+        Parallel(rank, config.tensor_parallel, dist.group.WORLD, exchanges=exchanges),
+        device,
+        (config.small_sum_kb << 10) if nccl else 0,
     )

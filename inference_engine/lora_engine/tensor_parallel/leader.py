@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import torch
 import torch.distributed as dist
 
 from lora_engine.adapters.device_tier import AdapterSlot
@@ -28,7 +28,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.model.merging import MergedLayers
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Exchanges, Parallel
 from lora_engine.model.transformer import Transformer
 from lora_engine.step_inputs import StepInputs
 
@@ -54,6 +54,7 @@ from .messages import (
 )
 from .shared_slabs import SharedSlabs
 from .step_changes import Told
+from .stillness import BEAT_S, SILENT_BEATS, SILENT_BEATS_ON_GPUS, STILL_BEATS, Counts, Stillness
 
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
@@ -62,8 +63,6 @@ log = logging.getLogger(__name__)
 
 EXIT_STATUS = 70
 """Of a process that ended because another rank did; EX_SOFTWARE of sysexits.h. 2 if that was at the start."""
-_BEAT_S = 1.0
-_SILENT_S = 10.0  # a process that answers nothing for so long is stopped, or its machine is about to die
 _STOP_S = 5.0
 
 
@@ -75,7 +74,8 @@ class Rank:
         self.process = process
         self.commands = commands
         self.pulse = pulse
-        self.heard_at = math.inf  # until its first answer it may be importing
+        self.counts: Counts | None = None  # of its exchanges; until its first answer it may be importing
+        self.unanswered = 0  # beats
 
 
 class Leader:
@@ -96,6 +96,9 @@ class Leader:
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
         self._closing = False
         self._told = Told()
+        self._exchanges = Exchanges()
+        self._on_cpu = torch.device(config.device).type == "cpu"
+        self._serves = False  # while ranks load, one may wait long for another
         context = get_context("spawn")  # a fork would have this one's threads' locks
         self._ranks = []
         for number in range(1, config.tensor_parallel):
@@ -112,7 +115,7 @@ class Leader:
 
     def join(self) -> Parallel:
         """Wait for all ranks."""
-        return group.join(self.config, 0, self._meeting)
+        return group.join(self.config, 0, self._meeting, self._exchanges)
 
     def close(self) -> None:
         """End the other ranks; nothing of them stays on their devices."""
@@ -157,6 +160,7 @@ class Leader:
         self._tell(Drop(slot.generation))
 
     def step(self, inputs: StepInputs, spans: Iterable[LoraSpan]) -> None:
+        self._serves = True
         self._tell(Step(inputs, tuple(map(SpanOf.of, spans))))
 
     def capture(self, shape: GraphShape) -> None:
@@ -216,28 +220,40 @@ class Leader:
 
     def _watch(self) -> None:
         """Notice within seconds that another rank failed, ended or stopped."""
-        beat_at = 0.0
+        beat_at, stillness = 0.0, Stillness()
         while not self._closing:
             if time.monotonic() >= beat_at:
-                beat_at = time.monotonic() + _BEAT_S
+                beat_at = time.monotonic() + BEAT_S
                 self._beat()
+                self._judge(stillness)
             try:
                 self._hear()
             except (EOFError, OSError):
                 gone = [rank for rank in self._ranks if not rank.process.is_alive()]
                 self._lost((gone or self._ranks)[0])
-            for rank in self._ranks:
-                if time.monotonic() - rank.heard_at > _SILENT_S:
-                    process = f"process {rank.process.pid}"
-                    self._fail(f"rank {rank.number} ({process}) has not answered for {_SILENT_S:.0f} s")
+
+    def _judge(self, stillness: Stillness) -> None:
+        """Whether the ranks go on."""
+        most = SILENT_BEATS if self._on_cpu else SILENT_BEATS_ON_GPUS
+        for rank in self._ranks:
+            if rank.unanswered > most:
+                self._fail(f"{_named(rank)} has not answered for {most * BEAT_S:.0f} s")
+        counts = [rank.counts for rank in self._ranks]
+        if not (self._on_cpu and self._serves) or None in counts:
+            return
+        stuck = stillness.beat([self._exchanges.counts, *(own for own in counts if own is not None)])
+        if stuck is not None:
+            for_s = f"for {STILL_BEATS * BEAT_S:.0f} s"
+            name = _named(self._ranks[stuck - 1]) if stuck else f"rank 0 (process {os.getpid()})"
+            stands = "an exchange between all ranks has not ended" if stillness.all_wait else f"{name} has stood still"
+            self._fail(f"{stands} {for_s} within a step")
 
     def _hear(self) -> None:
         """Whatever any of them says, or that it ended; for a beat at most."""
-        ready = set(wait([item for r in self._ranks for item in (r.commands, r.pulse, r.process.sentinel)], _BEAT_S))
+        ready = set(wait([item for r in self._ranks for item in (r.commands, r.pulse, r.process.sentinel)], BEAT_S))
         for rank in self._ranks:
             if rank.pulse in ready:
-                rank.pulse.recv()
-                rank.heard_at = time.monotonic()
+                rank.counts, rank.unanswered = rank.pulse.recv(), 0
             if rank.commands in ready:
                 self._answered(rank, rank.commands.recv())
             if rank.process.sentinel in ready:
@@ -245,6 +261,7 @@ class Leader:
 
     def _beat(self) -> None:
         for rank in self._ranks:
+            rank.unanswered += rank.counts is not None
             try:
                 rank.pulse.send(None)
             except OSError:
@@ -264,7 +281,7 @@ class Leader:
             except (EOFError, OSError):
                 break
         rank.process.join(1)
-        self._fail(f"rank {rank.number} (process {rank.process.pid}) ended with status {rank.process.exitcode}")
+        self._fail(f"{_named(rank)} ended with status {rank.process.exitcode}")
 
     def _fail(self, reason: str, status: int = EXIT_STATUS) -> None:
         if self._closing:
@@ -308,6 +325,10 @@ class MergedOnAll:
     def merge(self, slot: AdapterSlot) -> None:
         self._tell(Merge(slot.generation, slot.delta_correction_index))
         self._own.merge(slot)
+
+
+def _named(rank: Rank) -> str:
+    return f"rank {rank.number} (process {rank.process.pid})"
 
 
 def _end(reason: str, status: int) -> None:
