@@ -1,9 +1,10 @@
 """How long the usage pages take over ten million events: PostgreSQL, everything but the network.
 
-    python benchmarks/usage_pages.py [--events 10000000] [--tenants 500] [--rounds 20]
+    python benchmarks/usage_pages.py [--events 10000000] [--tenants 500] [--rounds 20] [--bases 0]
 
 Starts a throw-away PostgreSQL, fills the ledger (90 days; one tenant has a tenth of all, the others share the rest;
-each with three adapters and the base model), aggregates it, then asks for each page through Django's client. Prints
+each with three adapters and the base model; with `--bases` on so many base models, each other one with prices of its
+own), aggregates it, then asks for each page through Django's client. Prints
 milliseconds and appends a line to benchmarks/results/usage_pages.jsonl.
 """
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--tenants", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--bases", type=int, default=0)
     options = parser.parse_args()
     with services() as running, tempfile.TemporaryDirectory() as var:
         settings = {
@@ -50,16 +52,16 @@ def main() -> None:
         import django
 
         django.setup()
-        report(measure(options.events, options.tenants, options.rounds))
+        report(measure(options.events, options.tenants, options.rounds, options.bases))
 
 
-def measure(events: int, tenants: int, rounds: int) -> dict[str, Any]:
+def measure(events: int, tenants: int, rounds: int, bases: int) -> dict[str, Any]:
     from django.core.management import call_command
 
     from control_plane.usage.aggregation import aggregate
 
     call_command("migrate", verbosity=0)
-    largest, filled_s = fill_ledger(events, tenants)
+    largest, filled_s = fill_ledger(events, tenants, bases)
     began = time.monotonic()
     added = aggregate()
     aggregated_s = time.monotonic() - began
@@ -70,6 +72,7 @@ def measure(events: int, tenants: int, rounds: int) -> dict[str, Any]:
         "machine": f"{os.cpu_count()} cores, {machine.machine()}",
         "events": events,
         "tenants": tenants,
+        "bases": bases,
         "rows": row_counts(),
         "filled_s": round(filled_s, 1),
         "aggregated_s": round(aggregated_s, 1),
@@ -78,7 +81,7 @@ def measure(events: int, tenants: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def fill_ledger(events: int, tenants: int) -> tuple[Any, float]:
+def fill_ledger(events: int, tenants: int, bases: int) -> tuple[Any, float]:
     """The tenant with most rows, and the seconds it took."""
     from django.db import connection
     from lorikeet_testing.ledger import fill
@@ -92,6 +95,7 @@ def fill_ledger(events: int, tenants: int) -> tuple[Any, float]:
         number=1, effective_on=date(2026, 1, 1), currency="USD", input_per_million=200_000,
         cached_input_per_million=50_000, output_per_million=600_000, storage_per_gb_month=250_000,
     )  # fmt: skip
+    served = [priced_base(number, PriceVersion) for number in range(bases)]
     made = [Tenant.objects.create(slug=f"t{number}", name=f"Tenant {number}") for number in range(tenants)]
     user = User.objects.create_user("operator@example.org", "benchmark password")
     User.objects.filter(pk=user.pk).update(is_operator=True)
@@ -106,8 +110,26 @@ def fill_ledger(events: int, tenants: int) -> tuple[Any, float]:
         owners = [None, *(add_version(tenant, f"a{index}") for index in range(ADAPTERS))]
         for index, version in enumerate(owners):
             part = count // len(owners) + (index < count % len(owners))
-            fill(part, f"{number}-{index}-", tenant, version)
+            on = served if version is None else served[index % bases :][:1] if bases else []
+            fill(part, f"{number}-{index}-", tenant, version, bases=on)
     return made[0], time.monotonic() - began
+
+
+def priced_base(number: int, prices: Any) -> int:
+    """The primary key of a base model; every other one has a list of its own."""
+    from django.utils import timezone
+
+    from control_plane.fleet.models import BaseModel
+
+    row = BaseModel.objects.create(
+        name=f"base-{number}", digest=f"sha256:{number}", description={}, decided_by="", decided_at=timezone.now()
+    )
+    if number % 2:
+        prices.objects.create(
+            number=2 + number, effective_on=date(2026, 2, 20), currency="USD", input_per_million=900_000,
+            cached_input_per_million=90_000, output_per_million=2_000_000, storage_per_gb_month=0, base_model=row,
+        )  # fmt: skip
+    return row.pk
 
 
 def vacuum() -> None:

@@ -83,6 +83,7 @@ export const series: SeriesReport = {
   by_version: [],
   by_tenant: [],
   by_host: [],
+  by_base_model: [],
 };
 
 export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [], first_steps: { uploaded: true, called: false, limited: false, invited: false } };

@@ -20,13 +20,16 @@ from control_plane.usage.models import (
 )
 from lora_engine.wire import engine_pb2 as pb
 
+# How many requests there were, and a base model's key.
+NO_FIGURES = ("requests", "base_id")
+
 
 def numbers(model: type[models.Model]) -> set[str]:
     """Columns that count something."""
     return {
         field.name
         for field in model._meta.get_fields()
-        if isinstance(field, models.IntegerField) and not field.primary_key and field.name != "requests"
+        if isinstance(field, models.IntegerField) and not field.primary_key and field.name not in NO_FIGURES
     }
 
 

@@ -72,6 +72,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/api/invitations/read", {"token": "t"}),
     ("POST", "/api/invitations/accept", {"token": "t", "password": "a new pass phrase", "name": "A"}),
     ("POST", "/api/operator/prices", {"effective_on": "2100-01-01", "currency": "USD", "note": "n"}),
+    ("POST", "/api/operator/prices/end", {"base_model_digest": "sha256:x", "effective_on": "2100-01-01"}),
     ("PUT", "/api/operator/base-model", {"host": "local", "keep_adapters": False}),
     ("POST", "/api/operator/base-models", {"host": "nowhere", "name": "n"}),
     ("PATCH", "/api/operator/base-models/nowhere", {"name": "n"}),

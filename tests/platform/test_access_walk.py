@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -24,12 +24,13 @@ from control_plane.accounts.passwords import reset_token
 from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, VersionState
 from control_plane.fleet.base_model_actions import admit_base_model
 from control_plane.fleet.join_tokens import create_token
-from control_plane.fleet.models import EngineHost, StagingPhase
+from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
 from control_plane.http.access import Access
 from control_plane.limits.models import LimitSet
 from control_plane.members.invitations import invitation_link
 from control_plane.placements import base_model_views
 from control_plane.placements.models import Placement
+from control_plane.prices.actions import PriceList, publish_prices
 from control_plane.tenants.models import Invitation, Tenant
 from control_plane.tenants.roles import Capability, Role
 from lora_engine.server.identity import certificate_request, new_key
@@ -159,6 +160,13 @@ def joined_host(world: World) -> Sent:
 ANOTHER_BASE = pb.EngineDescription(base_model="another", base_digest="sha256:another")
 
 
+def with_prices_of_a_base(world: World) -> Sent:
+    base = BaseModel.objects.get()
+    amounts = PriceList("USD", 1, 1, 1, 0)
+    publish_prices(actor=SYSTEM, prices=amounts, effective_on=date.fromisoformat(day_after_tomorrow()), base=base)
+    return {"base_model_digest": base.digest, "effective_on": day_after_tomorrow()}
+
+
 def beside_another_base(world: World) -> Sent:
     admit_base_model(actor=SYSTEM, description=ANOTHER_BASE)
     return {}
@@ -266,6 +274,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
         "output_per_million": 1,
         "storage_per_gb_month": 1,
     },
+    "POST api/operator/prices/end": with_prices_of_a_base,
     "PUT api/operator/tenants/<slug:tenant>/limits": lambda world: {},
     "PUT api/operator/tenants/<slug:tenant>/budgets": lambda world: {},
     "PUT api/operator/tenants/<slug:tenant>/weight": lambda world: {"weight": 2},

@@ -104,6 +104,7 @@ def added_up() -> dict[str, Any]:
         "outcomes": {outcome: ended(events, outcome) for outcome in Outcome.values},
         "latency": latency(events),
         "by_day": [{"date": day, **sums(by_day.get(day, []))} for day in SPAN.days()],
+        "by_base_model": [{"base_model": None, **whole}],
         "tenants": len(by_tenant),
         "by_tenant": [
             {

@@ -202,7 +202,7 @@ def test_of_two_lists_for_a_day_the_later_counts() -> None:
     publish_prices(actor=SYSTEM, prices=prices(1), effective_on=day)
     publish_prices(actor=SYSTEM, prices=prices(2), effective_on=day)
     found = periods(day - timedelta(days=1), day)
-    assert [(period.first, period.price and period.price.input_per_million) for period in found] == [
+    assert [(period.first, period.general and period.general.input_per_million) for period in found] == [
         (day - timedelta(days=1), None),
         (day, 2),
     ]

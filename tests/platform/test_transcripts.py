@@ -77,6 +77,10 @@ def test_who_may_read(acme: Any, globex: Any) -> None:
         assert acme.client(role).get(path).status_code == 403
     elsewhere = globex.client().get(globex.path("requests/req_1/transcript"))
     assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (404, "transcript_not_found")
+    listed = "transcripts?request=req_1"
+    assert acme.client(Role.ADMIN).get(acme.path(listed)).json() == [shown]
+    assert acme.client(Role.DEVELOPER).get(acme.path(listed)).status_code == 403
+    assert globex.client().get(globex.path(listed)).json() == []  # an answer, and nothing that went wrong
 
 
 def test_gone_when_its_time_is_over_even_before_it_is_deleted(acme: Any, globex: Any) -> None:
@@ -85,6 +89,7 @@ def test_gone_when_its_time_is_over_even_before_it_is_deleted(acme: Any, globex:
     old = NOW - timedelta(days=3)
     store([taken(acme, "old", old), taken(acme, "new"), taken(globex, "theirs", old)])
     assert acme.client().get(acme.path("requests/old/transcript")).status_code == 404
+    assert acme.client().get(acme.path("transcripts?request=old")).json() == []
     assert actions.forget() == 1
     assert set(Transcript.objects.values_list("request_id", flat=True)) == {"new", "theirs"}
 

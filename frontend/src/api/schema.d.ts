@@ -310,11 +310,28 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Every version of the price list, newest first. */
+        /** @description Every version of every price list, newest first. */
         get: operations["list_operator_prices"];
         put?: never;
-        /** @description Publish new prices, from a day to come on. */
+        /** @description Publish new prices, of all base models or of one, from a day to come on. */
         post: operations["publish_prices"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/operator/prices/end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description End a base model's own prices, from a day to come on: the installation's list counts for it again. */
+        post: operations["end_base_prices"];
         delete?: never;
         options?: never;
         head?: never;
@@ -345,7 +362,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description All tenants: usage, cost, latency, and whose time the devices spent. */
+        /** @description All tenants: usage, cost, latency, and whose time the devices spent; on all base models or one. */
         get: operations["read_operator_report"];
         put?: never;
         post?: never;
@@ -362,7 +379,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The same of all tenants, of one, or of a host with the tenants on it. */
+        /** @description The same of all tenants, of one, or of a host with the tenants on it; on all base models or one. */
         get: operations["read_operator_series"];
         put?: never;
         post?: never;
@@ -1765,7 +1782,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Every version of the price list, newest first. */
+        /** @description Every version of every price list, newest first. */
         get: operations["list_prices"];
         put?: never;
         post?: never;
@@ -1868,7 +1885,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Traffic, errors, tokens, cost and latency over time: of the tenant, an adapter, or on a host. */
+        /** @description Traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, on a host or a base model. */
         get: operations["read_series"];
         put?: never;
         post?: never;
@@ -1954,7 +1971,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** @description Prompt and answer of one request; an empty list if they were not kept. */
+        get: operations["find_transcripts"];
         put?: never;
         post?: never;
         /** @description Delete every prompt and answer that is kept, now. */
@@ -2023,7 +2041,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Usage by day or hour, adapter version, key and outcome, as CSV. */
+        /** @description Usage by day or hour, adapter version, key, base model and outcome, as CSV. */
         get: operations["read_usage_csv"];
         put?: never;
         post?: never;
@@ -3455,6 +3473,15 @@ export interface components {
             prompt_tokens: number;
             total_tokens: number;
         };
+        EndPricesRequest: {
+            /** @description Of the base model whose own prices end. */
+            base_model_digest: string;
+            /**
+             * Format: date
+             * @description From midnight UTC on the installation's list counts for it.
+             */
+            effective_on: string;
+        };
         Error: {
             code: string;
             /** @description What to do about it. */
@@ -4298,10 +4325,13 @@ export interface components {
             host?: string;
         };
         NewPricesRequest: {
+            /** @description Of the base model that is to have this list of its own; null = the installation's list. */
+            base_model_digest?: string | null;
             batch_cached_input_per_million?: number | null;
             /** @description Of batches; null = as of other requests. */
             batch_input_per_million?: number | null;
             batch_output_per_million?: number | null;
+            /** @description Of those that were found in the prefix cache. */
             cached_input_per_million: number;
             /** @description ISO 4217, like USD. */
             currency: string;
@@ -4313,7 +4343,8 @@ export interface components {
             /** @description Millionths of the currency for a million prompt tokens. */
             input_per_million: number;
             output_per_million: number;
-            storage_per_gb_month: number;
+            /** @description Of the installation's list, and only of that. */
+            storage_per_gb_month?: number | null;
         };
         NewPromotionRuleRequest: {
             /**
@@ -4397,6 +4428,7 @@ export interface components {
         OperatorReport: {
             /** Format: date-time */
             as_of: string | null;
+            by_base_model: components["schemas"]["BaseModelUsage"][];
             by_day: components["schemas"]["DayUsage"][];
             /** @description Those with most device time, at most a hundred. */
             by_tenant: components["schemas"]["TenantUsage"][];
@@ -4406,6 +4438,7 @@ export interface components {
             /** Format: date */
             last: string;
             latency: components["schemas"]["Latency"];
+            /** @description Of one base model: only those that an engine had. */
             outcomes: components["schemas"]["OutcomeCounts"];
             /** @description How many used anything. */
             tenants: number;
@@ -4562,7 +4595,14 @@ export interface components {
             /** @description Until it ran again. */
             ms: number;
         };
+        /**
+         * @description A version of one list. Of requests the base model's own list counts, if it has one on their day, or else the
+         *     installation's.
+         */
         PriceVersion: {
+            /** @description Whose list it is, by its name now; null = the installation's. */
+            base_model?: string | null;
+            base_model_digest?: string | null;
             batch_cached_input_per_million?: number | null;
             /** @description Of batches; null = as of other requests. */
             batch_input_per_million?: number | null;
@@ -4571,18 +4611,19 @@ export interface components {
             /** Format: date-time */
             created_at: string;
             created_by?: string | null;
-            /** @description ISO 4217, like USD. */
             currency: string;
             /**
              * Format: date
              * @description From midnight UTC on.
              */
             effective_on: string;
-            /** @description Millionths of the currency for a million prompt tokens. */
+            /** @description The base model has no list of its own from this day on; every amount is 0. */
+            inherits: boolean;
             input_per_million: number;
             number: number;
             output_per_million: number;
-            storage_per_gb_month: number;
+            /** @description Null in a base model's list. */
+            readonly storage_per_gb_month: number | null;
         };
         /** @description The same prompt, continued by the base model and with the version. Changes are of log-probabilities. */
         ProbedPrompt: {
@@ -5048,6 +5089,8 @@ export interface components {
             as_of: string | null;
             /** @description Of a tenant; without latencies, which `adapter` asks for. */
             by_adapter: components["schemas"]["SeriesPart"][];
+            /** @description Null = requests of before it was written down; empty of an adapter. */
+            by_base_model: components["schemas"]["SeriesPart"][];
             /** @description Of a tenant, or of all. */
             by_host: components["schemas"]["SeriesPart"][];
             /** @description Of a tenant; without latencies. */
@@ -5285,6 +5328,8 @@ export interface components {
         };
         StatementLine: {
             amount_micros: number;
+            /** @description Which has these prices of its own, by its name now; null = all that have none. */
+            base_model: string | null;
             /** Format: date */
             first: string;
             kind: components["schemas"]["StatementLineKind"];
@@ -7032,6 +7077,68 @@ export interface operations {
             };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    end_base_prices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndPricesRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceVersion"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -7109,6 +7216,8 @@ export interface operations {
     read_operator_report: {
         parameters: {
             query?: {
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
                 days?: number;
                 /** @description With `to`, instead of `days`. */
                 from?: string;
@@ -7138,6 +7247,14 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
         };
@@ -7145,6 +7262,8 @@ export interface operations {
     read_operator_series: {
         parameters: {
             query?: {
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
                 /** @description Its name, whole. */
                 host?: string;
                 /**
@@ -8126,6 +8245,8 @@ export interface operations {
     read_operator_csv: {
         parameters: {
             query?: {
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
                 days?: number;
                 /** @description With `to`, instead of `days`. */
                 from?: string;
@@ -12386,6 +12507,8 @@ export interface operations {
             query?: {
                 /** @description Its name, whole: its versions side by side. */
                 adapter?: string;
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
                 /** @description Its name, whole. */
                 host?: string;
                 /**
@@ -12615,6 +12738,43 @@ export interface operations {
             503: components["responses"]["Error"];
         };
     };
+    find_transcripts: {
+        parameters: {
+            query: {
+                /** @description A request's id. */
+                request: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Transcript"][];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
     delete_transcripts: {
         parameters: {
             query?: never;
@@ -12770,6 +12930,8 @@ export interface operations {
     read_usage: {
         parameters: {
             query?: {
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
                 days?: number;
             };
             header?: never;
@@ -12788,10 +12950,24 @@ export interface operations {
                     "application/json": components["schemas"]["UsageReport"];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
-            404: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
         };
@@ -12799,6 +12975,8 @@ export interface operations {
     read_usage_csv: {
         parameters: {
             query?: {
+                /** @description Only what ran on this one, by its name now; one that was withdrawn too. */
+                base_model?: string;
                 days?: number;
                 /** @description With `to`, instead of `days`. */
                 from?: string;

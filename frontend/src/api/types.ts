@@ -46,6 +46,7 @@ export type SeriesPart = Schemas["SeriesPart"];
 export type Statement = Schemas["Statement"];
 export type StatementLine = Schemas["StatementLine"];
 export type PriceVersion = Schemas["PriceVersion"];
+export type EndPrices = Schemas["EndPricesRequest"];
 export type NewPrices = Schemas["NewPricesRequest"];
 export type OperatorReport = Schemas["OperatorReport"];
 export type Export = Schemas["Export"];

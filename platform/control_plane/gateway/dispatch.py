@@ -483,7 +483,11 @@ class Dispatch:
             self._runtime.usage.put(current.host, current.engine_id, ended, reported=reported)
         prompt, cached, completion = counts.prompt_tokens, counts.cached_prompt_tokens, counts.completion_tokens
         cost = self._admission.budgets.nanos(
-            prompt=prompt, cached=cached, completion=completion, batch=context.keep is not None
+            self._admission.base_model_id,
+            prompt=prompt,
+            cached=cached,
+            completion=completion,
+            batch=context.keep is not None,
         )
         self._runtime.ended(current.engine_id, prompt + completion, cost)
         if outcome == Outcome.FINISHED:

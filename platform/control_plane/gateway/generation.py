@@ -208,14 +208,14 @@ async def _reserve_money(
     runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit], *, batch: bool
 ) -> Reservation | None:
     budgets, tenant = admission.budgets, admission.principal.tenant
-    if not budgets.counted or not submits:
+    if budgets.currency is None or not submits:
         return None
-    most = budgets.most_nanos(prompt=prompt_tokens(submits), completion=output_tokens(submits), batch=batch)
+    base = admission.base_model_id
+    most = budgets.most_nanos(base, prompt=prompt_tokens(submits), completion=output_tokens(submits), batch=batch)
     try:
         return await runtime.budgets.reserve(request_id, counter_of(tenant.pk), budgets.scopes, most)
     except LimitExceededError as error:
-        assert budgets.price is not None  # else nothing is counted
-        raise over_budget(error, budgets.price.currency) from None
+        raise over_budget(error, budgets.currency) from None
 
 
 async def _reserve_tokens(

@@ -1,10 +1,12 @@
-"""The price list. A version is never changed: a new one takes its place from its day on."""
+"""Price lists: of the installation, and of base models that have their own. A version is never changed: a new one takes
+its place from its day on."""
 
 from django.conf import settings
 from django.core.validators import MinLengthValidator
 from django.db import models
 from django.db.models import Q
 
+from control_plane.fleet.models import BaseModel
 from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
 
 # $1000 for a million tokens; with it no sum of a report leaves 64 bits.
@@ -15,12 +17,22 @@ class PriceVersion(AppendOnlyModel):
     """Amounts are whole millionths of the currency: 150000 for a million tokens is 0.15."""
 
     number = models.PositiveIntegerField(unique=True)
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", help_text="Whose it is; null = all others'."
+    )
+    inherits = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="From its day on the base model has no list; the amounts say nothing.",
+    )
     effective_on = models.DateField(help_text="From midnight UTC on. Of two for one day the later number counts.")
     currency = models.CharField(max_length=3, validators=[MinLengthValidator(3)])
     input_per_million = models.PositiveBigIntegerField()
     cached_input_per_million = models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache.")
     output_per_million = models.PositiveBigIntegerField()
-    storage_per_gb_month = models.PositiveBigIntegerField(help_text="Adapters: a month of 10^9 bytes.")
+    storage_per_gb_month = models.PositiveBigIntegerField(
+        help_text="Adapters: a month of 10^9 bytes. That of the installation's list counts, whatever the base model."
+    )
     batch_input_per_million = models.PositiveBigIntegerField(null=True, help_text="Of batches; null = as of others.")
     batch_cached_input_per_million = models.PositiveBigIntegerField(null=True)
     batch_output_per_million = models.PositiveBigIntegerField(null=True)
@@ -49,6 +61,9 @@ class PriceVersion(AppendOnlyModel):
                     batch_output_per_million__lte=HIGHEST,
                 ),
                 name="batch_price_within_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(inherits=False) | Q(base_model__isnull=False), name="price_inherits_as_base_model"
             ),
         ]
 

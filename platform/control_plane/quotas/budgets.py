@@ -26,14 +26,14 @@ from control_plane.keys.models import ApiKey
 from control_plane.limits.values import Limits
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import tokens_cost
-from control_plane.prices.periods import BillingPeriod, periods, price_within
+from control_plane.prices.periods import BillingPeriod, period_of, periods
 from control_plane.quotas.limiter_interface import EPOCH, BudgetPeriod, Scope, Spent
 from control_plane.quotas.models import AtLimit, Budget, BudgetSpan
 from control_plane.quotas.queries import OF_TENANT, ledger_mark, midnight
 from control_plane.tenants.models import Tenant
 from control_plane.usage.counters import ReportedCounts
 from control_plane.usage.models import DailyTotals, DailyUsage, UsageEvent
-from control_plane.usage.sums import summed
+from control_plane.usage.sums import cost_of, summed
 from control_plane.writes import announce
 
 NANOS_A_MICRO = 1000
@@ -55,26 +55,30 @@ Terms = Mapping[BudgetSpan, BudgetTerms | None]
 
 @dataclass(frozen=True)
 class CallerBudgets:
-    """What holds a caller's spending: caps in billionths, and the price of today."""
+    """What holds a caller's spending: caps in billionths, and the prices of today."""
 
     scopes: tuple[Scope, ...] = ()
-    price: PriceVersion | None = None
+    prices: BillingPeriod | None = None
 
     @property
-    def counted(self) -> bool:
-        """Without a price nothing costs anything."""
-        return bool(self.scopes) and self.price is not None
+    def currency(self) -> str | None:
+        """None without any price: then nothing costs anything, and nothing is counted."""
+        return self.prices.currency if self.scopes and self.prices else None
 
-    def nanos(self, *, prompt: int, completion: int, cached: int = 0, batch: bool) -> int:
-        """What so many tokens cost, to the nearest billionth."""
-        if self.price is None:
+    def nanos(self, base: int | None, *, prompt: int, completion: int, cached: int = 0, batch: bool) -> int:
+        """What so many tokens of a base model cost, to the nearest billionth."""
+        price = self.prices.price(base) if self.prices else None
+        if price is None:
             return 0
-        return _nanos(tokens_cost(self.price, prompt=prompt, cached=cached, completion=completion, batch=batch))
+        return _nanos(tokens_cost(price, prompt=prompt, cached=cached, completion=completion, batch=batch))
 
-    def most_nanos(self, *, prompt: int, completion: int, batch: bool) -> int:
+    def most_nanos(self, base: int | None, *, prompt: int, completion: int, batch: bool) -> int:
         """What they cost at most, cached or not."""
-        each = (self.nanos(prompt=prompt, completion=completion, cached=cached, batch=batch) for cached in (0, prompt))
-        return max(each)
+        cached_or_not = (0, prompt)
+        return max(
+            self.nanos(base, prompt=prompt, completion=completion, cached=cached, batch=batch)
+            for cached in cached_or_not
+        )
 
 
 UNBUDGETED = CallerBudgets()
@@ -114,7 +118,7 @@ def caller_budgets(tenant: Tenant, key: ApiKey | None) -> CallerBudgets:
     if not by_scope:
         return UNBUDGETED
     scopes = tuple(Scope(name, _caps(own)) for name, own in sorted(by_scope.items()))
-    return CallerBudgets(scopes, price_of_today())
+    return CallerBudgets(scopes, _prices_of_today())
 
 
 OF_USABLE_KEYS = Q(api_key=None) | Q(api_key__revoked_at=None)
@@ -133,13 +137,13 @@ def _caps(budgets: Sequence[Budget]) -> Limits:
     return Limits(tokens_per_day=caps[BudgetSpan.DAY], tokens_per_month=caps[BudgetSpan.MONTH])
 
 
-def price_of_today() -> PriceVersion | None:
+def _prices_of_today() -> BillingPeriod:
     today = timezone.now().astimezone(UTC).date()
-    return periods(today, today)[0].price
+    return periods(today, today)[0]
 
 
 def currency() -> str | None:
-    """Of the price list: it never changes."""
+    """Of all price lists: it never changes."""
     return PriceVersion.objects.values_list("currency", flat=True).first()
 
 
@@ -199,22 +203,11 @@ _TOKENS = ("prompt_tokens", "cached_prompt_tokens", "completion_tokens")
 def _fresh_costs(
     rows: QuerySet[UsageEvent], by: str, prices: Sequence[BillingPeriod]
 ) -> Iterable[tuple[UUID, date, int]]:
-    days = rows.annotate(day=TruncDate("created_at", tzinfo=UTC)).order_by().values_list(by, "day", "batch")
-    for owner, day, batch, *sums in days.annotate(**{f"sum_{name}": Sum(name) for name in _TOKENS}):
-        yield owner, day, _cost(prices, day, batch, ReportedCounts(**dict(zip(_TOKENS, sums, strict=True))))
-
-
-def _cost(prices: Sequence[BillingPeriod], day: date, batch: bool, used: ReportedCounts) -> int:
-    price = price_within(prices, day)
-    if price is None:
-        return 0
-    return tokens_cost(
-        price,
-        prompt=used.prompt_tokens,
-        cached=used.cached_prompt_tokens,
-        completion=used.completion_tokens,
-        batch=batch,
-    )
+    days = rows.annotate(day=TruncDate("created_at", tzinfo=UTC)).order_by()
+    grouped = days.values_list(by, "day", "batch", "base_model_id")
+    for owner, day, batch, base, *sums in grouped.annotate(**{f"sum_{name}": Sum(name) for name in _TOKENS}):
+        used = ReportedCounts(**dict(zip(_TOKENS, sums, strict=True)))
+        yield owner, day, cost_of(period_of(prices, day).price(base), used, batch=batch)
 
 
 def _nanos(pico: int) -> int:

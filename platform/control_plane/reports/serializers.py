@@ -4,7 +4,12 @@ from rest_framework import serializers
 
 from control_plane.reports.models import Cadence, ExportState, Grain
 from control_plane.usage.models import Outcome
-from control_plane.usage.serializers import DayUsageSerializer, LatencySerializer, UsageTotalsSerializer
+from control_plane.usage.serializers import (
+    BaseModelUsageSerializer,
+    DayUsageSerializer,
+    LatencySerializer,
+    UsageTotalsSerializer,
+)
 
 LINE_KINDS = [
     "input", "cached_input", "output", "batch_input", "batch_cached_input", "batch_output", "storage",
@@ -13,6 +18,9 @@ LINE_KINDS = [
 
 class StatementLineSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=LINE_KINDS)
+    base_model = serializers.CharField(
+        allow_null=True, help_text="Which has these prices of its own, by its name now; null = all that have none."
+    )
     first = serializers.DateField()
     last = serializers.DateField()
     price_version = serializers.IntegerField()
@@ -58,9 +66,10 @@ class OperatorReportSerializer(serializers.Serializer[Any]):
     as_of = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(allow_null=True)
     totals = UsageTotalsSerializer()
-    outcomes = OutcomeCountsSerializer()
+    outcomes = OutcomeCountsSerializer(help_text="Of one base model: only those that an engine had.")
     latency = LatencySerializer()
     by_day = DayUsageSerializer(many=True)
+    by_base_model = BaseModelUsageSerializer(many=True)
     tenants = serializers.IntegerField(help_text="How many used anything.")
     by_tenant = TenantUsageSerializer(many=True, help_text="Those with most device time, at most a hundred.")
     top_adapters = TopAdapterSerializer(many=True)

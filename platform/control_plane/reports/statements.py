@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import calendar
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -10,12 +12,13 @@ from typing import Any
 from django.db.models import Sum
 
 from control_plane.errors import LorikeetError
+from control_plane.fleet.models import BaseModel
 from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros, storage_micros
-from control_plane.prices.periods import BillingPeriod, periods
+from control_plane.prices.periods import BillingPeriod, currency_of, periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import DailyUsage, StorageDay
-from control_plane.usage.sums import Span, UsageSums, as_of, summed, today
+from control_plane.usage.sums import Span, UsageSums, as_of, priced, today
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class StatementLine:
     """`quantity` tokens or byte-hours of one kind at one price, from `first` to `last`."""
 
     kind: str  # of `serializers.LINE_KINDS`
+    base_model: str | None
+    """By its name now, at a price of its own; None: whatever had none."""
     first: date
     last: date
     price_version: int
@@ -45,42 +50,49 @@ def month_span(month: str) -> Span:
 def statement(tenant: Tenant, month: str) -> dict[str, Any]:
     """What `month` cost so far; final once the month is over and `as_of` lies behind it."""
     span = month_span(month)
-    lines = [
-        line
-        for stretch, last in _stretches(span)
-        if stretch.price is not None
-        for line in _lines(tenant, Span(stretch.first, last), stretch.price, span)
-    ]
-    currencies = {stretch.price.currency for stretch, _ in _stretches(span) if stretch.price is not None}
+    stretches = periods(span.first, span.last)
+    lines = [line for line in (*_token_lines(tenant, span, stretches), *_storage_lines(tenant, span)) if line.quantity]
     return {
         "month": month,
-        "currency": next(iter(currencies), None),
+        "currency": currency_of(stretches),
         "as_of": as_of(),
         "complete": today() > span.last,
-        "lines": lines,
+        "lines": sorted(lines, key=lambda line: (line.base_model is not None, line.base_model or "", line.first)),
         "total_micros": sum(line.amount_micros for line in lines),
     }
 
 
-def _stretches(span: Span) -> list[tuple[BillingPeriod, date]]:
-    """Periods of one price within the month, each with its last day."""
-    found = periods(span.first, span.last)
-    ends = [period.first - timedelta(days=1) for period in found[1:]]
-    return list(zip(found, [*ends, span.last], strict=True))
+def _held(span: Span, stretches: Sequence[BillingPeriod]) -> dict[PriceVersion, Span]:
+    """Each price version of any list, and its days within the month."""
+    ends = [period.first - timedelta(days=1) for period in stretches[1:]]
+    found: dict[PriceVersion, Span] = {}
+    for period, last in zip(stretches, [*ends, span.last], strict=True):
+        for price in (period.general, *period.own.values()):
+            if price is not None:
+                found[price] = Span(found[price].first if price in found else period.first, last)
+    return found
 
 
-def _lines(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> list[StatementLine]:
-    rows = days.of(DailyUsage.objects.for_tenant(tenant))
-    used = summed(rows, [BillingPeriod(days.first, price)], ("series__batch",))
-    lines = [
-        _token_line(kind, days, price, used.get((batch,), UsageSums()), batch=batch)
+def _token_lines(tenant: Tenant, span: Span, stretches: Sequence[BillingPeriod]) -> list[StatementLine]:
+    used: defaultdict[tuple[PriceVersion, bool], UsageSums] = defaultdict(UsageSums)
+    for part in priced(span.of(DailyUsage.objects.for_tenant(tenant)), stretches, ()):
+        if part.price is not None:
+            used[part.price, part.batch] += part.sums
+    held = _held(span, stretches)
+    names: dict[int | None, str] = dict(
+        BaseModel.objects.filter(pk__in={price.base_model_id for price in held}).values_list("pk", "name")
+    )
+    return [
+        _token_line(kind, days, price, names.get(price.base_model_id), used[price, batch], batch=batch)
+        for price, days in held.items()
         for batch in (False, True)
         for kind in ("input", "cached_input", "output")
     ]
-    return [line for line in (*lines, _storage_line(tenant, days, price, month)) if line.quantity]
 
 
-def _token_line(kind: str, days: Span, price: PriceVersion, used: UsageSums, *, batch: bool) -> StatementLine:
+def _token_line(
+    kind: str, days: Span, price: PriceVersion, base: str | None, used: UsageSums, *, batch: bool
+) -> StatementLine:
     quantities = {
         "input": used.prompt_tokens - used.cached_prompt_tokens,
         "cached_input": used.cached_prompt_tokens,
@@ -88,12 +100,19 @@ def _token_line(kind: str, days: Span, price: PriceVersion, used: UsageSums, *, 
     }
     unit = price.per_million(kind, batch=batch)
     quantity = quantities[kind]
-    return StatementLine(
-        f"batch_{kind}" if batch else kind, days.first, days.last, price.number, unit, quantity, micros(quantity * unit)
-    )
+    name = f"batch_{kind}" if batch else kind
+    return StatementLine(name, base, days.first, days.last, price.number, unit, quantity, micros(quantity * unit))
+
+
+def _storage_lines(tenant: Tenant, month: Span) -> list[StatementLine]:
+    """At the installation's prices, whatever the base models of the adapters."""
+    general = list(PriceVersion.objects.filter(base_model=None))
+    held = _held(month, periods(month.first, month.last, general))
+    return [_storage_line(tenant, days, price, month) for price, days in held.items()]
 
 
 def _storage_line(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> StatementLine:
     stored = days.of(StorageDay.objects.for_tenant(tenant)).aggregate(total=Sum("byte_hours", default=0))["total"]
+    unit = price.storage_per_gb_month
     amount = storage_micros(price, stored, len(month.days()) * 24)
-    return StatementLine("storage", days.first, days.last, price.number, price.storage_per_gb_month, stored, amount)
+    return StatementLine("storage", None, days.first, days.last, price.number, unit, stored, amount)

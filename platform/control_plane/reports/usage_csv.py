@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import date
+from collections.abc import Iterator
 from typing import Any
 
 from django.db.models import QuerySet
 
 from control_plane.http.csv_files import lines, safe
-from control_plane.prices.models import PriceVersion
 from control_plane.prices.money import micros
-from control_plane.prices.periods import BillingPeriod, periods
+from control_plane.prices.periods import period_of, periods
 from control_plane.reports.models import Grain
 from control_plane.tenants.models import Tenant
+from control_plane.usage.base_models import BASE_COLUMNS, NamedBases
 from control_plane.usage.counters import SUMMED, SummedCounts
 from control_plane.usage.models import DailyUsage, HourlyUsage
-from control_plane.usage.queries import BASE_COLUMNS
 from control_plane.usage.sums import Span, cost_of
 
 PAGE = 1000
@@ -26,15 +24,17 @@ COLUMNS = (
 )  # fmt: skip
 _READ = (
     "id", "start", "tenant__slug", "series__adapter__name", "series__version__number", "series__api_key__name",
-    "series__api_key__prefix", "series__outcome", "requests", *SUMMED, *BASE_COLUMNS, "series__batch",
+    "series__api_key__prefix", "series__outcome", "requests", *SUMMED, *BASE_COLUMNS, "series__base_model_id",
+    "series__batch",
 )  # fmt: skip
 
 
 class UsageTable:
-    """Rows of one tenant, or of all for an operator, in the order of time. Iterate `pages`, each some whole lines."""
+    """Rows of one tenant, or of all for an operator, on all base models or some, in the order of time. Iterate `pages`,
+    each some whole lines."""
 
-    def __init__(self, tenant: Tenant | None, span: Span, grain: Grain) -> None:
-        self._tenant, self._span, self._grain = tenant, span, grain
+    def __init__(self, tenant: Tenant | None, span: Span, grain: Grain, bases: NamedBases | None = None) -> None:
+        self._tenant, self._span, self._grain, self._bases = tenant, span, grain, bases
         self._prices = periods(span.first, span.last)
         self._last: tuple[Any, int] | None = None
 
@@ -58,6 +58,8 @@ class UsageTable:
 
     def _rows(self) -> list[tuple[Any, ...]]:
         rows: QuerySet[Any] = self._all().order_by("start", "id")
+        if self._bases is not None:
+            rows = rows.filter(self._bases.of("series__"))
         if self._last is not None:
             start, number = self._last
             rows = rows.filter(start__gte=start).exclude(start=start, id__lte=number)
@@ -71,9 +73,10 @@ class UsageTable:
         return hours.filter(start__date__gte=self._span.first, start__date__lte=self._span.last)
 
     def _line(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        _, start, *rest, base, of_version, batch = row
+        _, start, *rest, base, of_version, base_id, batch = row
         used = SummedCounts(**dict(zip(SUMMED, rest[7:], strict=True)))
-        price = _price(self._prices, start if self._grain is Grain.DAY else start.date())
+        day = start if self._grain is Grain.DAY else start.date()
+        price = period_of(self._prices, day).price(base_id)
         cost = cost_of(price, used, batch=batch)
         texts = [safe(value) for value in rest[:6]]
         currency, number = (price.currency, price.number) if price else ("", "")
@@ -87,7 +90,3 @@ class UsageTable:
             str(batch).lower(),
             safe(base or of_version),
         )
-
-
-def _price(stretches: Sequence[BillingPeriod], day: date) -> PriceVersion | None:
-    return [stretch for stretch in stretches if stretch.first <= day][-1].price

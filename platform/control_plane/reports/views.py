@@ -13,12 +13,14 @@ from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.csv_files import CSV, csv_answer
 from control_plane.http.cursors import days_parameter
-from control_plane.http.serializers import ErrorResponseSerializer
+from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.reports.operator import operator_report
 from control_plane.reports.requests import LONGEST_DAYS, read_span
 from control_plane.reports.serializers import OperatorReportSerializer, StatementSerializer
 from control_plane.reports.statements import statement
 from control_plane.reports.usage_csv import UsageTable
+from control_plane.usage.base_models import NamedBases, asked_bases
+from control_plane.usage.serializers import OfBaseModelSerializer
 from control_plane.usage.sums import today
 
 SPAN = [
@@ -34,16 +36,23 @@ MONTH = OpenApiParameter(
 )
 
 
+def _bases(request: Request) -> NamedBases | None:
+    """Raises BaseModelUnknownError (404)."""
+    return asked_bases(validated(OfBaseModelSerializer, request.query_params.dict())["base_model"])
+
+
 def month_asked(request: Request) -> str:
     return request.query_params.get("month") or f"{today():%Y-%m}"
 
 
 class UsageCsvView(TenantView):
-    @extend_schema(operation_id="read_usage_csv", parameters=[*SPAN, GRAIN], responses=CSV, tags=["usage"])
+    @extend_schema(
+        operation_id="read_usage_csv", parameters=[*SPAN, GRAIN, OfBaseModelSerializer], responses=CSV, tags=["usage"]
+    )
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
-        """Usage by day or hour, adapter version, key and outcome, as CSV."""
+        """Usage by day or hour, adapter version, key, base model and outcome, as CSV."""
         query = read_span(request.query_params.dict())
-        return csv_answer(UsageTable(self.principal.tenant, query.span, query.grain_asked))
+        return csv_answer(UsageTable(self.principal.tenant, query.span, query.grain_asked, _bases(request)))
 
 
 class StatementView(TenantView):
@@ -61,21 +70,26 @@ class StatementView(TenantView):
 class OperatorReportView(OperatorView):
     @extend_schema(
         operation_id="read_operator_report",
-        parameters=SPAN,
-        responses={200: OperatorReportSerializer, 403: ErrorResponseSerializer},
+        parameters=[*SPAN, OfBaseModelSerializer],
+        responses={200: OperatorReportSerializer, 403: ErrorResponseSerializer, 404: ErrorResponseSerializer},
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """All tenants: usage, cost, latency, and whose time the devices spent."""
-        return Response(operator_report(read_span(request.query_params.dict()).span))
+        """All tenants: usage, cost, latency, and whose time the devices spent; on all base models or one."""
+        return Response(operator_report(read_span(request.query_params.dict()).span, _bases(request)))
 
 
 class OperatorCsvView(OperatorView):
-    @extend_schema(operation_id="read_operator_csv", parameters=[*SPAN, GRAIN], responses=CSV, tags=["operator"])
+    @extend_schema(
+        operation_id="read_operator_csv",
+        parameters=[*SPAN, GRAIN, OfBaseModelSerializer],
+        responses=CSV,
+        tags=["operator"],
+    )
     def get(self, request: Request) -> HttpResponseBase:
         """Usage of all tenants as CSV."""
         query = read_span(request.query_params.dict())
-        return csv_answer(UsageTable(None, query.span, query.grain_asked))
+        return csv_answer(UsageTable(None, query.span, query.grain_asked, _bases(request)))
 
 
 class OperatorStatementView(OperatorView):

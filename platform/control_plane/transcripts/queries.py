@@ -25,10 +25,8 @@ def oldest_kept(recording: Recording, now: datetime) -> datetime:
 
 
 def transcript_of(tenant: Tenant, request_id: str) -> Transcript:
-    """Raises NotFoundError, also for what is too old and not deleted yet."""
-    since = oldest_kept(recording_of(tenant), timezone.now())
-    own = Transcript.objects.for_tenant(tenant).filter(created_at__gte=since)
-    found = own.filter(request_id=request_id).first()
+    """Raises NotFoundError."""
+    found = find_transcript(tenant, request_id)
     if found is None:
         raise NotFoundError(
             "No text is kept of that request.",
@@ -37,3 +35,10 @@ def transcript_of(tenant: Tenant, request_id: str) -> Transcript:
             code="transcript_not_found",
         )
     return found
+
+
+def find_transcript(tenant: Tenant, request_id: str) -> Transcript | None:
+    """None also for what is too old and not deleted yet."""
+    since = oldest_kept(recording_of(tenant), timezone.now())
+    own = Transcript.objects.for_tenant(tenant).filter(created_at__gte=since)
+    return own.filter(request_id=request_id).first()

@@ -26,3 +26,7 @@ class TranscriptSerializer(serializers.Serializer[Any]):
         "Null = longer than is kept, or from before they were.",
     )
     cut = serializers.BooleanField(help_text="It was longer than is kept.")
+
+
+class TranscriptsQuerySerializer(serializers.Serializer[Any]):
+    request = serializers.CharField(max_length=64, help_text="A request's id.")

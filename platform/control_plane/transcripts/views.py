@@ -12,8 +12,8 @@ from control_plane.access.views import TenantView
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.tenants.roles import Capability
 from control_plane.transcripts import actions
-from control_plane.transcripts.queries import recording_of, transcript_of
-from control_plane.transcripts.serializers import RecordingSerializer, TranscriptSerializer
+from control_plane.transcripts.queries import find_transcript, recording_of, transcript_of
+from control_plane.transcripts.serializers import RecordingSerializer, TranscriptSerializer, TranscriptsQuerySerializer
 
 
 class RecordingView(TenantView):
@@ -37,8 +37,20 @@ class RecordingView(TenantView):
 
 
 class TranscriptsView(TenantView):
-    http_method_names = ["delete", "options"]
-    needs: ClassVar = {"DELETE": Capability.WRITE_TRANSCRIPTS}
+    http_method_names = ["get", "delete", "options"]
+    needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS, "DELETE": Capability.WRITE_TRANSCRIPTS}
+
+    @extend_schema(
+        operation_id="find_transcripts",
+        parameters=[TranscriptsQuerySerializer],
+        responses={200: TranscriptSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Prompt and answer of one request; an empty list if they were not kept."""
+        asked = validated(TranscriptsQuerySerializer, request.query_params.dict())
+        found = find_transcript(self.principal.tenant, asked["request"])
+        return Response(TranscriptSerializer([found] if found else [], many=True).data)
 
     @extend_schema(operation_id="delete_transcripts", responses={204: None}, tags=["requests"])
     def delete(self, request: Request, tenant: str) -> Response:

@@ -12,8 +12,8 @@ from datetime import UTC
 from typing import Any
 
 from django.db import connection, models, transaction
-from django.db.models import Case, Count, Func, Q, QuerySet, Sum, TextField, Value, When
-from django.db.models.functions import Concat, TruncDate, TruncHour
+from django.db.models import Case, Count, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models.functions import Coalesce, Concat, TruncDate, TruncHour
 from django.utils import timezone
 
 from control_plane.usage import time_series
@@ -29,7 +29,7 @@ from control_plane.usage.models import (
     UsageEvent,
     Watermark,
 )
-from control_plane.usage.rollup_sql import bucket, identity, latencies, upsert
+from control_plane.usage.rollup_sql import OF_BASE, base_as_text, bucket, identity, latencies, upsert
 from control_plane.usage.watermark import last_settled_id
 
 BATCH = 100_000
@@ -37,8 +37,8 @@ BATCH = 100_000
 # may be small.
 _FOR_A_BATCH = "SET LOCAL work_mem = '64MB'; SET LOCAL default_statistics_target = 10"
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")
-# Marks of series of batches, and of a base model that is known; the others have their names of before there were any.
-OF_BATCHES, OF_BASE = "batch/", "base/"
+# The mark of series of batches; the others have their names of before there were any.
+OF_BATCHES = "batch/"
 # Columns of the tables that are written, and where `upsert` finds them.
 _SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "base_model_id", "batch", "identity")}
 _SUMS = {
@@ -52,11 +52,12 @@ _TOTALS = {
     **{name: source for name, source in _SUMS.items() if name != "series_id"},
     "outcome": "g.outcome",
     "batch": "g.batch",
+    "base_id": "g.base_id",
 }
 _COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
 # Of all tenants: from which rollup, what is kept apart, what is added up.
 _OVERALL: tuple[tuple[type[models.Model], type[models.Model], tuple[str, ...], tuple[str, ...]], ...] = (
-    (OverallTotals, DailyTotals, ("start", "outcome", "batch"), ("requests", *SUMMED)),
+    (OverallTotals, DailyTotals, ("start", "outcome", "batch", "base_id"), ("requests", *SUMMED)),
     (OverallLatency, DailyLatency, ("start", "metric", "bucket"), ("requests",)),
 )
 
@@ -142,7 +143,8 @@ def _add(events: QuerySet[UsageEvent]) -> int:
     ):
         groups = named.annotate(start=start).values("tenant_id", "start", "identity").annotate(**counted)
         upsert(model, groups, _SUMS, added=("requests", *SUMMED))
-    totals = events.annotate(start=TruncDate("created_at", tzinfo=UTC)).values("tenant_id", "start", "outcome", "batch")
+    by_day = events.annotate(start=TruncDate("created_at", tzinfo=UTC), base_id=Coalesce("base_model_id", 0))
+    totals = by_day.values("tenant_id", "start", "outcome", "batch", "base_id")
     upsert(DailyTotals, totals.annotate(**counted), _TOTALS, added=("requests", *SUMMED))
     for counts in latency_counts(events):
         upsert(DailyLatency, counts, _COUNTS, added=("requests",))
@@ -167,13 +169,8 @@ def _identity() -> Concat:
     mark = Case(
         When(unknown & Q(batch=False), then=Value("")),
         When(unknown, then=Value(OF_BATCHES)),
-        When(batch=False, then=_base_as_text(OF_BASE)),
-        default=_base_as_text(OF_BATCHES + OF_BASE),
+        When(batch=False, then=base_as_text(OF_BASE)),
+        default=base_as_text(OF_BATCHES + OF_BASE),
         output_field=TextField(),
     )
     return identity(DIMENSIONS, after=mark)
-
-
-def _base_as_text(before: str) -> Func:
-    """Flat, as SQLite reads no deeply nested expressions."""
-    return Func("base_model_id", template=f"'{before}' || %(expressions)s", output_field=TextField())

@@ -1,4 +1,4 @@
-"""What single requests cost, at the prices of their days."""
+"""What single requests cost, at the prices of their days and base models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, date
 
 from control_plane.prices.money import micros, tokens_cost
-from control_plane.prices.periods import BillingPeriod, periods, price_within
+from control_plane.prices.periods import BillingPeriod, currency_of, period_of, periods
 from control_plane.usage.models import UsageEvent
 
 
@@ -19,7 +19,7 @@ class RequestCosts:
 
     def micros(self, row: UsageEvent) -> int | None:
         """Millionths of the currency; None while nothing had a price."""
-        price = price_within(self._periods, _day(row))
+        price = period_of(self._periods, _day(row)).price(row.base_model_id)
         if price is None:
             return None
         prompt, cached, completion = row.prompt_tokens, row.cached_prompt_tokens, row.completion_tokens
@@ -27,8 +27,8 @@ class RequestCosts:
 
     @property
     def currency(self) -> str | None:
-        """Of the price list: it never changes."""
-        return next((period.price.currency for period in reversed(self._periods) if period.price), None)
+        """Of all price lists: it never changes."""
+        return currency_of(self._periods)
 
 
 def _day(row: UsageEvent) -> date:

@@ -179,11 +179,13 @@ class DailyUsage(TenantSums):
 
 
 class DailyTotals(TenantSums):
-    """A tenant's day without regard to adapters and keys."""
+    """A tenant's day on a base model, without regard to adapters and keys."""
 
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
+    # Not null, as a unique constraint would take two rows without one for different.
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
     start = models.DateField(help_text="UTC.")
 
     objects = TenantQuerySet["DailyTotals"].as_manager()
@@ -191,7 +193,7 @@ class DailyTotals(TenantSums):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["tenant", "start", "outcome", "batch"], name="usage_totals_once_per_tenant_and_day"
+                fields=["tenant", "start", "outcome", "batch", "base_id"], name="usage_totals_once_per_tenant_and_day"
             )
         ]
         indexes = [models.Index(fields=["start"], name="usage_totals_days")]
@@ -201,15 +203,19 @@ class DailyTotals(TenantSums):
 
 
 class OverallTotals(Sums):
-    """A day of all tenants."""
+    """A day of all tenants on a base model."""
 
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
+    # Not null, as a unique constraint would take two rows without one for different.
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
     start = models.DateField(help_text="UTC.")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["start", "outcome", "batch"], name="usage_overall_once_per_day")]
+        constraints = [
+            models.UniqueConstraint(fields=["start", "outcome", "batch", "base_id"], name="usage_overall_once_per_day")
+        ]
 
     def __str__(self) -> str:
         return f"{self.start} {self.outcome}"
@@ -277,9 +283,10 @@ class SeriesKind(models.TextChoices):
 
 class TimeSeries(models.Model):
     """Whose minutes, hours and days are added up: everybody's, a tenant's, an adapter version's, a key's, a tenant's on
-    a host, a host's.
+    a host, a host's; each on one base model.
 
-    Of a version, no adapter = the base model; of a key, no key = members in the console.
+    Of a version, no adapter = the base model; of a key, no key = members in the console. No base model = requests of
+    before it was written down, or of a host that is not known.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -289,6 +296,9 @@ class TimeSeries(models.Model):
     version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
     host = models.CharField(max_length=64, blank=True, default="", db_default="")
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     # A unique constraint over the columns would take two rows without a key for different.
     identity = models.CharField(max_length=200, unique=True)
 

@@ -8,18 +8,19 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from control_plane.adapters.models import Adapter
-from control_plane.fleet.models import BaseModel
 from control_plane.http.cursors import Page, page_of
-from control_plane.prices.periods import periods
+from control_plane.prices.periods import currency_of, periods
 from control_plane.tenants.models import Tenant
+from control_plane.usage import series
+from control_plane.usage.base_models import BASE_COLUMNS, NamedBases, by_named_base, named_bases
 from control_plane.usage.costs import RequestCosts
 from control_plane.usage.counters import PHASES
 from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, UsageEvent
-from control_plane.usage.sums import UsageSums, as_of, last_days, latency, most_first, summed
+from control_plane.usage.sums import Span, UsageSums, as_of, last_days, latency, most_first, summed
 
 
 def last_day(tenant: Tenant) -> UsageSums:
@@ -29,10 +30,13 @@ def last_day(tenant: Tenant) -> UsageSums:
     return summed(hours, periods(hour.date(), hour.date()), ())[()]
 
 
-def usage(tenant: Tenant, days: int) -> dict[str, Any]:
-    """Totals, by UTC day (every day, also empty ones), by adapter and by key, over the last `days` days with today."""
+def usage(tenant: Tenant, days: int, bases: NamedBases | None = None) -> dict[str, Any]:
+    """Totals, by UTC day (every day, also empty ones), by adapter, base model and key, over the last `days` days with
+    today; of all base models or of some."""
     span = last_days(days)
     rows, prices = span.of(DailyUsage.objects.for_tenant(tenant)), periods(span.first, span.last)
+    if bases is not None:
+        rows = rows.filter(bases.of("series__"))
     by_day = summed(rows, prices, ("start",))
     by_adapter = summed(rows, prices, ("series__adapter__name",))
     by_base = summed(rows, prices, BASE_COLUMNS)
@@ -40,27 +44,20 @@ def usage(tenant: Tenant, days: int) -> dict[str, Any]:
     return {
         "days": days,
         "as_of": as_of(),
-        "currency": prices[-1].price.currency if prices[-1].price else None,
+        "currency": currency_of(prices),
         "totals": UsageSums.total(by_day.values()),
         "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
         "by_adapter": [{"adapter": name, **sums.json()} for (name,), sums in most_first(by_adapter)],
         "by_base_model": [{"base_model": name, **sums.json()} for (name,), sums in most_first(by_named_base(by_base))],
         "by_key": [{"key": name, "prefix": prefix, **sums.json()} for (name, prefix), sums in most_first(by_key)],
-        "latency": latency(span.of(DailyLatency.objects.for_tenant(tenant))),
+        "latency": _latency(tenant, span, bases),
     }
 
 
-# Rows of before the base model was written down have that of their version, and of the base model itself none.
-BASE_COLUMNS = ("series__base_model__name", "series__version__base_model")
-
-
-def by_named_base(sums: dict[tuple[Any, ...], UsageSums]) -> dict[tuple[Any, ...], UsageSums]:
-    """By the one name that `BASE_COLUMNS` give."""
-    found: dict[tuple[Any, ...], UsageSums] = {}
-    for (base, of_version), part in sums.items():
-        key = (base or of_version,)
-        found[key] = found.get(key, UsageSums()) + part
-    return found
+def _latency(tenant: Tenant, span: Span, bases: NamedBases | None) -> dict[str, Any]:
+    if bases is None:
+        return latency(span.of(DailyLatency.objects.for_tenant(tenant)))
+    return series.total(tenant, series.days(span), bases.pks).percentiles()
 
 
 # How far filters look back where they do not say: without an end they would read a tenant's whole ledger.
@@ -151,7 +148,7 @@ def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], asked: Re
         # Looked up first: joined, the names of everybody's adapters would be read.
         rows = rows.filter(adapter__in=list(adapters.filter(name=asked.adapter).values_list("pk", flat=True)))
     if asked.base_model:
-        rows = rows.filter(_of_base(asked.base_model))
+        rows = rows.filter(named_bases(asked.base_model).of())
     if asked.model:
         rows = rows.filter(model__icontains=asked.model)
     if asked.key:
@@ -162,9 +159,3 @@ def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], asked: Re
         tokens = F("prompt_tokens") + F("completion_tokens")
         rows = rows.alias(tokens=tokens).filter(tokens__gte=asked.min_tokens)
     return rows
-
-
-def _of_base(name: str) -> Q:
-    """By its name now, also one that was withdrawn. Rows that do not say it are of their version's."""
-    bases = dict(BaseModel.objects.filter(name=name).values_list("pk", "digest"))
-    return Q(base_model__in=list(bases)) | Q(base_model=None, version__base_digest__in=list(bases.values()))

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import OuterRef, Subquery
-from django.db.models.fields.json import KT
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import AdapterVersion
@@ -108,6 +106,8 @@ class _Base:
 
     pk: int | None
     name: str
+    adapters_of: frozenset[str] = frozenset()
+    """Base digests of the adapters that run on it."""
 
 
 class _Lookup:
@@ -122,6 +122,8 @@ class _Lookup:
         self._users = User.objects.in_bulk({one.user_id for one in origins if one.user_id})
         # The newest with the content.
         self._versions = {row.digest: row for row in versions.select_related("adapter").order_by("created_at")}
+        of_versions = BaseModel.objects.filter(digest__in={row.base_digest for row in self._versions.values()})
+        self._bases = dict(of_versions.values_list("digest", "pk"))
 
     def ended(self, record: pb.UsageRecord, origin: RequestOrigin, host: str, base: _Base) -> Ended:
         parts = [(self._versions.get(part.digest), part.weight) for part in parts_of(record.adapter_digest)]
@@ -136,7 +138,7 @@ class _Lookup:
             user=self._users.get(origin.user_id) if origin.user_id else None,
             adapter=first.adapter if first else None,
             version=alone,
-            base_model_id=base.pk,
+            base_model_id=self._base_of(first, base),
             model=name or base.name,
             endpoint=origin.endpoint,
             streamed=origin.streamed,
@@ -148,6 +150,12 @@ class _Lookup:
             details=Details.of(record),
         )
 
+    def _base_of(self, version: AdapterVersion | None, base: _Base) -> int | None:
+        """That of its adapter, where the host serves another one meanwhile."""
+        if version is None or version.base_digest in base.adapters_of:
+            return base.pk
+        return self._bases.get(version.base_digest, base.pk)
+
 
 def _billed(record: pb.UsageRecord) -> Counts:
     """What a caller received of a request that failed, its web process has taken along."""
@@ -157,8 +165,8 @@ def _billed(record: pb.UsageRecord) -> Counts:
 
 def _base_of(host: str) -> _Base:
     """As operators call it, or else as the engine does."""
-    hosts = EngineHost.objects.filter(name=host).annotate(digest=KT("description__base_digest"))
-    row = BaseModel.objects.filter(digest=OuterRef("digest"))
-    served = hosts.annotate(pk_of=Subquery(row.values("pk")[:1]), served=Subquery(row.values("name")[:1]))
-    pk, name, description = served.values_list("pk_of", "served", "description").first() or (None, None, {})
-    return _Base(pk, str(name or description.get("base_model", "")))
+    description = EngineHost.objects.filter(name=host).values_list("description", flat=True).first() or {}
+    row = BaseModel.objects.filter(digest=description.get("base_digest", "")).first()
+    if row is None:
+        return _Base(None, str(description.get("base_model", "")))
+    return _Base(row.pk, row.name, frozenset((row.digest, *row.adapters_of)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, F, QuerySet, Sum, Value
-from django.db.models.functions import TruncDate, TruncHour
+from django.db.models.functions import Coalesce, TruncDate, TruncHour
 from django.utils import timezone
 
 from control_plane.usage.aggregation import latency_counts
@@ -26,7 +26,7 @@ from control_plane.usage.models import (
     Watermark,
 )
 from control_plane.usage.rollup_sql import bucket, latencies
-from control_plane.usage.sums import batch_column
+from control_plane.usage.sums import price_columns
 from control_plane.usage.time_series import GRAINS, WITHOUT_LATENCIES, latencies_of, of_kind
 
 Key = tuple[Any, ...]
@@ -46,8 +46,11 @@ def differences() -> list[str]:
         ("total of", DailyTotals.objects.all(), "outcome", day, ("start", "tenant_id")),
         ("all of", OverallTotals.objects.all(), "outcome", day, ("start",)),
     ):
-        right = _sums(ledger.annotate(start=start), (*apart, "outcome", "batch"), Count("id"))
-        found += _compared(noun, right, _sums(rollup, (*apart, outcome, batch_column(rollup.model)), Sum("requests")))
+        batch, base = price_columns(rollup.model)
+        dated = ledger.annotate(start=start, base=Coalesce("base_model_id", 0))
+        right = _sums(dated, (*apart, "outcome", "batch", "base"), Count("id"))
+        based = rollup.annotate(base=Coalesce(base, 0))
+        found += _compared(noun, right, _sums(based, (*apart, outcome, batch, "base"), Sum("requests")))
     counts = latency_counts(ledger.order_by())
     of_days = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
     shown = DailyLatency.objects.values_list("tenant_id", *_OF_ALL, "requests")

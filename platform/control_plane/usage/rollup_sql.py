@@ -15,6 +15,8 @@ from control_plane.usage.models import Metric, Outcome, Series, UsageEvent
 
 # The most that a first token of 0 rounded milliseconds can have taken.
 LEAST_US = 500
+# The mark of series of a base model that is known; the others have their names of before it was written down.
+OF_BASE = "base/"
 
 
 def identity(names: Sequence[str], *, before: str = "", after: Any = None) -> Concat:
@@ -23,6 +25,11 @@ def identity(names: Sequence[str], *, before: str = "", after: Any = None) -> Co
     parts = [Coalesce(Cast(name, text), Value("-", text)) for name in names]
     pieces = (piece for part in parts for piece in (part, Value("/", text)))
     return Concat(Value(before, text), *pieces, after or Value(""), output_field=text)
+
+
+def base_as_text(before: str) -> Func:
+    """Flat, as SQLite reads no deeply nested expressions."""
+    return Func("base_model_id", template=f"'{before}' || %(expressions)s", output_field=TextField())
 
 
 def measured() -> list[tuple[Metric, Q, Any]]:

@@ -81,6 +81,10 @@ def _least(help_text: str) -> serializers.IntegerField:
     )
 
 
+class OfBaseModelSerializer(serializers.Serializer[Any]):
+    base_model = _text(200, "Only what ran on this one, by its name now; one that was withdrawn too.")
+
+
 class RequestFiltersSerializer(serializers.Serializer[Any]):
     """All must hold."""
 
@@ -208,6 +212,9 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
     by_version = SeriesPartSerializer(many=True, help_text="Of an adapter.")
     by_tenant = SeriesPartSerializer(many=True, help_text="For operators.")
     by_host = SeriesPartSerializer(many=True, help_text="Of a tenant, or of all.")
+    by_base_model = SeriesPartSerializer(
+        many=True, help_text="Null = requests of before it was written down; empty of an adapter."
+    )
 
 
 class TimeRangeSerializer(serializers.Serializer[Any]):
@@ -221,7 +228,7 @@ class TimeRangeSerializer(serializers.Serializer[Any]):
     )
 
 
-class TenantSeriesQuerySerializer(TimeRangeSerializer):
+class TenantSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
     adapter = _text(64, "Its name, whole: its versions side by side.")
     version = serializers.IntegerField(
         min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
@@ -229,6 +236,6 @@ class TenantSeriesQuerySerializer(TimeRangeSerializer):
     host = _text(64, "Its name, whole.")
 
 
-class OperatorSeriesQuerySerializer(TimeRangeSerializer):
+class OperatorSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
     tenant = _text(64, "Its slug.")
     host = _text(64, "Its name, whole.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from control_plane.errors import LorikeetError
 from control_plane.prices.models import PriceVersion
-from control_plane.prices.periods import periods, price_on
+from control_plane.prices.periods import BillingPeriod, currency_of, period_of, periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import Metric, Outcome, SeriesKind, TimeSeries
@@ -162,24 +162,37 @@ class Step:
             "outcomes": self.outcomes,
             "mean_queue_ms": self.queue_ms / requests if requests else None,
             "mean_adapter_load_ms": self.adapter_load_ms / requests if requests else None,
-            "latency": {metric.value: percentiles(buckets) for metric, buckets in self.latencies.items()},
+            "latency": self.percentiles(),
         }
+
+    def percentiles(self) -> dict[str, dict[str, float | None]]:
+        """Of each metric, in milliseconds."""
+        return {metric.value: percentiles(buckets) for metric, buckets in self.latencies.items()}
 
 
 class Prices:
     """What holds on the days of a window."""
 
     def __init__(self, asked: Window) -> None:
-        stretches = periods(time_of(asked.first).date(), time_of(asked.end - 1).date())
-        self.currency = stretches[-1].price.currency if stretches[-1].price else None
-        self._versions: list[PriceVersion] = [one.price for one in stretches if one.price]
-        self._by_day: dict[date, PriceVersion | None] = {}
+        self._stretches = periods(time_of(asked.first).date(), time_of(asked.end - 1).date())
+        self.currency = currency_of(self._stretches)
+        self._with_own = {base for stretch in self._stretches for base in stretch.own}
+        self._by_day: dict[int, BillingPeriod] = {}
 
-    def on(self, minute: int) -> PriceVersion | None:
-        day = time_of(minute).date()
+    def on(self, minute: int, base: int | None) -> PriceVersion | None:
+        day = minute // _DAY
         if day not in self._by_day:
-            self._by_day[day] = price_on(day, self._versions)
-        return self._by_day[day]
+            self._by_day[day] = period_of(self._stretches, time_of(minute).date())
+        return self._by_day[day].price(base)
+
+    def by_list(self, series: Collection[int]) -> dict[int | None, Collection[int]]:
+        """The series of each base model that has prices of its own, and those of all others."""
+        if not self._with_own:
+            return {None: series}
+        found: defaultdict[int | None, list[int]] = defaultdict(list)
+        for pk, base in TimeSeries.objects.filter(pk__in=series).values_list("pk", "base_model_id"):
+            found[base if base in self._with_own else None].append(pk)
+        return dict(found)
 
 
 Key = tuple[Any, ...]
@@ -196,15 +209,20 @@ def read(
 ) -> dict[Key, Step]:
     """The series added up for each combination of the columns `by`, of which "at" is the step."""
     found: defaultdict[Key, Step] = defaultdict(Step)
-    for piece in pieces:
-        rows = piece.of(series).annotate(at=F("start") / step * step)
-        _add_sums(found, rows, by, prices)
-        if latencies:
-            _add_latencies(found, rows, by)
+    stretches = list(pieces)
+    # By price list, not joined: joining each row with its series costs more than a query for each list.
+    for base, own in prices.by_list(series).items():
+        for piece in stretches:
+            rows = piece.of(own).annotate(at=F("start") / step * step)
+            _add_sums(found, rows, by, prices, base)
+            if latencies:
+                _add_latencies(found, rows, by)
     return dict(found)
 
 
-def _add_sums(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices) -> None:
+def _add_sums(
+    found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices, base: int | None
+) -> None:
     # By day too, since a day has one price.
     grouped = rows.annotate(day=F("start") / _DAY).values_list(*by, "day", "outcome", "batch")
     names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
@@ -212,7 +230,7 @@ def _add_sums(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[s
         key, (day_number, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
         reported = dict(zip(names, figures, strict=True))
         sums = UsageSums(**{name: reported[name] for name in COUNTED})
-        cost = cost_of(prices.on(day_number * _DAY), sums, batch=batch)
+        cost = cost_of(prices.on(day_number * _DAY, base), sums, batch=batch)
         part = Step(
             replace(sums, cost_pico=cost), queue_ms=reported["queue_ms"], adapter_load_ms=reported["adapter_load_ms"]
         )
@@ -260,10 +278,13 @@ def _ids(series: QuerySet[TimeSeries]) -> list[int]:
 
 @dataclass(frozen=True)
 class Parts:
-    """Series to be shown each by itself, and the columns that name one."""
+    """Series to be shown added up by one of their columns, and the columns that name such a part."""
 
     series: QuerySet[TimeSeries]
+    by: str
     named: dict[str, str]
+    detailed: bool = True
+    """With latencies, and the steps of those with most device time."""
 
 
 def added_up(series: QuerySet[TimeSeries], asked: Window, column: str) -> Counter[int]:
@@ -282,98 +303,123 @@ def by_series(series: Sequence[int], asked: Window) -> dict[int, Step]:
 
 
 def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
-    """Those with most requests; of those with most device time the steps too."""
+    """Those with most requests. First by series alone, since joining each row with its series costs most."""
     requests = added_up(parts.series, asked, "requests")
-    most = sorted(requests, key=lambda pk: (-requests[pk], pk))[:MOST_PARTS]
+    part_of: dict[int, Any] = dict(parts.series.values_list("pk", parts.by))
+    most: Counter[Any] = Counter()
+    for pk, count in requests.items():
+        most[part_of[pk]] += count
+    sums = {part: Step() for part in sorted(most, key=lambda part: (-most[part], str(part)))[:MOST_PARTS]}
+    shown = [pk for pk in requests if part_of[pk] in sums]
+    for (pk,), step in read(shown, asked.pieces(), prices, ("series_id",), latencies=parts.detailed).items():
+        sums[part_of[pk]].add(step)
+    one_of = {part_of[pk]: pk for pk in shown}
     names = {
-        pk: dict(zip(parts.named, row, strict=True))
-        for pk, *row in parts.series.filter(pk__in=most).values_list("pk", *parts.named.values())
+        part: dict(zip(parts.named, row, strict=True))
+        for part, *row in parts.series.filter(pk__in=one_of.values()).values_list(parts.by, *parts.named.values())
     }
-    sums = {pk: step for (pk,), step in read(most, asked.pieces(), prices, ("series_id",)).items()}
-    lines = _lines(sorted(most, key=lambda pk: -sums[pk].sums.device_us)[:MOST_LINES], asked)
-    return [{**names[pk], **sums[pk].json(), **lines.get(pk, _NO_LINES)} for pk in most]
+    lined = sorted(sums, key=lambda part: -sums[part].sums.device_us)[: MOST_LINES if parts.detailed else 0]
+    lines = _lines({pk: part_of[pk] for pk in shown if part_of[pk] in lined}, asked)
+    return [{**names[part], **step.json(), **lines.get(part, _NO_LINES)} for part, step in sums.items()]
 
 
 _NO_LINES: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": []}
 
 
-def _lines(series: Sequence[int], asked: Window) -> dict[int, dict[str, list[int]]]:
-    rows = asked.points().of(series).annotate(at=F("start") / asked.step * asked.step)
-    steps = {
-        (pk, at): figures
-        for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us"))
-    }
+def _lines(part_of: Mapping[int, Any], asked: Window) -> dict[Any, dict[str, list[int]]]:
+    """The steps of each part, by what the series belong to."""
+    rows = asked.points().of(part_of).annotate(at=F("start") / asked.step * asked.step)
+    steps: defaultdict[tuple[Any, int], list[int]] = defaultdict(lambda: [0, 0])
+    for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
+        found = steps[part_of[pk], at]
+        found[:] = (before + more for before, more in zip(found, figures, strict=True))
     return {
-        pk: {
-            name: [steps.get((pk, start), (0, 0))[column] for start in asked.starts()]
+        part: {
+            name: [steps[part, start][column] if (part, start) in steps else 0 for start in asked.starts()]
             for column, name in enumerate(_NO_LINES)
         }
-        for pk in series
+        for part in set(part_of.values())
     }
 
 
-_NO_PARTS: dict[str, Any] = {"by_adapter": [], "by_key": [], "by_version": [], "by_tenant": [], "by_host": []}
+_NO_PARTS: dict[str, Any] = {
+    "by_adapter": [], "by_key": [], "by_version": [], "by_tenant": [], "by_host": [], "by_base_model": [],
+}  # fmt: skip
 
 
-def total(tenant: Tenant, asked: Window) -> Step:
+def _on(within: QuerySet[TimeSeries], kind: SeriesKind, on: Collection[int] | None) -> QuerySet[TimeSeries]:
+    """Series of a kind; on some base models, by their primary keys, or on all."""
+    series = within.filter(kind=kind)
+    return series if on is None else series.filter(base_model__in=on)
+
+
+def _by_base_model(series: QuerySet[TimeSeries]) -> Parts:
+    return Parts(series, "base_model__name", {"name": "base_model__name"})
+
+
+def total(tenant: Tenant, asked: Window, on: Collection[int] | None = None) -> Step:
     """All of a tenant's requests in the window."""
-    own = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.TENANT)
+    own = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT, on)
     return read(_ids(own), asked.pieces(), Prices(asked)).get((), Step())
 
 
-def of_tenant(tenant: Tenant, asked: Window) -> dict[str, Any]:
-    own = TimeSeries.objects.for_tenant(tenant)
+def total_of_all(asked: Window, on: Collection[int] | None = None) -> Step:
+    """All tenants' requests in the window."""
+    everybody = _on(TimeSeries.objects.all(), SeriesKind.ALL, on)
+    return read(_ids(everybody), asked.pieces(), Prices(asked)).get((), Step())
+
+
+def by_tenant(tenants: Collection[UUID], asked: Window, on: Collection[int] | None = None) -> dict[UUID, Step]:
+    """All requests of each in the window."""
+    series = _on(TimeSeries.objects.filter(tenant__in=tenants), SeriesKind.TENANT, on)
+    tenant_of = dict(series.values_list("pk", "tenant_id"))
+    found: defaultdict[UUID, Step] = defaultdict(Step)
+    for (pk,), step in read(tenant_of, asked.pieces(), Prices(asked), ("series_id",)).items():
+        if (tenant := tenant_of[pk]) is not None:
+            found[tenant].add(step)
+    return dict(found)
+
+
+def of_tenant(tenant: Tenant, asked: Window, on: Collection[int] | None = None) -> dict[str, Any]:
+    own = {kind: _on(TimeSeries.objects.for_tenant(tenant), kind, on) for kind in SeriesKind}
     parts = {
-        "by_key": Parts(own.filter(kind=SeriesKind.KEY), {"name": "api_key__name", "prefix": "api_key__prefix"}),
-        "by_host": Parts(own.filter(kind=SeriesKind.TENANT_HOST), {"name": "host"}),
+        "by_adapter": Parts(own[SeriesKind.VERSION], "adapter_id", {"name": "adapter__name"}, detailed=False),
+        "by_key": Parts(own[SeriesKind.KEY], "api_key_id", {"name": "api_key__name", "prefix": "api_key__prefix"}),
+        "by_host": Parts(own[SeriesKind.TENANT_HOST], "host", {"name": "host"}),
+        "by_base_model": _by_base_model(own[SeriesKind.TENANT]),
     }
-    found = report(own.filter(kind=SeriesKind.TENANT), asked, parts)
-    return {**_NO_PARTS, **found, "by_adapter": _by_adapter(own.filter(kind=SeriesKind.VERSION), asked)}
-
-
-def _by_adapter(versions: QuerySet[TimeSeries], asked: Window) -> list[dict[str, Any]]:
-    """Versions of an adapter added up: first by series alone, since joining each day with its adapter costs most."""
-    requests, adapter_of = added_up(versions, asked, "requests"), dict(versions.values_list("pk", "adapter_id"))
-    most: Counter[UUID | None] = Counter()
-    for pk, count in requests.items():
-        most[adapter_of[pk]] += count
-    sums = {adapter: Step() for adapter, _ in most.most_common(MOST_PARTS)}
-    shown = [pk for pk in requests if adapter_of[pk] in sums]
-    for pk, step in by_series(shown, asked).items():
-        sums[adapter_of[pk]].add(step)
-    names: dict[UUID | None, str | None] = dict(
-        versions.filter(adapter__in=sums).values_list("adapter_id", "adapter__name")
-    )
-    return [{"name": names.get(adapter), **step.json(), **_NO_LINES} for adapter, step in sums.items()]
-
-
-def of_versions(versions: QuerySet[TimeSeries], asked: Window) -> dict[str, Any]:
-    """Of an adapter: its versions side by side."""
-    parts = {"by_version": Parts(versions, {"version": "version__number"})}
-    return {**_NO_PARTS, **report(versions, asked, parts)}
+    return {**_NO_PARTS, **report(own[SeriesKind.TENANT], asked, parts)}
 
 
 def of_adapter(tenant: Tenant, adapter_id: Any, version: int | None, asked: Window) -> dict[str, Any]:
+    """Its versions side by side, or one of them. Each is of one base model."""
     versions = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.VERSION, adapter=adapter_id)
-    return of_versions(versions.filter(version__number=version) if version else versions, asked)
+    if version:
+        versions = versions.filter(version__number=version)
+    parts = {"by_version": Parts(versions, "version_id", {"version": "version__number"})}
+    return {**_NO_PARTS, **report(versions, asked, parts)}
 
 
-def of_tenant_on_host(tenant: Tenant, host: str, asked: Window) -> dict[str, Any]:
-    own = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.TENANT_HOST, host=host)
-    return {**_NO_PARTS, **report(own, asked, {})}
+def of_tenant_on_host(tenant: Tenant, host: str, asked: Window, on: Collection[int] | None = None) -> dict[str, Any]:
+    own = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT_HOST, on).filter(host=host)
+    return {**_NO_PARTS, **report(own, asked, {"by_base_model": _by_base_model(own)})}
 
 
-def of_everybody(asked: Window, tenant: Tenant | None = None, host: str = "") -> dict[str, Any]:
+def of_everybody(
+    asked: Window, tenant: Tenant | None = None, host: str = "", on: Collection[int] | None = None
+) -> dict[str, Any]:
     """For operators: all tenants on all hosts, or one of either."""
     if tenant is not None:
-        return of_tenant_on_host(tenant, host, asked) if host else of_tenant(tenant, asked)
+        return of_tenant_on_host(tenant, host, asked, on) if host else of_tenant(tenant, asked, on)
     named = {"name": "tenant__name", "tenant": "tenant__slug", "weight": "tenant__weight"}
-    hosts = TimeSeries.objects.filter(kind=SeriesKind.HOST)
+    kinds = {kind: _on(TimeSeries.objects.all(), kind, on) for kind in SeriesKind}
     if host:
-        on_host = TimeSeries.objects.filter(kind=SeriesKind.TENANT_HOST, host=host)
-        return {**_NO_PARTS, **report(hosts.filter(host=host), asked, {"by_tenant": Parts(on_host, named)})}
+        on_host, of_host = (kinds[kind].filter(host=host) for kind in (SeriesKind.TENANT_HOST, SeriesKind.HOST))
+        parts = {"by_tenant": Parts(on_host, "tenant_id", named), "by_base_model": _by_base_model(of_host)}
+        return {**_NO_PARTS, **report(of_host, asked, parts)}
     parts = {
-        "by_tenant": Parts(TimeSeries.objects.filter(kind=SeriesKind.TENANT), named),
-        "by_host": Parts(hosts, {"name": "host"}),
+        "by_tenant": Parts(kinds[SeriesKind.TENANT], "tenant_id", named),
+        "by_host": Parts(kinds[SeriesKind.HOST], "host", {"name": "host"}),
+        "by_base_model": _by_base_model(kinds[SeriesKind.ALL]),
     }
-    return {**_NO_PARTS, **report(TimeSeries.objects.filter(kind=SeriesKind.ALL), asked, parts)}
+    return {**_NO_PARTS, **report(kinds[SeriesKind.ALL], asked, parts)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
@@ -66,18 +66,34 @@ def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]
     totals: defaultdict[Key, UsageSums] = defaultdict(UsageSums)
     if not by:
         totals[()] = UsageSums()
-    batch = batch_column(rows.model)
-    grouped = rows.annotate(period=period_number(prices, "start")).order_by().values_list(*by, "period", batch)
-    for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
-        key, period, of_batches, counts = row[: len(by)], row[len(by)], row[len(by) + 1], row[len(by) + 2 :]
-        sums = UsageSums(**dict(zip(COUNTED, counts, strict=True)))
-        totals[key] += replace(sums, cost_pico=cost_of(prices[period].price, sums, batch=of_batches))
+    for part in priced(rows, prices, by):
+        totals[part.key] += part.sums
     return dict(totals)
 
 
-def batch_column(rollup: type[models.Model]) -> str:
-    """What says whether a row is of batches, which have their own price."""
-    return "series__batch" if rollup in (HourlyUsage, DailyUsage) else "batch"
+@dataclass(frozen=True)
+class PricedPart:
+    """Sums of rollup rows of one price, at which they are."""
+
+    key: Key
+    price: PriceVersion | None
+    batch: bool
+    sums: UsageSums
+
+
+def priced(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> Iterator[PricedPart]:
+    """The sums of rollup rows for each combination of the columns `by`, cut where prices differ."""
+    apart = price_columns(rows.model)
+    grouped = rows.annotate(period=period_number(prices, "start")).order_by().values_list(*by, "period", *apart)
+    for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
+        key, (period, batch, base), counts = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
+        sums, price = UsageSums(**dict(zip(COUNTED, counts, strict=True))), prices[period].price(base)
+        yield PricedPart(key, price, batch, replace(sums, cost_pico=cost_of(price, sums, batch=batch)))
+
+
+def price_columns(rollup: type[models.Model]) -> tuple[str, str]:
+    """What says whether a row is of batches, and on which base model it ran: both may have prices of their own."""
+    return ("series__batch", "series__base_model_id") if rollup in (HourlyUsage, DailyUsage) else ("batch", "base_id")
 
 
 def cost_of(price: PriceVersion | None, used: ReportedCounts, *, batch: bool) -> int:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import Case, Func, IntegerField, Q, QuerySet, When
+from django.db.models import Case, Func, IntegerField, Q, QuerySet, TextField, Value, When
 from django.utils import timezone
 
 from control_plane.usage.counters import SUMMED
@@ -28,14 +28,22 @@ from control_plane.usage.models import (
     TimeSeries,
     UsageEvent,
 )
-from control_plane.usage.rollup_sql import both_histograms, bucket, histogram, identity, measured
+from control_plane.usage.rollup_sql import (
+    OF_BASE,
+    base_as_text,
+    both_histograms,
+    bucket,
+    histogram,
+    identity,
+    measured,
+)
 
 # A little more than is promised: the first step of a chart begins before it.
 MINUTES_KEPT = timedelta(days=2, hours=1)
 HOURS_KEPT = timedelta(days=91)
 # As far back as reports go.
 DAYS_KEPT = timedelta(days=400)
-# By kind: which columns of the ledger keep its series apart.
+# By kind: which columns of the ledger keep its series apart, besides the base model.
 _APART: Mapping[SeriesKind, tuple[str, ...]] = {
     SeriesKind.ALL: (),
     SeriesKind.TENANT: ("tenant_id",),
@@ -44,6 +52,7 @@ _APART: Mapping[SeriesKind, tuple[str, ...]] = {
     SeriesKind.TENANT_HOST: ("tenant_id", "host"),
     SeriesKind.HOST: ("host",),
 }
+_BASE = "base_model_id"
 
 
 class EpochMinute(Func):
@@ -138,7 +147,7 @@ def _collect(cursor: Any, events: QuerySet[UsageEvent]) -> None:
         for metric, having, _ in measured()
     }
     rows = events.alias(**values).annotate(minute=EpochMinute("created_at"), **_identities(), **buckets)
-    columns = {name for names in _APART.values() for name in names}
+    columns = {_BASE, *(name for names in _APART.values() for name in names)}
     made = rows.values(*sorted(columns), "outcome", "batch", *SUMMED, "minute", *_identities(), *buckets)
     sql, params = made.query.sql_with_params()
     cursor.execute(f"CREATE TEMPORARY TABLE {_ROWS} AS {sql}", params)
@@ -150,14 +159,15 @@ def _identities() -> dict[str, Any]:
 
 def _identity(kind: SeriesKind) -> Any:
     """NULL for a row that is in no series of this kind."""
-    text = identity(_APART[kind], before=f"{kind.value}/")
+    base = Case(When(base_model=None, then=Value("")), default=base_as_text(OF_BASE), output_field=TextField())
+    text = identity(_APART[kind], before=f"{kind.value}/", after=base)
     return Case(When(~Q(host=""), then=text), default=None) if "host" in _APART[kind] else text
 
 
 def _name(cursor: Any, kind: SeriesKind) -> None:
     """Series that there were none of yet."""
     table, column = TimeSeries._meta.db_table, f"{kind.value}_series"
-    columns = "".join(f", {name}" for name in _APART[kind])
+    columns = "".join(f", {name}" for name in (*_APART[kind], _BASE))
     cursor.execute(
         f"INSERT INTO {table} (kind, identity{columns})"
         f" SELECT DISTINCT '{kind.value}', {column}{columns} FROM {_ROWS} r"

@@ -14,8 +14,10 @@ from control_plane.errors import LorikeetError
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.usage import queries, series
+from control_plane.usage.base_models import asked_bases
 from control_plane.usage.queries import RequestFilters
 from control_plane.usage.serializers import (
+    OfBaseModelSerializer,
     OperatorSeriesQuerySerializer,
     RequestFiltersSerializer,
     RequestPageSerializer,
@@ -27,21 +29,22 @@ from control_plane.usage.serializers import (
 MOST_DAYS = 366
 
 
-class _UsageQuery(serializers.Serializer[dict[str, int]]):
+class _UsageQuery(OfBaseModelSerializer):
     days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=30)
 
 
 class UsageView(TenantView):
     @extend_schema(
         operation_id="read_usage",
-        parameters=[days_parameter(MOST_DAYS)],
-        responses=UsageReportSerializer,
+        parameters=[days_parameter(MOST_DAYS), OfBaseModelSerializer],
+        responses={200: UsageReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests, tokens, device time and cost of the last days: by day, adapter, base model and key."""
         query = validated(_UsageQuery, request.query_params.dict())
-        return Response(UsageReportSerializer(queries.usage(self.principal.tenant, query["days"])).data)
+        found = queries.usage(self.principal.tenant, query["days"], asked_bases(query["base_model"]))
+        return Response(UsageReportSerializer(found).data)
 
 
 class RequestsView(TenantView):
@@ -67,20 +70,27 @@ class SeriesView(TenantView):
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Traffic, errors, tokens, cost and latency over time: of the tenant, an adapter, or on a host."""
+        """Traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, on a host or a base model."""
         asked = validated(TenantSeriesQuerySerializer, request.query_params.dict())
-        within, own = _window(asked), self.principal.tenant
+        within, own, on = _window(asked), self.principal.tenant, _bases(asked)
         if asked["adapter"] and asked["host"]:
             raise LorikeetError(
                 "bad_request", "Series are kept by adapter or by host.", "Leave one of both out.", param="host"
+            )
+        if asked["adapter"] and on is not None:
+            raise LorikeetError(
+                "bad_request",
+                "Each version of an adapter is of one base model.",
+                "Leave one of both out.",
+                param="base_model",
             )
         if asked["adapter"]:
             adapter = get_adapter(own, asked["adapter"]).adapter
             found = series.of_adapter(own, adapter.pk, asked["version"], within)
         elif asked["host"]:
-            found = series.of_tenant_on_host(own, asked["host"], within)
+            found = series.of_tenant_on_host(own, asked["host"], within, on)
         else:
-            found = series.of_tenant(own, within)
+            found = series.of_tenant(own, within, on)
         return Response(SeriesReportSerializer(found).data)
 
 
@@ -92,11 +102,17 @@ class OperatorSeriesView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """The same of all tenants, of one, or of a host with the tenants on it."""
+        """The same of all tenants, of one, or of a host with the tenants on it; on all base models or one."""
         asked = validated(OperatorSeriesQuerySerializer, request.query_params.dict())
         tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
-        return Response(SeriesReportSerializer(series.of_everybody(_window(asked), tenant, asked["host"])).data)
+        found = series.of_everybody(_window(asked), tenant, asked["host"], _bases(asked))
+        return Response(SeriesReportSerializer(found).data)
 
 
 def _window(asked: dict[str, object]) -> series.Window:
     return series.window(asked["range"], asked["since"], asked["until"], asked["step"])  # type: ignore[arg-type]
+
+
+def _bases(asked: dict[str, str]) -> tuple[int, ...] | None:
+    bases = asked_bases(asked["base_model"])
+    return None if bases is None else bases.pks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -19,8 +20,10 @@ COLUMNS = (
 )
 
 
-def fill(count: int, prefix: str, tenant: Any, version: Any = None, api_key: Any = None) -> None:
-    """`count` rows of one tenant with request ids that begin with `prefix`."""
+def fill(
+    count: int, prefix: str, tenant: Any, version: Any = None, api_key: Any = None, bases: Sequence[int] = ()
+) -> None:
+    """`count` rows of one tenant with request ids that begin with `prefix`, on these base models by turns."""
     # In the order of time as a ledger is, but for one row in a thousand, which comes late.
     second = f"CASE WHEN i %% 1000 = 0 THEN i * 7919 %% {SECONDS} ELSE i * {SECONDS} / {count + 1} END"
     postgres = connection.vendor == "postgresql"
@@ -32,14 +35,17 @@ def fill(count: int, prefix: str, tenant: Any, version: Any = None, api_key: Any
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s) SELECT i FROM n"
         moment = f"datetime('{FIRST_DAY}', '+' || ({second}) || ' seconds')"
         uuid, false = "%s", "0"
+    turns = " ".join(f"WHEN {number} THEN {pk}" for number, pk in enumerate(bases))
+    base = f"CASE i %% {len(bases)} {turns} END" if bases else "NULL"
     owner = [tenant, version and version.adapter, version, api_key]
     ids = [row and (str(row.pk) if postgres else row.pk.hex) for row in owner]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO usage_usageevent ({COLUMNS}) SELECT %s || i, {uuid}, {uuid}, {uuid}, {uuid}, 'm',"
+            f"INSERT INTO usage_usageevent ({COLUMNS}, base_model_id)"
+            f" SELECT %s || i, {uuid}, {uuid}, {uuid}, {uuid}, 'm',"
             f" 'completions', {false}, 'h', i %% 3000 + 100, i %% 100, i %% 500,"
             " CASE WHEN i %% 20 = 0 THEN 'aborted' ELSE 'finished' END, '', i %% 70, i %% 9, i %% 4000, i %% 300,"
-            f" i %% 30000, 0, i %% 100000, {moment} FROM ({numbers}) numbers",
+            f" i %% 30000, 0, i %% 100000, {moment}, {base} FROM ({numbers}) numbers",
             [prefix, *ids, count],
         )
 

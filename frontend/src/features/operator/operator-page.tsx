@@ -5,18 +5,19 @@ import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { OperatorReport } from "@/api/types";
 import { Page } from "@/app/page";
+import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { SegmentedControl } from "@/components/segmented-control";
 import { Table, Td, Th, Tr } from "@/components/table";
-import { Share } from "@/features/usage/breakdown";
+import { Breakdown, Share } from "@/features/usage/breakdown";
 import { LatencyTable } from "@/features/usage/latency";
 import { Freshness } from "@/features/usage/usage-page";
 import { deviceTime, milliseconds, money, number, percent, plural, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { BaseModelCard } from "./base-model-card";
-import { reportQuery } from "./queries";
+import { baseModelsQuery, reportQuery } from "./queries";
 import { REPORT_DAYS } from "./search";
 
 const PricesCard = lazyPart(() => import("./prices-card"), "PricesCard");
@@ -27,23 +28,31 @@ const RANGES = REPORT_DAYS.map((days) => ({ value: String(days), label: days ===
 const route = getRouteApi("/t/$tenant/operator");
 
 export function OperatorPage() {
-  const { days = 30 } = route.useSearch();
+  const { days = 30, base_model } = route.useSearch();
   const navigate = route.useNavigate();
-  const { data, error, refetch } = useQuery(reportQuery(days));
+  const { data, error, refetch } = useQuery(reportQuery(days, base_model));
+  const bases = useQuery(baseModelsQuery).data ?? [];
+  const query = new URLSearchParams({ days: String(days), ...(base_model ? { base_model } : {}) });
   return (
     <Page
       title="All tenants"
       note="What everybody used, what it cost, how long they waited, and whose time the GPUs spent. Days are UTC."
       actions={
         <>
+          <BaseModelSelect
+            value={base_model}
+            names={[...new Set(bases.filter(({ state }) => state !== "waiting").map(({ name }) => name))]}
+            onChange={(chosen) => void navigate({ search: (now) => ({ ...now, base_model: chosen }), resetScroll: false })}
+            className="w-48!"
+          />
           <SegmentedControl
             label="Range"
             value={String(days)}
             options={RANGES}
-            onChange={(chosen) => void navigate({ search: { days: REPORT_DAYS.find((one) => String(one) === chosen) }, resetScroll: false })}
+            onChange={(chosen) => void navigate({ search: (now) => ({ ...now, days: REPORT_DAYS.find((one) => String(one) === chosen) }), resetScroll: false })}
           />
           <Button asChild>
-            <a href={`/api/operator/usage.csv?days=${days}`} download>
+            <a href={`/api/operator/usage.csv?${query.toString()}`} download>
               <Download /> Download CSV
             </a>
           </Button>
@@ -54,7 +63,7 @@ export function OperatorPage() {
         <BaseModelCard />
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
-        {data && <Report report={data} />}
+        {data && <Report report={data} base={base_model} />}
         <Suspense fallback={<Skeleton className="h-48 w-full" />}>
           <PricesCard />
         </Suspense>
@@ -63,7 +72,7 @@ export function OperatorPage() {
   );
 }
 
-function Report({ report }: { report: OperatorReport }) {
+function Report({ report, base }: { report: OperatorReport; base: string | undefined }) {
   const { totals, outcomes, currency } = report;
   const tokens = totals.prompt_tokens + totals.completion_tokens;
   const bad = outcomes.failed + outcomes.refused;
@@ -71,7 +80,7 @@ function Report({ report }: { report: OperatorReport }) {
   return (
     <>
       <Stats>
-        <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, asked)} failed or refused`} />
+        <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, asked)} failed or refused${base ? " by an engine" : ""}`} />
         <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
         <Stat label="GPU time" value={deviceTime(totals.device_us)} note={plural(report.tenants, "tenant")} />
         <Stat label="Revenue" value={money(totals.cost_micros, currency)} note={currency ? "tokens, without storage" : "no prices set"} />
@@ -84,6 +93,15 @@ function Report({ report }: { report: OperatorReport }) {
           </Suspense>
         </div>
       </Card>
+      {report.by_base_model.length > 1 && (
+        <Breakdown
+          title="By base model"
+          noun="Base model"
+          totals={totals}
+          currency={currency}
+          rows={report.by_base_model.map((row) => ({ ...row, id: row.base_model ?? "", label: row.base_model ?? <span className="font-normal text-ink-2">not recorded</span> }))}
+        />
+      )}
       <Tenants report={report} />
       <div className="grid gap-5 lg:grid-cols-2">
         <TopAdapters report={report} />

@@ -8,13 +8,13 @@ import type { PriceVersion } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Dialog } from "@/components/dialog";
-import { Field, Input } from "@/components/field";
+import { Confirm, Dialog } from "@/components/dialog";
+import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { money } from "@/lib/format";
 import { z } from "@/lib/zod";
-import { pricesQuery, usePublishPrices } from "./queries";
+import { baseModelsQuery, pricesQuery, useEndPrices, usePublishPrices } from "./queries";
 
 const AMOUNTS = [
   ["input_per_million", "Input, a million tokens"],
@@ -26,14 +26,18 @@ const AMOUNTS = [
   ["batch_output_per_million", "Output of batches, a million tokens"],
 ] as const;
 
+/** A base model's own list says nothing of these. */
+const GENERAL = new Set<string>(["storage_per_gb_month"]);
+
 export function PricesCard() {
   const { data, error, refetch } = useQuery(pricesQuery);
   const [publishing, setPublishing] = useState(false);
+  const [ending, setEnding] = useState<PriceVersion | null>(null);
   return (
     <Card>
       <CardHeader
         title="Prices"
-        note="A version holds from midnight UTC of its day; what was used before keeps its price"
+        note="A version holds from midnight UTC of its day; what was used before keeps its price. A base model's own prices count before those of all."
         actions={
           data && (
             <Button size="sm" onClick={() => setPublishing(true)}>
@@ -45,8 +49,9 @@ export function PricesCard() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No prices yet: every cost is zero. The first list may begin in the past.</p>}
-      {data && data.length > 0 && <Versions versions={data} />}
-      {publishing && data && <Publish newest={data[0]} onClose={() => setPublishing(false)} />}
+      {data && data.length > 0 && <Versions versions={data} onEnd={setEnding} />}
+      {publishing && data && <Publish versions={data} onClose={() => setPublishing(false)} />}
+      {ending && <End version={ending} onClose={() => setEnding(null)} />}
     </Card>
   );
 }
@@ -54,14 +59,27 @@ export function PricesCard() {
 const today = () => new Date().toISOString().slice(0, 10);
 const tomorrow = () => new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
 
-function Versions({ versions }: { versions: PriceVersion[] }) {
-  const begun = versions.filter((version) => version.effective_on <= today());
-  const current = begun.toSorted((a, b) => b.effective_on.localeCompare(a.effective_on) || b.number - a.number)[0];
+/** Of versions of one list, the one that holds on a day. */
+function heldOn(day: string, versions: PriceVersion[]): PriceVersion | undefined {
+  return versions.filter((version) => version.effective_on <= day).toSorted((a, b) => b.effective_on.localeCompare(a.effective_on) || b.number - a.number)[0];
+}
+
+const listOf = (version: PriceVersion) => version.base_model_digest ?? null;
+const ofList = (versions: PriceVersion[], digest: string | null) => versions.filter((version) => listOf(version) === digest);
+
+const FAR = "9999-12-31";
+
+function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (version: PriceVersion) => void }) {
+  const lists = [...new Set(versions.map(listOf))];
+  const current = new Set(lists.map((digest) => heldOn(today(), ofList(versions, digest))?.number));
+  const last = new Set(lists.map((digest) => heldOn(FAR, ofList(versions, digest))?.number));
+  const several = lists.length > 1 || lists[0] !== null;
   return (
     <Table label="Prices">
       <thead>
         <tr>
           <Th>Version</Th>
+          {several && <Th>Base model</Th>}
           <Th>From</Th>
           {AMOUNTS.map(([name, label]) => (
             <Th key={name} className="text-right">
@@ -69,22 +87,47 @@ function Versions({ versions }: { versions: PriceVersion[] }) {
             </Th>
           ))}
           <Th>Published by</Th>
+          {several && (
+            <Th>
+              <span className="sr-only">Change</span>
+            </Th>
+          )}
         </tr>
       </thead>
       <tbody>
         {versions.map((version) => (
           <Tr key={version.number}>
             <Td className="font-medium">
-              {version.number} {version === current && <Badge tone="green">now</Badge>}
+              {version.number} {current.has(version.number) && <Badge tone="green">now</Badge>}
               {version.effective_on > today() && <Badge tone="blue">to come</Badge>}
             </Td>
-            <Td>{version.effective_on}</Td>
-            {AMOUNTS.map(([name]) => (
-              <Td key={name} className="tnum text-right">
-                {version[name] == null ? "as others" : money(version[name], version.currency)}
+            {several && (
+              <Td className="max-w-64 truncate" title={version.base_model ?? undefined}>
+                {version.base_model ?? <span className="text-ink-3">all others</span>}
               </Td>
-            ))}
+            )}
+            <Td>{version.effective_on}</Td>
+            {version.inherits ? (
+              <Td colSpan={AMOUNTS.length} className="text-ink-3">
+                has no prices of its own any more
+              </Td>
+            ) : (
+              AMOUNTS.map(([name]) => (
+                <Td key={name} className="tnum text-right">
+                  <Amount version={version} name={name} />
+                </Td>
+              ))
+            )}
             <Td className="text-ink-2">{version.created_by ?? "–"}</Td>
+            {several && (
+              <Td className="text-right">
+                {version.base_model_digest && !version.inherits && last.has(version.number) && (
+                  <Button size="sm" aria-label={`End the own prices of ${version.base_model}`} onClick={() => onEnd(version)}>
+                    End
+                  </Button>
+                )}
+              </Td>
+            )}
           </Tr>
         ))}
       </tbody>
@@ -92,16 +135,45 @@ function Versions({ versions }: { versions: PriceVersion[] }) {
   );
 }
 
+function Amount({ version, name }: { version: PriceVersion; name: (typeof AMOUNTS)[number][0] }) {
+  const amount = version[name];
+  if (amount != null) return money(amount, version.currency);
+  return <span className="text-ink-3">{GENERAL.has(name) ? "–" : "as others"}</span>;
+}
+
+function End({ version, onClose }: { version: PriceVersion; onClose: () => void }) {
+  const end = useEndPrices();
+  const [day, setDay] = useState(tomorrow());
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`End the own prices of ${version.base_model}?`}
+      description="From that day on it costs what all others cost. What was used before keeps its price."
+      action="End its prices"
+      busy={end.isPending}
+      disabled={!day}
+      onConfirm={() => end.mutate({ base_model_digest: version.base_model_digest!, effective_on: day }, { onSuccess: onClose })}
+    >
+      {end.error && <ErrorNotice error={asApiError(end.error)} className="mb-3" />}
+      <Field label="From" hint="Midnight UTC">
+        {(control) => <Input {...control} type="date" value={day} onChange={(event) => setDay(event.target.value)} />}
+      </Field>
+    </Confirm>
+  );
+}
+
 /** Typed as money, sent as whole millionths; at most six places, so that nothing is rounded away. */
 const amount = z.string().check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "A number up to 999 with at most six places, like 0.15."));
 const amountOrNone = z.string().check(z.regex(/^(\d{1,3}(\.\d{1,6})?)?$/, "A number like 0.15, or nothing: as of other requests."));
 const SCHEMA = z.object({
+  base_model_digest: z.string(),
   effective_on: z.string().check(z.regex(/^\d{4}-\d{2}-\d{2}$/, "Choose a day.")),
   currency: z.string().check(z.regex(/^[A-Z]{3}$/, "Three capitals, like USD.")),
   input_per_million: amount,
   cached_input_per_million: amount,
   output_per_million: amount,
-  storage_per_gb_month: amount,
+  storage_per_gb_month: amountOrNone,
   batch_input_per_million: amountOrNone,
   batch_cached_input_per_million: amountOrNone,
   batch_output_per_million: amountOrNone,
@@ -118,50 +190,88 @@ const fromMicros = (micros: number) => String(micros / 1e6);
 const toMicrosOrNull = (text: string) => (text ? toMicros(text) : null);
 const fromMicrosOrNull = (micros?: number | null) => (micros == null ? "" : fromMicros(micros));
 
-function Publish({ newest, onClose }: { newest?: PriceVersion; onClose: () => void }) {
+/** What the fields begin with: the newest amounts of the list, or else of all others. */
+function begun(versions: PriceVersion[], digest: string): Omit<Form, "base_model_digest" | "effective_on" | "currency"> {
+  const own = digest ? heldOn(FAR, ofList(versions, digest)) : undefined;
+  const from = own && !own.inherits ? own : heldOn(FAR, ofList(versions, null));
+  return {
+    input_per_million: fromMicrosOrNull(from?.input_per_million),
+    cached_input_per_million: fromMicrosOrNull(from?.cached_input_per_million),
+    output_per_million: fromMicrosOrNull(from?.output_per_million),
+    storage_per_gb_month: fromMicrosOrNull(from?.storage_per_gb_month),
+    batch_input_per_million: fromMicrosOrNull(from?.batch_input_per_million),
+    batch_cached_input_per_million: fromMicrosOrNull(from?.batch_cached_input_per_million),
+    batch_output_per_million: fromMicrosOrNull(from?.batch_output_per_million),
+  };
+}
+
+function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () => void }) {
   const publish = usePublishPrices();
+  const bases = (useQuery(baseModelsQuery).data ?? []).filter(({ state }) => state !== "waiting");
   const form = useForm<Form>({
     resolver: zodResolver(SCHEMA),
     defaultValues: {
-      effective_on: newest ? tomorrow() : today(),
-      currency: newest?.currency ?? "USD",
-      input_per_million: newest ? fromMicros(newest.input_per_million) : "",
-      cached_input_per_million: newest ? fromMicros(newest.cached_input_per_million) : "",
-      output_per_million: newest ? fromMicros(newest.output_per_million) : "",
-      storage_per_gb_month: newest ? fromMicros(newest.storage_per_gb_month) : "",
-      batch_input_per_million: fromMicrosOrNull(newest?.batch_input_per_million),
-      batch_cached_input_per_million: fromMicrosOrNull(newest?.batch_cached_input_per_million),
-      batch_output_per_million: fromMicrosOrNull(newest?.batch_output_per_million),
+      base_model_digest: "",
+      effective_on: versions.length > 0 ? tomorrow() : today(),
+      currency: versions[0]?.currency ?? "USD",
+      ...begun(versions, ""),
     },
   });
   const { errors } = form.formState;
-  const submit = form.handleSubmit(({ effective_on, currency, ...amounts }) =>
+  const [digest, setDigest] = useState("");
+  const choose = (chosen: string) => {
+    setDigest(chosen);
+    const { effective_on, currency } = form.getValues();
+    form.reset({ base_model_digest: chosen, effective_on, currency, ...begun(versions, chosen) });
+  };
+  const submit = form.handleSubmit(({ base_model_digest, effective_on, currency, ...amounts }) => {
+    if (!base_model_digest && !amounts.storage_per_gb_month) {
+      form.setError("storage_per_gb_month", { message: "A number, like 0.15; 0 if storage is free." });
+      return;
+    }
     publish.mutate(
       {
+        base_model_digest: base_model_digest || null,
         effective_on,
         currency,
         input_per_million: toMicros(amounts.input_per_million),
         cached_input_per_million: toMicros(amounts.cached_input_per_million),
         output_per_million: toMicros(amounts.output_per_million),
-        storage_per_gb_month: toMicros(amounts.storage_per_gb_month),
+        storage_per_gb_month: base_model_digest ? null : toMicros(amounts.storage_per_gb_month),
         batch_input_per_million: toMicrosOrNull(amounts.batch_input_per_million),
         batch_cached_input_per_million: toMicrosOrNull(amounts.batch_cached_input_per_million),
         batch_output_per_million: toMicrosOrNull(amounts.batch_output_per_million),
       },
       { onSuccess: onClose },
-    ),
-  );
+    );
+  });
   return (
     <Dialog open onOpenChange={(open) => !open && onClose()} title="Publish prices" description="They cannot be changed afterwards, only followed by others.">
       <form onSubmit={submit} noValidate className="grid gap-4 sm:grid-cols-2">
         {publish.error && <ErrorNotice error={asApiError(publish.error)} className="sm:col-span-2" />}
+        {(bases.length > 1 || digest) && (
+          <div className="min-w-0 sm:col-span-2">
+            <Field label="Base model" hint={digest ? "Its own prices count before those of all others. Storage has one price." : undefined}>
+              {(control) => (
+                <Select {...control} value={digest} onChange={(event) => choose(event.target.value)}>
+                  <option value="">All that have no prices of their own</option>
+                  {bases.map((base) => (
+                    <option key={base.digest} value={base.digest}>
+                      {base.state === "withdrawn" ? `${base.name} (withdrawn)` : base.name}
+                    </option>
+                  ))}
+                </Select>
+              )}
+            </Field>
+          </div>
+        )}
         <Field label="From" hint="Midnight UTC" error={errors.effective_on?.message}>
           {(control) => <Input {...control} type="date" {...form.register("effective_on")} />}
         </Field>
         <Field label="Currency" error={errors.currency?.message}>
           {(control) => <Input {...control} {...form.register("currency")} maxLength={3} />}
         </Field>
-        {AMOUNTS.map(([name, label]) => (
+        {AMOUNTS.filter(([name]) => !digest || !GENERAL.has(name)).map(([name, label]) => (
           <Field key={name} label={label} error={errors[name]?.message}>
             {(control) => <Input {...control} inputMode="decimal" autoComplete="off" {...form.register(name)} />}
           </Field>

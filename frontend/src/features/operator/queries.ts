@@ -1,14 +1,14 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
-import type { HostService, LatencyObjectives, NewBaseModel, NewJoinToken, NewPrices, NewTenant, Role } from "@/api/types";
+import type { EndPrices, HostService, LatencyObjectives, NewBaseModel, NewJoinToken, NewPrices, NewTenant, Role } from "@/api/types";
 import { type AskedRange, refreshEvery } from "@/lib/time-range";
 import type { StagingSearch, TenantsSearch } from "./search";
 
-export const reportQuery = (days: number) =>
+export const reportQuery = (days: number, base_model?: string) =>
   queryOptions({
-    queryKey: ["operator", "report", days],
-    queryFn: () => unwrap(api.GET("/api/operator/report", { params: { query: { days } } })),
+    queryKey: ["operator", "report", days, base_model],
+    queryFn: () => unwrap(api.GET("/api/operator/report", { params: { query: { days, base_model } } })),
     placeholderData: keepPreviousData,
     refetchInterval: 30_000,
   });
@@ -58,6 +58,14 @@ export function usePublishPrices() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (body: NewPrices) => unwrap(api.POST("/api/operator/prices", { body })),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
+  });
+}
+
+export function useEndPrices() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (body: EndPrices) => unwrap(api.POST("/api/operator/prices/end", { body })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
   });
 }

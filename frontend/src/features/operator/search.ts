@@ -27,9 +27,10 @@ export const REPORT_DAYS = [1, 7, 30, 90] as const;
 
 export interface ReportSearch {
   days?: (typeof REPORT_DAYS)[number];
+  base_model?: string;
 }
 
-export const readReportSearch = (search: Record<string, unknown>): ReportSearch => ({ days: oneOf(search.days, REPORT_DAYS) });
+export const readReportSearch = (search: Record<string, unknown>): ReportSearch => ({ days: oneOf(search.days, REPORT_DAYS), base_model: text(search.base_model) });
 
 export interface TenantSearch {
   /** What is looked for among the tenant's people, and the page of them. */

@@ -91,7 +91,7 @@ describe("playground", () => {
 
   it("begins with the conversation of a kept request", async () => {
     const kept = { prompt: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }, { role: "user", content: "And?" }], answers: ["So."], settings: { temperature: 0.7, top_k: 5, stop: ["x"] }, cut: false };
-    server.use(http.get("/api/tenants/acme/requests/req_1/transcript", () => HttpResponse.json(kept)));
+    server.use(http.get("/api/tenants/acme/transcripts", () => HttpResponse.json([kept])));
     openConsole("/t/acme/playground?model=support&request=req_1");
     expect(await screen.findByTestId("playground-input")).toHaveValue("And?");
     expect(screen.getByText("Ho")).toBeVisible();

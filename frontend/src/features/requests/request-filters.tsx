@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { X } from "lucide-react";
+import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { Select } from "@/components/field";
 import { SearchInput } from "@/components/search-input";
@@ -51,17 +52,7 @@ export function RequestFilters({ search, onChange }: Props) {
             </option>
           ))}
         </Select>
-        {(bases.length > 1 || search.base_model) && (
-          <Select aria-label="Base model" value={search.base_model ?? ""} onChange={(event) => onChange({ base_model: event.target.value || undefined })}>
-            <option value="">Any base model</option>
-            {search.base_model && !bases.includes(search.base_model) && <option value={search.base_model}>{search.base_model}</option>}
-            {bases.map((base) => (
-              <option key={base} value={base}>
-                {base}
-              </option>
-            ))}
-          </Select>
-        )}
+        <BaseModelSelect value={search.base_model} names={bases} onChange={(base_model) => onChange({ base_model })} />
         <Select aria-label="Key" value={search.key ?? ""} onChange={(event) => onChange({ key: event.target.value || undefined })}>
           <option value="">Any key</option>
           <option value="console">The console</option>

@@ -96,7 +96,7 @@ describe("the request log", () => {
 
   it("shows the text to those who may read it", async () => {
     serve({ capabilities: ["transcripts.read"] });
-    server.use(http.get(`${tenant}/requests/req_1/transcript`, () => HttpResponse.json(text)));
+    server.use(http.get(`${tenant}/transcripts`, () => HttpResponse.json([text])));
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
     expect(await screen.findByText("Where is my parcel?")).toBeVisible();
@@ -107,7 +107,7 @@ describe("the request log", () => {
 
   it("opens a kept request in the playground", async () => {
     serve({ capabilities: ["transcripts.read", "infer"] });
-    server.use(http.get(`${tenant}/requests/req_1/transcript`, () => HttpResponse.json({ ...text, cut: false })));
+    server.use(http.get(`${tenant}/transcripts`, () => HttpResponse.json([{ ...text, cut: false }])));
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
     expect(await screen.findByRole("link", { name: "Replay in the playground" })).toHaveAttribute("href", expect.stringMatching(/playground\?model=support%40v1&request=req_1/));
@@ -122,8 +122,7 @@ describe("the request log", () => {
 
   it("says why there is none", async () => {
     serve({ enabled: false, capabilities: ["transcripts.read"] });
-    const missing = { error: { code: "transcript_not_found", message: "No text.", fix: "Turn it on.", param: null, request_id: "" } };
-    server.use(http.get(`${tenant}/requests/req_1/transcript`, () => HttpResponse.json(missing, { status: 404 })));
+    server.use(http.get(`${tenant}/transcripts`, () => HttpResponse.json([])));
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
     expect(await screen.findByText(/Recording is off/)).toBeVisible();

@@ -5,6 +5,7 @@ import { type AskedRange, refreshEvery } from "@/lib/time-range";
 interface Of {
   adapter?: string;
   host?: string;
+  base_model?: string;
 }
 
 export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>

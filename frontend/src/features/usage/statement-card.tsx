@@ -81,8 +81,11 @@ function Lines({ statement }: { statement: Statement }) {
       </thead>
       <tbody>
         {statement.lines.map((line) => (
-          <Tr key={`${line.kind} ${line.first}`}>
-            <Td className="font-medium">{KINDS[line.kind].label}</Td>
+          <Tr key={`${line.kind} ${line.price_version}`}>
+            <Td className="font-medium">
+              {KINDS[line.kind].label}
+              {line.base_model && <span className="block max-w-72 truncate font-normal text-ink-3" title={line.base_model}>{`on ${line.base_model}`}</span>}
+            </Td>
             <Td className="text-ink-2">
               {day(line.first)} – {day(line.last)}
             </Td>

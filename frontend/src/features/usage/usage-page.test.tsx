@@ -22,9 +22,10 @@ function serve() {
     http.get(`${tenant}/series`, ({ request }) => {
       asked.push(new URL(request.url).search);
       const points = Array.from({ length: 10 }, (_, index) => ({ ...data.series.totals, at: at(index), requests: index === 3 ? 3 : 0, prompt_tokens: index === 3 ? 2_000_000 : 0 }));
-      return HttpResponse.json({ ...data.series, totals: all, points, by_adapter: [{ ...part, name: "support" }], by_key: [{ ...part, name: null, prefix: null }] });
+      const chosen = new URL(request.url).searchParams.get("base_model");
+      const by_base_model = [{ ...part, name: "llama" }, { ...part, name: null }].filter(({ name }) => !chosen || name === chosen);
+      return HttpResponse.json({ ...data.series, totals: all, points, by_adapter: [{ ...part, name: "support" }], by_key: [{ ...part, name: null, prefix: null }], by_base_model });
     }),
-    http.get(`${tenant}/usage`, () => HttpResponse.json({ ...data.usage, by_base_model: [{ ...data.usage.totals, base_model: "llama" }, { ...data.usage.totals, base_model: null }] })),
     http.get(`${tenant}/statement`, ({ request }) =>
       HttpResponse.json({
         month: new URL(request.url).searchParams.get("month"),
@@ -33,8 +34,8 @@ function serve() {
         complete: false,
         total_micros: 700_001,
         lines: [
-          { kind: "input", first: "2026-05-01", last: "2026-05-31", price_version: 1, unit_price_micros: 200_000, quantity: 2_000_000, amount_micros: 400_000 },
-          { kind: "output", first: "2026-05-01", last: "2026-05-31", price_version: 1, unit_price_micros: 600_000, quantity: 500_000, amount_micros: 300_001 },
+          { kind: "input", base_model: null, first: "2026-05-01", last: "2026-05-31", price_version: 1, unit_price_micros: 200_000, quantity: 2_000_000, amount_micros: 400_000 },
+          { kind: "output", base_model: "llama", first: "2026-05-01", last: "2026-05-31", price_version: 2, unit_price_micros: 600_000, quantity: 500_000, amount_micros: 300_001 },
         ],
       }),
     ),
@@ -71,7 +72,23 @@ describe("usage", () => {
     expect(within(bases).getByRole("row", { name: /^not recorded/ })).toBeVisible();
     expect(await screen.findByTestId("statement-total")).toHaveTextContent("$0.70");
     expect(screen.getByText("so far")).toBeVisible();
+    expect(screen.getByText("on llama")).toBeVisible();
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30`);
+  });
+
+  it("shows one base model alone, and keeps it in the address", async () => {
+    serve();
+    const { user, router } = openConsole("/t/acme/usage?base_model=gone");
+    const select = await screen.findByRole("combobox", { name: "Base model" });
+    expect(select).toHaveValue("gone");
+    expect(asked).toContain("?range=30d&base_model=gone");
+    await waitFor(() => expect(within(select).getByRole("option", { name: "llama" })).toBeInTheDocument());
+    await user.selectOptions(select, "llama");
+    expect(router.state.location.search).toEqual({ base_model: "llama" });
+    await waitFor(() => expect(screen.queryByRole("table", { name: "Usage by base model" })).toBeNull());
+    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30&base_model=llama`);
+    await user.selectOptions(select, "");
+    expect(router.state.location.search).toEqual({});
   });
 
   it("reads steps by keyboard, zooms, and keeps the range in the address", async () => {

@@ -1,9 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { ChartNoAxesColumn, Download } from "lucide-react";
+import { getRouteApi } from "@tanstack/react-router";
 import { type ReactNode, Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { RefusalSeries, SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
+import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
@@ -17,7 +19,6 @@ import { useNow } from "@/lib/use-now";
 import { lazyPart } from "@/lib/lazy-part";
 import { Breakdown } from "./breakdown";
 import { ExportsCard } from "./exports-card";
-import { usageQuery } from "./queries";
 import { LatencyTable } from "./latency";
 import { RefusalsCard } from "./refusals-card";
 import { refusalSeriesQuery, seriesQuery } from "./series";
@@ -25,11 +26,16 @@ import { StatementCard } from "./statement-card";
 
 const SeriesCharts = lazyPart(() => import("./series-charts"), "SeriesCharts");
 
+const route = getRouteApi("/t/$tenant/usage");
+
 export function UsagePage() {
   const tenant = useTenant();
   const range = useTimeRange("30d");
   const now = useNow(60_000);
-  const { data, error, refetch } = useQuery(seriesQuery(tenant, range.asked));
+  const { base_model } = route.useSearch();
+  const navigate = route.useNavigate();
+  const { data, error, refetch } = useQuery(seriesQuery(tenant, range.asked, { base_model }));
+  const all = useQuery(seriesQuery(tenant, range.asked)).data;
   const refusals = useQuery(refusalSeriesQuery(tenant, range.asked));
   return (
     <Page
@@ -37,9 +43,15 @@ export function UsagePage() {
       note="Tokens as the engine counted them, over time, by adapter, key and base model."
       actions={
         <>
+          <BaseModelSelect
+            value={base_model}
+            names={recorded(all)}
+            onChange={(chosen) => void navigate({ search: (now) => ({ ...now, base_model: chosen }), resetScroll: false })}
+            className="w-48!"
+          />
           <TimeRangeControl range={range} />
           <Button asChild>
-            <a href={`/api/tenants/${tenant}/usage.csv?days=${daysOf(range.asked, now)}`} download>
+            <a href={`/api/tenants/${tenant}/usage.csv?${csvOf(daysOf(range.asked, now), base_model)}`} download>
               <Download /> Download CSV
             </a>
           </Button>
@@ -50,8 +62,7 @@ export function UsagePage() {
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {/* As tall as the screen: what comes below it does not jump. */}
         {!error && !data && <Skeleton className="h-dvh w-full" />}
-        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
-        <ByBaseModel days={daysOf(range.asked, now)} />
+        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={base_model ? undefined : refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
         <RefusalsCard query={refusals} range={range} />
         <StatementCard />
         <ExportsCard />
@@ -60,21 +71,10 @@ export function UsagePage() {
   );
 }
 
-/** Nothing where one base model was used. */
-function ByBaseModel({ days }: { days: number }) {
-  const { data } = useQuery(usageQuery(useTenant(), days));
-  if (!data || data.by_base_model.length < 2) return null;
-  return (
-    <Breakdown
-      title="By base model"
-      note="Whole days (UTC), as in the CSV."
-      noun="Base model"
-      totals={data.totals}
-      currency={data.currency}
-      rows={data.by_base_model.map((row) => ({ ...row, id: row.base_model ?? "", label: row.base_model ?? <Quiet>not recorded</Quiet> }))}
-    />
-  );
-}
+/** The names of the base models that were used. */
+const recorded = (report: SeriesReport | undefined) => (report?.by_base_model ?? []).flatMap(({ name }) => name ?? []);
+
+const csvOf = (days: number, base_model: string | undefined) => new URLSearchParams({ days: String(days), ...(base_model ? { base_model } : {}) }).toString();
 
 function NoUsage() {
   return (
@@ -117,6 +117,16 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
         currency={currency}
         rows={report.by_adapter.map((row) => ({ ...row, id: row.name ?? "", label: row.name ?? <Quiet>base model</Quiet> }))}
       />
+      {/* Nothing to compare where one base model was used. */}
+      {report.by_base_model.length > 1 && (
+        <Breakdown
+          title="By base model"
+          noun="Base model"
+          totals={totals}
+          currency={currency}
+          rows={report.by_base_model.map((row) => ({ ...row, id: row.name ?? "", label: row.name ?? <Quiet>not recorded</Quiet> }))}
+        />
+      )}
       <Breakdown
         title="By key"
         noun="API key"
