@@ -149,6 +149,7 @@ export const version: Version = {
   error: null,
   overflowed_at: null,
   verdict: null,
+  agreement: null,
   kept_until: null,
   report: validReport,
   effect: null,

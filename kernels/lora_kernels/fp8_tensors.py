@@ -98,7 +98,7 @@ def fits(matrix: torch.Tensor | Fp8Matrix) -> bool:
 
 def quantise(weight: torch.Tensor) -> Fp8Matrix:
     """A matrix with a scale for each output channel, chosen so that its largest element is E4M3's largest number."""
-    wide = weight.float()
+    wide = weight.to(torch.float32, copy=True)
     scale = wide.abs().amax(dim=1).div_(LARGEST).clamp_(min=SMALLEST_SCALE)
     return Fp8Matrix(wide.div_(scale[:, None]).to(FP8), scale)
 

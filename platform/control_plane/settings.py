@@ -282,6 +282,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
     # The names of components that are enumerations.
     "ENUM_NAME_OVERRIDES": {
+        "AgreementOutcome": "control_plane.adapters.models.AgreementOutcome",
         "AdapterTier": "control_plane.placements.host_serializers.TIERS",
         "PageKind": "control_plane.placements.host_serializers.PAGE_KINDS",
         "BaseModelState": "control_plane.placements.base_models.STATES",

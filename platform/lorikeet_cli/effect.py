@@ -14,4 +14,23 @@ def told(effect: Any) -> str:
     if effect["verdict"] == "changes_nothing":
         return "it CHANGES NOTHING: the base model's answers stay as they are. Was it trained, and saved after that?"
     tokens, differing = effect["tokens"], effect["differing_tokens"]
-    return f"it acts: {differing} of {tokens} tokens differ from the base model's"
+    acts = f"it acts: {differing} of {tokens} tokens differ from the base model's"
+    return "\n".join([acts, *_agreement(effect.get("agreement"))])
+
+
+def _agreement(found: Any) -> list[str]:
+    """With the unquantised base, where the host's is quantised."""
+    if found is None:
+        return []
+    if found["outcome"] == "pending":
+        return ["its agreement with the unquantised base is being measured; GET the version later"]
+    if found["outcome"] == "not_measured":
+        return [f"its agreement with the unquantised base was not measured: {found['reason']}"]
+    own, base = found["adapter"], found["base"]
+    figures = (
+        f"{own['agreeing']} of {own['tokens']} tokens, log-probabilities {own['mean_distance']:.2f} apart "
+        f"(the base alone {base['agreeing']} of {base['tokens']}, {base['mean_distance']:.2f})"
+    )
+    if found["outcome"] == "differs":
+        return [f"it DIFFERS from what it is on the unquantised base: {figures}. {found['reason']}"]
+    return [f"it agrees with the unquantised base: {figures}"]

@@ -609,6 +609,68 @@ def test_what_does_not_act_is_flagged_before_it_is_live(
     assert Alias.objects.filter(version=version).exists() is becomes_live
 
 
+def figures(agreeing: int, distance: float) -> pb.AgreementFigures:
+    return pb.AgreementFigures(tokens=2, agreeing=agreeing, mean_distance=distance, largest_distance=2 * distance)
+
+
+def test_agreement_with_the_unquantised_base_is_asked_for_until_it_is_known(
+    host: EngineHost,
+    version: AdapterVersion,
+    engine: FakeEngine,
+    queue: Any,
+    committing: Any,
+) -> None:
+    """Of a quantised base. It comes after the version is ready, and nothing waits for it."""
+    pending = pb.Agreement(outcome=pb.Agreement.PENDING)
+    measured = pb.Agreement(
+        outcome=pb.Agreement.DIFFERS,
+        reason="By more.",
+        base=figures(2, 0.1),
+        adapter=figures(1, 0.5),
+        prompts=[pb.PromptAgreement(base=figures(2, 0.1), adapter=figures(1, 0.5), adapter_tokens=["Yes", " am"])],
+        layer_changes=[0.25, 0.0],
+        elapsed_ms=5,
+    )
+    engine.behaviour.agreements = [pending, pending, measured]
+    shown = staged_and_shown(version)
+    assert (shown["verdict"], shown["agreement"], shown["effect"]["agreement"]["base"]) == ("acts", "pending", None)
+    assert "being measured" in told_by_cli(shown["effect"])
+    tasks.probe_missing("local")
+    version.refresh_from_db()
+    assert version.agreement == "pending"
+    queue.calls.clear()
+    with committing():
+        tasks.reconcile()
+    assert ("fleet.probe_missing", ("local",)) in queue.calls
+    tasks.probe_missing("local")
+    shown = plain(VersionSerializer(queries.get_version(version.tenant, version.adapter.name, version.number)).data)
+    assert (shown["agreement"], shown["effect"]["agreement"]["adapter"]["agreeing"]) == ("differs", 1)
+    assert shown["effect"]["agreement"]["prompts"][0]["adapter_tokens"] == ["Yes", " am"]
+    assert "DIFFERS" in told_by_cli(shown["effect"]) and "0.50 apart" in told_by_cli(shown["effect"])
+    assert AuditEvent.objects.get(action="version.compare").detail["agreement"] == "differs"
+    queue.calls.clear()
+    with committing():
+        tasks.reconcile()
+    assert "fleet.probe_missing" not in [task for task, _ in queue.calls]
+    assert engine.probe_calls == [version.digest] * 3
+
+
+def test_an_agreement_that_was_not_measured_says_why(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine
+) -> None:
+    engine.behaviour.agreements = [pb.Agreement(outcome=pb.Agreement.NOT_MEASURED, reason="No memory. Give it more.")]
+    shown = staged_and_shown(version)
+    assert (shown["agreement"], shown["effect"]["agreement"]["reason"]) == ("not_measured", "No memory. Give it more.")
+    assert "not measured: No memory" in told_by_cli(shown["effect"])
+    assert not actions.not_probed("local").exists()
+    effect = shown["effect"] | {"agreement": None}
+    del effect["agreement"]  # as releases before have written it
+    AdapterVersion.objects.filter(pk=version.pk).update(effect=effect)
+    version.refresh_from_db()
+    shown = plain(VersionSerializer(queries.get_version(version.tenant, version.adapter.name, version.number)).data)
+    assert (shown["agreement"], shown["effect"]["agreement"]) == (None, None)
+
+
 def test_a_busy_host_delays_nothing_and_is_asked_again(
     host: EngineHost,
     version: AdapterVersion,

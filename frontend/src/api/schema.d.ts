@@ -2538,6 +2538,45 @@ export interface components {
             /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
             name?: string;
         };
+        /** @description Of a quantised base: how far a version's answers are from those on the unquantised one, beside the base's own. */
+        Agreement: {
+            /** @description With the version. */
+            adapter: components["schemas"]["AgreementFigures"] | null;
+            /** @description Without the version; null until it is measured. */
+            base: components["schemas"]["AgreementFigures"] | null;
+            /** @description Compared with the dequantised weights: the checkpoint of the base is quantised and has no others. */
+            dequantised: boolean;
+            elapsed_ms: number;
+            /** @description Of each layer: the norm of what quantisation changes in its matrices, by the norm of those. */
+            layer_changes: number[];
+            outcome: components["schemas"]["AgreementOutcome"];
+            /** @description In the order of the effect's prompts. */
+            prompts: components["schemas"]["PromptAgreement"][];
+            /** @description Why it differs, or why it was not measured and what to do. */
+            reason: string;
+        };
+        /** @description Answers as they were served beside those of the same model without its quantisation. */
+        AgreementFigures: {
+            /** @description How many the unquantised model chooses too, behind the same text. */
+            agreeing: number;
+            /** Format: double */
+            largest_distance: number;
+            /**
+             * Format: double
+             * @description Of log-probabilities, on the prompts.
+             */
+            mean_distance: number;
+            /** @description How many were generated. */
+            tokens: number;
+        };
+        /**
+         * @description * `pending` - Pending
+         *     * `agrees` - Agrees
+         *     * `differs` - Differs
+         *     * `not_measured` - Not Measured
+         * @enum {string}
+         */
+        AgreementOutcome: "pending" | "agrees" | "differs" | "not_measured";
         Alias: {
             canary?: number | null;
             canary_percent: number | null;
@@ -4662,6 +4701,13 @@ export interface components {
             /** @description The evaluation set; new versions are evaluated with it by themselves. */
             set: string;
         };
+        /** @description Of one of the prompts, with the tokens that the unquantised model chooses behind the same text. */
+        PromptAgreement: {
+            adapter: components["schemas"]["AgreementFigures"];
+            adapter_tokens: string[];
+            base: components["schemas"]["AgreementFigures"];
+            base_tokens: string[];
+        };
         /** @description As vLLM has it. Ranks begin with 1, the most likely token. */
         PromptLogprob: {
             decoded_token: string;
@@ -5866,6 +5912,15 @@ export interface components {
         VerdictEnum: "acts" | "changes_nothing" | "overflows";
         Version: {
             adapter: string;
+            /**
+             * @description With the unquantised base; null until a host has tried it, and where the base is not quantised.
+             *
+             *     * `pending` - Pending
+             *     * `agrees` - Agrees
+             *     * `differs` - Differs
+             *     * `not_measured` - Not Measured
+             */
+            agreement: (components["schemas"]["AgreementOutcome"] | components["schemas"]["NullEnum"]) | null;
             readonly aliases: string[];
             /** @description Whether that has to be confirmed before it can be live. */
             asks_for_base: boolean;
@@ -5912,6 +5967,8 @@ export interface components {
         };
         /** @description What a version did to a few prompts when the first host tried it, before it was ready. */
         VersionEffect: {
+            /** @description With the unquantised base; null where the host's base is not quantised. */
+            agreement: components["schemas"]["Agreement"] | null;
             /** Format: date-time */
             at: string;
             /** @description How many of them are not the base model's. */
@@ -5950,6 +6007,15 @@ export interface components {
             requests: number;
         };
         VersionSummary: {
+            /**
+             * @description With the unquantised base; null until a host has tried it, and where the base is not quantised.
+             *
+             *     * `pending` - Pending
+             *     * `agrees` - Agrees
+             *     * `differs` - Differs
+             *     * `not_measured` - Not Measured
+             */
+            agreement: (components["schemas"]["AgreementOutcome"] | components["schemas"]["NullEnum"]) | null;
             /** @description Whether that has to be confirmed before it can be live. */
             asks_for_base: boolean;
             base_model: string;

@@ -201,6 +201,14 @@ class AdapterTiers:
             async for event in events:
                 yield event
 
+    def pack_with(self, packer: Packer, digest: str) -> PackedAdapter:
+        """As another packer packs it. Takes time and memory: call it beside the event loop.
+
+        Raises ``StageError`` if its files are not here any more, or cannot be packed so.
+        """
+        with self.disk.reading(digest) as folder:
+            return packer.pack(digest, folder, packer.inspect(folder, check_finite=False))
+
     def delta_norms(self, digest: str) -> list[Norms] | None:
         """Of each layer, how much the adapter adds to the base's matrices; None if it is not in host memory.
 

@@ -19,11 +19,13 @@ _ROWS = 512  # made float32 at a time; a multiple of a block of FP8 scales
 class BaseModules:
     """Reads the weights that the engine serves; those in FP8 as they are dequantised. For any thread."""
 
-    def __init__(self, weights: ModelWeights, targets: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, weights: ModelWeights, targets: dict[str, tuple[int, int]], *, aside: bool = True) -> None:
+        """``aside``: with a stream of its own; not for callers that are on another one than the steps already."""
         self._layers = weights.layers
         self._offsets = group_offsets(targets)
         self._outs = {target: out for target, (_, out) in targets.items()}
-        self._stream = torch.cuda.Stream(weights.embedding.device) if weights.embedding.is_cuda else None
+        device = weights.embedding.device
+        self._stream = torch.cuda.Stream(device) if aside and device.type == "cuda" else None
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
         matrix: Matrix = getattr(self._layers[layer], _block(target))

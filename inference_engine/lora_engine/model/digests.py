@@ -43,14 +43,14 @@ class DigestMemory:
         self._path = path
 
     def digest(self, folder: Path, progress: Callable[[float], None] = lambda share: None) -> str:
-        key, state, now = str(folder.resolve()), _state(folder), time.time_ns()
+        key, state, now = str(folder.resolve()), files_state(folder), time.time_ns()
         known = self._read().get(key)
         if isinstance(known, dict) and known.get("state") == state and isinstance(known.get("digest"), str):
             found: str = known["digest"]
             return found
         digest = base_digest(folder, progress)
         newest = max(max(entry[2], entry[3]) for entry in state)
-        if _state(folder) == state and newest < now - _SETTLED_NS:
+        if files_state(folder) == state and newest < now - _SETTLED_NS:
             self._write({**self._read(), key: {"state": state, "digest": digest}})
         return digest
 
@@ -75,7 +75,8 @@ def _files(folder: Path) -> list[Path]:
     return sorted([folder / "config.json", *folder.glob("*.safetensors")])
 
 
-def _state(folder: Path) -> list[list[Any]]:
+def files_state(folder: Path) -> list[list[Any]]:
+    """Name, size, times of change and inode of each file that the digest is of. Raises ``OSError``."""
     entries = []
     for path in _files(folder):
         status = path.stat()

@@ -19,7 +19,7 @@ from lora_engine.adapters.device_tier import AdapterSlot, GroupWeights
 
 from .lora_exchange import LoraExchange
 from .shape import DOWN, GATE_UP, OUT, QKV
-from .weights import LayerWeights
+from .weights import Layers
 
 _LARGEST_INNER = 16.0  # times the base's longest row: how long a row of A may be, which others multiply with
 _MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
@@ -28,7 +28,7 @@ _MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
 class MergedLayers:
     """Layers that share everything with the base's but the matrices that LoRA changes."""
 
-    def __init__(self, base: list[LayerWeights], exchange: LoraExchange | None = None) -> None:
+    def __init__(self, base: Layers, exchange: LoraExchange | None = None) -> None:
         """``exchange``: with the ranks that both factors of adapters are split over, all of which merge at once."""
         self.layers = [
             replace(layer, **{name: getattr(layer, name).clone() for name in _MATRICES.values()}) for layer in base

@@ -42,11 +42,15 @@ class Transformer:
         if config.family.embedding_scale_rounded:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
         self.merged: MergedLayers | None = None  # with the modes that merge
+
+    @property
+    def layer_kinds(self) -> list[int]:
+        """One layer of each kind: they launch the kernels of all."""
         windows, ropes = self.shape.windows, self.shape.ropes
         kinds = {
-            (windows[index], id(ropes[index]), layer.in_fp8()): index for index, layer in enumerate(weights.layers)
+            (windows[index], id(ropes[index]), layer.in_fp8()): index for index, layer in enumerate(self.weights.layers)
         }
-        self.layer_kinds = sorted(kinds.values())  # one layer of each kind: they launch the kernels of all
+        return sorted(kinds.values())
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
         """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -53,7 +54,21 @@ class LayerWeights:
 
 
 MATRICES = ("qkv", "o", "gate_up", "down")
-_NORM_ROWS = 1024  # of a matrix in FP8, a multiple of a block's, are made float32 at a time
+OnLayer = Callable[[int, LayerWeights], None]  # called with a layer that was read, and which it is
+_NORM_ROWS = 1024  # of a matrix, a multiple of a block's, that are made float32 at a time
+
+
+def change_by_quantisation(layer: LayerWeights) -> float:
+    """The norm of what rounding the plain matrices to FP8 changes, by the norm of these. Waits for the device."""
+    squares = torch.zeros(2, dtype=torch.float64)
+    for name in MATRICES:
+        matrix = getattr(layer, name)
+        for rows in () if isinstance(matrix, Fp8Matrix) else matrix.split(_NORM_ROWS):
+            plain = rows.float()
+            rounded = quantise(rows).dequantised(torch.float32) if fits(matrix) else plain
+            squares += torch.stack([(rounded - plain).square().sum(), plain.square().sum()]).double().cpu()
+    changed, whole = squares.tolist()
+    return float((changed / whole) ** 0.5) if whole else 0.0
 
 
 def _squared_norm(matrix: Matrix) -> torch.Tensor:
@@ -66,12 +81,20 @@ def _squared_norm(matrix: Matrix) -> torch.Tensor:
     return torch.stack(norms).square().sum()
 
 
+class Layers(Protocol):
+    """A model's layers in order: a list, or ``StreamedLayers``."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> LayerWeights: ...
+    def __iter__(self) -> Iterator[LayerWeights]: ...
+
+
 @dataclass(slots=True)
 class ModelWeights:
     """Everything of the base model that lives on the device; of embedding and head this rank's tokens."""
 
     embedding: torch.Tensor
-    layers: list[LayerWeights]
+    layers: Layers
     final_norm: torch.Tensor
     lm_head: torch.Tensor
 
@@ -169,6 +192,25 @@ def load_weights(
     weights = build_weights(checkpoint, config, device, dtype, parallel, tied, quantised, in_fp8, progress)
     checkpoint.raise_for_values(dtype)
     return weights
+
+
+def stream_weights(
+    folder: Path, config: ModelConfig, served: ModelWeights, device: torch.device, on_layer: OnLayer
+) -> ModelWeights:
+    """The whole model as the files have it, on ``device``, whose layers are read when they are asked for.
+
+    ``served`` are weights that came from these files, whose embedding and head are used where they are whole and there.
+    """
+    checkpoint = _open(folder, device, by_threads=True)
+    in_fp8, _ = _fp8_tensors(checkpoint, config)
+    loader = _Loader(checkpoint, config, device, served.embedding.dtype, Parallel(), False, in_fp8)
+    embedding, head = served.embedding, served.lm_head
+    if embedding.device != device or len(embedding) != config.vocab_size:
+        own_embedding, own_head = embedding_and_head(folder, served)
+        embedding = own_embedding.to(device)
+        head = embedding if own_head is own_embedding else own_head.to(device)
+    layers = StreamedLayers(loader, config.num_layers, on_layer)
+    return ModelWeights(embedding, layers, served.final_norm.to(device), head)
 
 
 def embedding_and_head(folder: Path, weights: ModelWeights) -> tuple[torch.Tensor, torch.Tensor]:
@@ -399,6 +441,30 @@ class _Loader:
         placed = tensor.to(device=self._device, dtype=self._dtype).contiguous()
         self._tensors.placed(name, placed)
         return _laid_out(placed)
+
+
+class StreamedLayers:
+    """Layers that are read when they are asked for. Only the last one is kept. Not for several threads at once."""
+
+    def __init__(self, loader: _Loader, count: int, on_layer: OnLayer) -> None:
+        self._loader, self._count, self._on_layer = loader, count, on_layer
+        self._kept: tuple[int, LayerWeights] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[LayerWeights]:
+        return (self[index] for index in range(self._count))
+
+    def __getitem__(self, index: int, /) -> LayerWeights:
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        if self._kept is None or self._kept[0] != index:
+            self._kept = None
+            layer = self._loader.layer(f"model.layers.{index}.")
+            self._on_layer(index, layer)
+            self._kept = index, layer
+        return self._kept[1]
 
 
 def _laid_out(placed: torch.Tensor) -> torch.Tensor:

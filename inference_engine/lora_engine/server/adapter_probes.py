@@ -27,6 +27,7 @@ from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
+from .base_agreement import MOMENT_S, Answer, AnswerPair, BaseAgreement
 from .chat import ChatFormat
 from .engine_loop import EngineLoop
 from .translation import generation_request
@@ -61,6 +62,10 @@ class _Probe:
             return True
         raise finished.error or _busy()
 
+    @property
+    def answer(self) -> Answer:
+        return Answer(self.request.prompt_token_ids, self.token_ids, [*_places(self)])
+
 
 class AdapterProbes:
     """Lives on the event loop, like the host."""
@@ -72,20 +77,27 @@ class AdapterProbes:
         tokenizer: Tokenizer,
         chat_format: ChatFormat,
         grammars: Grammars,
+        agreement: BaseAgreement | None = None,
     ) -> None:
+        """``agreement``: with the unquantised base, where the base is quantised."""
         self._engine = engine
         self._tiers = tiers
         self._tokenizer = tokenizer
         self._chat_format = chat_format
         self._grammars = grammars
+        self._agreement = agreement
         self._running: dict[str, _Probe] = {}
         self._base_norms: list[list[float]] = []  # of the layers so far
 
     async def probe(self, digest: str, patience_s: float, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
         """``own``: the chat template that writes its chats, if it is not the model's.
 
+        On a quantised base its agreement with the unquantised one takes longer: it is ``PENDING`` until a later call.
         Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said.
         """
+        key = digest, b"" if own is None else own.SerializeToString(deterministic=True)
+        if self._agreement is not None and (known := self._agreement.known(key)):
+            return known
         began = time.monotonic()
         self._tiers.hold(digest)
         try:
@@ -101,7 +113,13 @@ class AdapterProbes:
             self._tiers.release(digest)
         effect = effect_of(pairs, layers, self._tokenizer, embedding_layers)
         effect.elapsed_ms = round((time.monotonic() - began) * 1000)
-        return effect
+        if self._agreement is None:
+            return effect
+        answers = [
+            AnswerPair(base.answer, adapted.answer, len(base.answer.prompt) - len(invocation) if invocation else 0)
+            for base, adapted in pairs
+        ]
+        return await self._agreement.compare(key, digest, answers, effect, min(MOMENT_S, patience_s))
 
     def without_own(self, output: StepOutput) -> StepOutput:
         """A step's output for everybody else."""

@@ -17,6 +17,7 @@ from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.memory import PoolStats
+from lora_engine.model.unquantised import UnquantisedModel
 from lora_engine.peft_format import is_combined
 from lora_engine.request import (
     GenerationRequest,
@@ -36,6 +37,7 @@ from lora_engine.wire.adapter_list import Heartbeat
 from lora_engine.wire.prompt_prefixes import RecentPrefixes, prefix_marks
 
 from .adapter_probes import PROBING, AdapterProbes
+from .base_agreement import BaseAgreement
 from .chat import ChatFormat, read_into
 from .engine_loop import EngineLike, EngineLoop
 from .journal import UsageJournal
@@ -138,7 +140,9 @@ class EngineHost:
         journal: UsageJournal,
         description: pb.EngineDescription,
         grammars: Grammars,
+        unquantised: UnquantisedModel | None = None,
     ) -> None:
+        """``unquantised``: what answers are compared with, where the model is quantised."""
         self.description = description
         self.boot_id = description.boot_id = uuid.uuid4().hex
         self.journal = journal
@@ -165,7 +169,10 @@ class EngineHost:
             lambda output: self._on_loop(self._on_output, output),
             lambda reason: self._on_loop(self._on_failure, reason),
         )
-        self._probes = AdapterProbes(self._engine, tiers, tokenizer, chat_format, grammars)
+        self._agreement = (
+            BaseAgreement(unquantised, tiers, tokenizer, lambda: self._engine.progress[1]) if unquantised else None
+        )
+        self._probes = AdapterProbes(self._engine, tiers, tokenizer, chat_format, grammars, self._agreement)
         self._snapshot: Snapshot | None = None
         self._load: asyncio.Future[pb.HostStatus] | None = None
         self._load_at = 0.0
@@ -184,6 +191,8 @@ class EngineHost:
 
     def stop(self) -> None:
         """End the step thread and write what the journal still holds."""
+        if self._agreement is not None:
+            self._agreement.close()
         self._engine.stop()
         self._text_threads.shutdown(cancel_futures=True)
         self._grammar_threads.shutdown(cancel_futures=True)

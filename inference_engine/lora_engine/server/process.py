@@ -27,6 +27,7 @@ from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel, base_embedding_layers, load_model
+from lora_engine.model.unquantised import unquantised_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.start_progress import StartProgress, process_start
 from lora_engine.tensor_parallel.leader import Leader
@@ -270,6 +271,7 @@ def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None 
         UsageJournal(config.data_dir / "usage.sqlite3"),
         describe(engine, config, template),
         engine.grammars,
+        unquantised_model(config, loaded, base_geometry(loaded)),
     )
 
 

@@ -716,7 +716,7 @@ class ProbeAdapterReply(_message.Message):
     def __init__(self, effect: _Optional[_Union[AdapterEffect, _Mapping]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
 
 class AdapterEffect(_message.Message):
-    __slots__ = ("verdict", "prompts", "layer_changes", "elapsed_ms")
+    __slots__ = ("verdict", "prompts", "layer_changes", "elapsed_ms", "agreement")
     class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         VERDICT_UNSPECIFIED: _ClassVar[AdapterEffect.Verdict]
@@ -731,11 +731,69 @@ class AdapterEffect(_message.Message):
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     LAYER_CHANGES_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_MS_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     verdict: AdapterEffect.Verdict
     prompts: _containers.RepeatedCompositeFieldContainer[ProbedPrompt]
     layer_changes: _containers.RepeatedScalarFieldContainer[float]
     elapsed_ms: int
-    def __init__(self, verdict: _Optional[_Union[AdapterEffect.Verdict, str]] = ..., prompts: _Optional[_Iterable[_Union[ProbedPrompt, _Mapping]]] = ..., layer_changes: _Optional[_Iterable[float]] = ..., elapsed_ms: _Optional[int] = ...) -> None: ...
+    agreement: Agreement
+    def __init__(self, verdict: _Optional[_Union[AdapterEffect.Verdict, str]] = ..., prompts: _Optional[_Iterable[_Union[ProbedPrompt, _Mapping]]] = ..., layer_changes: _Optional[_Iterable[float]] = ..., elapsed_ms: _Optional[int] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ...) -> None: ...
+
+class Agreement(_message.Message):
+    __slots__ = ("outcome", "reason", "dequantised", "base", "adapter", "prompts", "layer_changes", "elapsed_ms")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[Agreement.Outcome]
+        PENDING: _ClassVar[Agreement.Outcome]
+        AGREES: _ClassVar[Agreement.Outcome]
+        DIFFERS: _ClassVar[Agreement.Outcome]
+        NOT_MEASURED: _ClassVar[Agreement.Outcome]
+    OUTCOME_UNSPECIFIED: Agreement.Outcome
+    PENDING: Agreement.Outcome
+    AGREES: Agreement.Outcome
+    DIFFERS: Agreement.Outcome
+    NOT_MEASURED: Agreement.Outcome
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEQUANTISED_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    LAYER_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_MS_FIELD_NUMBER: _ClassVar[int]
+    outcome: Agreement.Outcome
+    reason: str
+    dequantised: bool
+    base: AgreementFigures
+    adapter: AgreementFigures
+    prompts: _containers.RepeatedCompositeFieldContainer[PromptAgreement]
+    layer_changes: _containers.RepeatedScalarFieldContainer[float]
+    elapsed_ms: int
+    def __init__(self, outcome: _Optional[_Union[Agreement.Outcome, str]] = ..., reason: _Optional[str] = ..., dequantised: bool = ..., base: _Optional[_Union[AgreementFigures, _Mapping]] = ..., adapter: _Optional[_Union[AgreementFigures, _Mapping]] = ..., prompts: _Optional[_Iterable[_Union[PromptAgreement, _Mapping]]] = ..., layer_changes: _Optional[_Iterable[float]] = ..., elapsed_ms: _Optional[int] = ...) -> None: ...
+
+class AgreementFigures(_message.Message):
+    __slots__ = ("tokens", "agreeing", "mean_distance", "largest_distance")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    AGREEING_FIELD_NUMBER: _ClassVar[int]
+    MEAN_DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    agreeing: int
+    mean_distance: float
+    largest_distance: float
+    def __init__(self, tokens: _Optional[int] = ..., agreeing: _Optional[int] = ..., mean_distance: _Optional[float] = ..., largest_distance: _Optional[float] = ...) -> None: ...
+
+class PromptAgreement(_message.Message):
+    __slots__ = ("base", "adapter", "base_tokens", "adapter_tokens")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    BASE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    base: AgreementFigures
+    adapter: AgreementFigures
+    base_tokens: _containers.RepeatedScalarFieldContainer[str]
+    adapter_tokens: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, base: _Optional[_Union[AgreementFigures, _Mapping]] = ..., adapter: _Optional[_Union[AgreementFigures, _Mapping]] = ..., base_tokens: _Optional[_Iterable[str]] = ..., adapter_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ProbedPrompt(_message.Message):
     __slots__ = ("prompt", "base_tokens", "adapter_tokens", "largest_change", "mean_change", "finite")

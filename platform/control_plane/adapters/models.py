@@ -69,6 +69,15 @@ class EffectVerdict(models.TextChoices):
     OVERFLOWS = "overflows"
 
 
+class AgreementOutcome(models.TextChoices):
+    """What a host with a quantised base found when it compared a version with the unquantised one."""
+
+    PENDING = "pending"
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_MEASURED = "not_measured"
+
+
 class EvaluationMetric(models.TextChoices):
     """What an answer scores beside the expected one; a set's score is the mean over its items."""
 
@@ -159,6 +168,12 @@ class AdapterVersion(models.Model):
     def verdict(self) -> str | None:
         """None until a host has tried it."""
         return self.effect["verdict"] if self.effect else None
+
+    @property
+    def agreement(self) -> str | None:
+        """With the unquantised base; None until a host has tried it, and where the base is not quantised."""
+        found = (self.effect or {}).get("agreement")
+        return found["outcome"] if found else None
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding and not set(kwargs.get("update_fields") or ["*"]) <= self.MUTABLE:

@@ -9,6 +9,7 @@ from control_plane.adapters.imports.sources import BUCKET_FORM
 from control_plane.adapters.models import (
     NAME,
     AdapterVersion,
+    AgreementOutcome,
     EffectVerdict,
     EvaluationMetric,
     UploadState,
@@ -94,6 +95,44 @@ class ProbedPromptSerializer(serializers.Serializer[Any]):
     finite = serializers.BooleanField(help_text="Whether the model's numbers stayed finite with the version.")
 
 
+class AgreementFiguresSerializer(serializers.Serializer[Any]):
+    """Answers as they were served beside those of the same model without its quantisation."""
+
+    tokens = serializers.IntegerField(help_text="How many were generated.")
+    agreeing = serializers.IntegerField(help_text="How many the unquantised model chooses too, behind the same text.")
+    mean_distance = serializers.FloatField(help_text="Of log-probabilities, on the prompts.")
+    largest_distance = serializers.FloatField()
+
+
+class PromptAgreementSerializer(serializers.Serializer[Any]):
+    """Of one of the prompts, with the tokens that the unquantised model chooses behind the same text."""
+
+    base = AgreementFiguresSerializer()
+    adapter = AgreementFiguresSerializer()
+    base_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    adapter_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+
+
+class AgreementSerializer(serializers.Serializer[Any]):
+    """Of a quantised base: how far a version's answers are from those on the unquantised one, beside the base's own."""
+
+    outcome = serializers.ChoiceField(choices=AgreementOutcome.choices)
+    reason = serializers.CharField(
+        allow_blank=True, help_text="Why it differs, or why it was not measured and what to do."
+    )
+    dequantised = serializers.BooleanField(
+        help_text="Compared with the dequantised weights: the checkpoint of the base is quantised and has no others."
+    )
+    base = AgreementFiguresSerializer(allow_null=True, help_text="Without the version; null until it is measured.")
+    adapter = AgreementFiguresSerializer(allow_null=True, help_text="With the version.")
+    prompts = PromptAgreementSerializer(many=True, help_text="In the order of the effect's prompts.")
+    layer_changes = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="Of each layer: the norm of what quantisation changes in its matrices, by the norm of those.",
+    )
+    elapsed_ms = serializers.IntegerField()
+
+
 class VersionEffectSerializer(serializers.Serializer[Any]):
     """What a version did to a few prompts when the first host tried it, before it was ready."""
 
@@ -106,6 +145,9 @@ class VersionEffectSerializer(serializers.Serializer[Any]):
         help_text="Of each layer: the norm of what the version adds to its matrices, by the norm of those.",
     )
     prompts = ProbedPromptSerializer(many=True)
+    agreement = AgreementSerializer(
+        allow_null=True, help_text="With the unquantised base; null where the host's base is not quantised."
+    )
     host = serializers.CharField()
     elapsed_ms = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -181,6 +223,11 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
     )
     verdict = serializers.ChoiceField(
         choices=EffectVerdict.choices, allow_null=True, help_text="Whether it acts; null until a host has tried it."
+    )
+    agreement = serializers.ChoiceField(
+        choices=AgreementOutcome.choices,
+        allow_null=True,
+        help_text="With the unquantised base; null until a host has tried it, and where the base is not quantised.",
     )
     kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
 

@@ -12,7 +12,16 @@ from control_plane.access.actor import SYSTEM, Actor
 from control_plane.access.principal import Principal
 from control_plane.adapters.base_of_adapter import require_own_base
 from control_plane.adapters.locks import lock_version
-from control_plane.adapters.models import LIVE, OUT_OF_USE, Adapter, AdapterVersion, Alias, EffectVerdict, VersionState
+from control_plane.adapters.models import (
+    LIVE,
+    OUT_OF_USE,
+    Adapter,
+    AdapterVersion,
+    AgreementOutcome,
+    Alias,
+    EffectVerdict,
+    VersionState,
+)
 from control_plane.adapters.payloads import adapter_json
 from control_plane.adapters.promotion_rules import meets_rule, require_rule
 from control_plane.adapters.signals import live_version_changed
@@ -153,21 +162,23 @@ def mark_version_overflowed(version: AdapterVersion) -> None:
 
 
 def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
-    """What the version did when a host tried it. The first host's word is kept."""
+    """What the version did when a host tried it. The first word is kept, but for an agreement that is pending."""
     with transaction.atomic():
         version = lock_version(version)
-        if version.effect is not None:
-            return
+        first, pending = version.effect is None, version.agreement == AgreementOutcome.PENDING
         version.effect = dict(effect)
+        if not first and (not pending or version.agreement == AgreementOutcome.PENDING):
+            return
         version.save(update_fields=["effect"])
+        figures = {"verdict": effect["verdict"], "largest_change": effect["largest_change"]}
         audit.record(
             SYSTEM,
-            "version.probe",
+            "version.probe" if first else "version.compare",
             version,
             tenant=version.tenant,
             label=label_of(version),
-            verdict=effect["verdict"],
-            largest_change=effect["largest_change"],
+            **(figures if first else {}),
+            **({"agreement": version.agreement} if version.agreement else {}),
         )
         tell_adapter(version.adapter)
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from control_plane.access.actor import Actor
 from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
-from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, VersionState
+from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, AgreementOutcome, VersionState
 from control_plane.adapters.versions import (
     VersionArchivedError,
     label_of,
@@ -365,8 +365,9 @@ def callable_here() -> Q:
 
 
 def not_probed(host_name: str) -> QuerySet[Placement]:
-    """Versions that are ready there and that no host has tried, the oldest first."""
-    versions = Q(version__state=VersionState.READY, version__effect__isnull=True)
+    """Versions that are ready there and that no host has tried to the end, the oldest first."""
+    pending = Q(version__effect__agreement__outcome=AgreementOutcome.PENDING)
+    versions = Q(version__state=VersionState.READY) & (Q(version__effect__isnull=True) | pending)
     ready = Placement.objects.filter(ready_here(), versions, host__name=host_name)
     return ready.select_related("host", "version__adapter", "version__tenant").order_by("version__created_at")
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from control_plane.adapters.models import EffectVerdict, VersionState
+from control_plane.adapters.models import AgreementOutcome, EffectVerdict, VersionState
 from control_plane.adapters.payloads import plain
 from control_plane.adapters.serializers import PlacementSerializer, VersionEffectSerializer
 from control_plane.placements.models import Placement
@@ -38,8 +38,23 @@ def effect_json(effect: pb.AdapterEffect, host: str) -> dict[str, Any]:
         "differing_tokens": sum(own != base for own, base in pairs),
         "layer_changes": list(effect.layer_changes),
         "prompts": list(effect.prompts),
+        "agreement": _agreement(effect.agreement) if effect.HasField("agreement") else None,
         "host": host,
         "elapsed_ms": effect.elapsed_ms,
         "at": timezone.now(),
     }
     return plain(VersionEffectSerializer(found).data)
+
+
+def _agreement(found: pb.Agreement) -> dict[str, Any]:
+    measured = found.HasField("adapter")
+    return {
+        "outcome": AgreementOutcome(pb.Agreement.Outcome.Name(found.outcome).lower()),
+        "reason": found.reason,
+        "dequantised": found.dequantised,
+        "base": found.base if measured else None,
+        "adapter": found.adapter if measured else None,
+        "prompts": list(found.prompts),
+        "layer_changes": list(found.layer_changes),
+        "elapsed_ms": found.elapsed_ms,
+    }

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from control_plane import traces
 from control_plane.adapters.artifacts.configured import artifact_store
-from control_plane.adapters.models import AdapterVersion, VersionState
+from control_plane.adapters.models import AdapterVersion, AgreementOutcome, VersionState
 from control_plane.adapters.versions import record_effect
 from control_plane.fleet import host_status
 from control_plane.fleet.actions import note_drained, sync_hosts
@@ -177,16 +177,19 @@ def stage_request(version: AdapterVersion, base: ServedBase | None) -> pb.StageA
 
 
 def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
-    """Have the host try the version, if none has; False if it could not now. That is no reason not to serve it."""
-    if placement.version.effect is not None:
+    """Have the host try the version, if none has, or ask for what it has compared since; False if it could not now.
+    That is no reason not to serve it.
+    """
+    version = placement.version
+    if version.effect is not None and version.agreement != AgreementOutcome.PENDING:
         return True
     try:
-        own = placement.version.chat_template
-        effect = engine.probe(placement.version.digest, patience_s, pb.ChatTemplate(**own) if own else None)
+        own = version.chat_template
+        effect = engine.probe(version.digest, patience_s, pb.ChatTemplate(**own) if own else None)
     except HostError as failure:
-        logger.info("%s was not tried on %s: %s", placement.version.digest, placement.host.name, failure)
+        logger.info("%s was not tried on %s: %s", version.digest, placement.host.name, failure)
         return False
-    record_effect(placement.version, effect_json(effect, placement.host.name))
+    record_effect(version, effect_json(effect, placement.host.name))
     return True
 
 
@@ -203,7 +206,9 @@ def place_by_demand() -> None:
 
 @shared_task(name="fleet.probe_missing")
 def probe_missing(host_name: str) -> None:
-    """Have a host try versions that nobody has tried: it had no time for it while they were staged."""
+    """Have a host try versions that nobody has tried: it had no time for it while they were staged. And ask for
+    agreements with the unquantised base that were pending.
+    """
     missing = list(actions.not_probed(host_name)[:PROBES_AT_ONCE])
     if not missing:
         return

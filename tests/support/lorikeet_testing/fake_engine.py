@@ -59,6 +59,7 @@ class Behaviour:
     stage_failures: dict[str, str] = field(default_factory=dict)  # digest -> error code, each used once
     verdicts: dict[str, pb.AdapterEffect.Verdict] = field(default_factory=dict)  # of a probe, by digest
     busy_for_probes: bool = False
+    agreements: list[pb.Agreement] = field(default_factory=list)  # of probes one after another; none: not quantised
     broken_digests: set[str] = field(default_factory=set)  # their requests fail after the first token
     host_token: str = ""
     base_digest: str = BASE_DIGEST
@@ -269,6 +270,8 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         effect = pb.AdapterEffect(
             verdict=verdict, prompts=[prompt], layer_changes=[0.125, 0.0] if finite else [], elapsed_ms=7
         )
+        if self.behaviour.agreements:
+            effect.agreement.CopyFrom(self.behaviour.agreements.pop(0))
         return pb.ProbeAdapterReply(effect=effect)
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:

@@ -98,17 +98,49 @@ describe("adapter page", () => {
 
   it("shows what a version did when a host tried it, and warns of one that changes nothing", async () => {
     const prompt = { prompt: "How are you?", base_tokens: ["I", " am"], adapter_tokens: ["Arr", " am"], largest_change: 2.5, mean_change: 1, finite: true };
-    const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], host: "gpu1", elapsed_ms: 50, at: AT };
+    const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], agreement: null, host: "gpu1", elapsed_ms: 50, at: AT };
     const idle = { ...effect, verdict: "changes_nothing", differing_tokens: 0 };
     serve(adapter({}, [version(2, { verdict: "acts", effect }), version(1, { verdict: "changes_nothing", effect: idle })]));
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const shown = await screen.findByTestId("effect");
     expect(within(shown).getByText("Arr")).toHaveClass("bg-accent-soft");
     expect(shown).toHaveTextContent("1 token of 2 differ");
-    expect(within(shown).getByRole("img")).toHaveAccessibleName("layer 0: 13%, layer 1: 6.3%");
+    expect(within(shown).getByRole("img")).toHaveAccessibleName("layer 0: 13%; layer 1: 6.3%");
     expect(screen.queryByTestId("effect-warning")).not.toBeInTheDocument();
     await user.click(screen.getByRole("link", { name: /v1/ }));
     expect(await screen.findByTestId("effect-warning")).toHaveTextContent("Changes nothing");
+  });
+
+  it("shows what a quantised base costs a version beside what it costs the base, and warns of one that it costs more", async () => {
+    const prompt = { prompt: "How are you?", base_tokens: ["I", " am"], adapter_tokens: ["Arr", " am"], largest_change: 2.5, mean_change: 1, finite: true };
+    const base = { tokens: 2, agreeing: 2, mean_distance: 0.1, largest_distance: 0.4 };
+    const own = { tokens: 2, agreeing: 1, mean_distance: 0.5, largest_distance: 0.9 };
+    const agreement = {
+      outcome: "differs", reason: "By more than the base.", dequantised: false, base, adapter: own, layer_changes: [0.03, 0.02], elapsed_ms: 9,
+      prompts: [{ base, adapter: own, base_tokens: ["I", " am"], adapter_tokens: ["Yes", " am"] }],
+    };
+    const pending = { ...agreement, outcome: "pending", reason: "", base: null, adapter: null, layer_changes: [], prompts: [] };
+    const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], agreement, host: "gpu1", elapsed_ms: 50, at: AT };
+    serve(
+      adapter({}, [
+        version(3, { verdict: "acts", agreement: "differs", effect }),
+        version(2, { verdict: "acts", agreement: "pending", effect: { ...effect, agreement: pending } }),
+        version(1, { verdict: "acts", agreement: "not_measured", effect: { ...effect, agreement: { ...pending, outcome: "not_measured", reason: "No memory." } } }),
+      ]),
+    );
+    const { user } = openConsole("/t/acme/adapters/support?version=3");
+    const shown = await screen.findByTestId("agreement");
+    expect(within(shown).getByRole("row", { name: "With this version 1 of 2 0.500 0.90" })).toBeVisible();
+    expect(within(shown).getByRole("row", { name: "The base alone 2 of 2 0.100 0.40" })).toBeVisible();
+    expect(within(shown).getByText("Yes")).toHaveClass("bg-amber-soft");
+    expect(shown).toHaveTextContent("By more than the base.");
+    expect(screen.getByTestId("effect-warning")).toHaveTextContent("Differs on the quantised base");
+    expect(screen.getByRole("img", { name: "layer 0: 13%, by quantisation 3.0%; layer 1: 6.3%, by quantisation 2.0%" })).toBeVisible();
+    await user.click(screen.getByRole("link", { name: /v2/ }));
+    await waitFor(() => expect(screen.getByTestId("agreement")).toHaveTextContent("Being measured"));
+    expect(screen.queryByTestId("effect-warning")).not.toBeInTheDocument();
+    await user.click(screen.getByRole("link", { name: /v1/ }));
+    await waitFor(() => expect(screen.getByTestId("agreement")).toHaveTextContent("Not measured. No memory."));
   });
 
   it("shows an adapter's own chat template, and nothing where it is the base's", async () => {

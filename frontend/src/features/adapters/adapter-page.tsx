@@ -194,7 +194,7 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
         }
       />
       {summary.overflowed_at && <Overflowed at={summary.overflowed_at} />}
-      <EffectWarning verdict={summary.verdict} />
+      <EffectWarning version={summary} />
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {/* As tall as the screen: what comes below it does not jump. */}

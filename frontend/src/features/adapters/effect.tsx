@@ -3,6 +3,7 @@ import type { ProbedPrompt, VersionEffect, VersionSummary } from "@/api/types";
 import { RelativeTime } from "@/components/relative-time";
 import { cn } from "@/lib/cn";
 import { plural } from "@/lib/format";
+import { AgreementView } from "./agreement";
 
 const WARNINGS = {
   changes_nothing: {
@@ -13,12 +14,17 @@ const WARNINGS = {
     title: "Overflows",
     text: "The host tried this version, and the model’s numbers were not finite with it: requests would end with adapter_overflow. Train or export it with a smaller lora_alpha.",
   },
+  differs: {
+    title: "Differs on the quantised base",
+    text: "The host compared this version with itself on the unquantised base: quantisation costs it more than it costs the base, or more than it does itself. Compare both on an evaluation set, or serve it from a host whose base is not quantised.",
+  },
 };
 
-/** Before anybody calls a version that does not act. */
-export function EffectWarning({ verdict }: { verdict: VersionSummary["verdict"] }) {
-  if (verdict !== "changes_nothing" && verdict !== "overflows") return null;
-  const { title, text } = WARNINGS[verdict];
+/** Before anybody calls a version that does not act, or not as it was trained. */
+export function EffectWarning({ version: { verdict, agreement } }: { version: Pick<VersionSummary, "verdict" | "agreement"> }) {
+  const kind = verdict === "changes_nothing" || verdict === "overflows" ? verdict : agreement === "differs" ? agreement : null;
+  if (!kind) return null;
+  const { title, text } = WARNINGS[kind];
   return (
     <div role="status" data-testid="effect-warning" className="mx-4 mt-4 flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm">
       <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
@@ -48,7 +54,8 @@ export function EffectView({ effect, state }: { effect: VersionEffect | null; st
           </li>
         ))}
       </ul>
-      {effect.layer_changes.length > 0 && <LayerChanges changes={effect.layer_changes} />}
+      {effect.layer_changes.length > 0 && <LayerChanges changes={effect.layer_changes} quantised={effect.agreement?.layer_changes ?? []} />}
+      {effect.agreement && <AgreementView agreement={effect.agreement} effect={effect} />}
     </div>
   );
 }
@@ -74,16 +81,25 @@ function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
   );
 }
 
-/** One bar for each layer, as high as the layer changes beside the others. */
-function LayerChanges({ changes }: { changes: number[] }) {
-  const most = Math.max(...changes);
+/** One bar for each layer, as high as the layer changes beside the others; a line in it where quantisation changes it as much. */
+function LayerChanges({ changes, quantised }: { changes: number[]; quantised: number[] }) {
+  const most = Math.max(...changes, ...quantised);
   const percent = (change: number) => `${(change * 100).toPrecision(2)}%`;
+  const height = (change: number) => `${most ? (100 * change) / most : 0}%`;
+  const told = (change: number, layer: number) =>
+    `layer ${layer}: ${percent(change)}${quantised[layer] === undefined ? "" : `, by quantisation ${percent(quantised[layer])}`}`;
   return (
     <figure>
-      <figcaption className="mb-1.5 text-xs text-ink-3">Change of each layer’s matrices, up to {percent(most)} of their norm</figcaption>
-      <div role="img" aria-label={changes.map((change, layer) => `layer ${layer}: ${percent(change)}`).join(", ")} className="flex h-10 items-end gap-px">
+      <figcaption className="mb-1.5 text-xs text-ink-3">
+        Change of each layer’s matrices, up to {percent(Math.max(...changes))} of their norm
+        {quantised.length > 0 && <>; quantising the base changes them by up to {percent(Math.max(...quantised))} (lines)</>}
+      </figcaption>
+      <div role="img" aria-label={changes.map(told).join("; ")} className="flex h-10 items-end gap-px">
         {changes.map((change, layer) => (
-          <span key={layer} className="min-w-px flex-1 rounded-t-sm bg-accent" style={{ height: `${most ? (100 * change) / most : 0}%` }} />
+          <span key={layer} className="relative flex h-full min-w-px flex-1 items-end">
+            <span className="w-full rounded-t-sm bg-accent" style={{ height: height(change) }} />
+            {quantised[layer] !== undefined && <span className="absolute inset-x-0 border-t-2 border-amber-text" style={{ bottom: height(quantised[layer]) }} />}
+          </span>
         ))}
       </div>
     </figure>

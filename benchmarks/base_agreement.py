@@ -1,0 +1,131 @@
+"""How far adapters on a quantised base are from themselves on the unquantised one, and what comparing them costs.
+
+    python benchmarks/base_agreement.py --out benchmarks/results/base_agreement.jsonl
+
+Each adapter of a folder is staged and tried in a host of this process with ``--quantization fp8`` (or a checkpoint that
+is in FP8), and its comparison waited for; then again beside requests, whose time between tokens is measured with and
+without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lora_engine.config import EngineConfig
+from lora_engine.model.loading import load_model
+from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.server.host import EngineHost
+from lora_engine.server.process import build_host
+from lora_engine.server.session import ClientSession
+from lora_engine.wire import engine_pb2 as pb
+
+DEMO = Path(__file__).parents[1] / "demo"
+BUSY = 8
+PATIENCE_S = 60.0
+
+
+async def stage(host: EngineHost, folder: Path) -> str:
+    files = folder_digests(folder)
+    request = pb.StageAdapterRequest(
+        digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files
+    )
+    events = [event async for event in host.stage(request)]
+    assert events[-1].phase == pb.StageEvent.READY, events[-1]
+    return request.digest
+
+
+async def compared(host: EngineHost, digest: str) -> pb.AdapterEffect:
+    while True:
+        effect = (await host.probe(digest, PATIENCE_S)).effect
+        if effect.agreement.outcome != pb.Agreement.PENDING:
+            return effect
+        await asyncio.sleep(0.01)
+
+
+async def busy(host: EngineHost, name: str, tokens: int) -> float:
+    """Milliseconds between tokens of requests that run all at once."""
+    for number in range(BUSY):
+        sampling = pb.Sampling(max_tokens=tokens, ignore_eos=True)
+        host.submit(
+            ClientSession(), pb.Submit(request_id=f"{name}{number}", text="Once", tenant="a", sampling=sampling)
+        )
+    began = time.perf_counter()
+    while not host.idle:
+        await asyncio.sleep(0.002)
+    return 1000 * (time.perf_counter() - began) / tokens
+
+
+async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    config = EngineConfig(
+        model=arguments.model, data_dir=folder, device=arguments.device, quantization=arguments.quantization
+    )
+    host = build_host(config, load_model(config))
+    host.start()
+    try:
+        digests = [await stage(host, adapter) for adapter in sorted(arguments.adapters.iterdir())]
+        effects = [await compared(host, digest) for digest in digests]
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        await busy(host, "warm", arguments.tokens)
+        alone = await busy(host, "alone", arguments.tokens)
+        running = asyncio.create_task(busy(host, "beside", arguments.tokens))
+        await asyncio.sleep(0.05)
+        beside = [await compared(host, digest) for digest in digests[: arguments.beside]]
+        still_running = not running.done()
+        own, base = [[getattr(e.agreement, side) for e in effects] for side in ("adapter", "base")]
+        return {
+            "model": host.description.base_model,
+            "device": host.description.device,
+            "adapters": len(digests),
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),  # of the machine, this benchmark included
+            "outcomes": sorted({pb.Agreement.Outcome.Name(e.agreement.outcome).lower() for e in effects}),
+            "reasons": sorted({e.agreement.reason for e in effects} - {""}),
+            "tokens": sum(f.tokens for f in own),
+            "agreeing": sum(f.agreeing for f in own),
+            "base_agreeing": sum(f.agreeing for f in base),
+            "distance": [round(f.mean_distance, 3) for f in own],
+            "base_distance": round(base[0].mean_distance, 3),
+            "adapter_changes": [round(statistics.mean(p.mean_change for p in e.prompts), 2) for e in effects],
+            "comparison_ms": [e.agreement.elapsed_ms for e in effects],
+            "comparison_beside_requests_ms": [e.agreement.elapsed_ms for e in beside],
+            "requests_ran_all_the_time": still_running,
+            "inter_token_ms": round(alone, 2),
+            "inter_token_beside_comparisons_ms": round(await running, 2),
+            "peak_host_mib": memory >> 10,
+            "peak_device_mib": torch.cuda.max_memory_reserved() >> 20 if config.device != "cpu" else None,
+        }
+    finally:
+        host.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=DEMO / "model")
+    parser.add_argument("--adapters", type=Path, default=DEMO / "adapters", help="a folder of adapters' folders")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--quantization", default="fp8")
+    parser.add_argument("--tokens", type=int, default=400, help="of each request that runs beside")
+    parser.add_argument("--beside", type=int, default=None, help="how many adapters are compared beside requests")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        row = {"benchmark": "base_agreement", **asyncio.run(measure(arguments, Path(folder)))}
+    print(json.dumps(row))
+    if arguments.out:
+        with arguments.out.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()

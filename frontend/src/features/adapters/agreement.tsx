@@ -1,0 +1,103 @@
+import type { Agreement, PromptAgreement, VersionEffect } from "@/api/types";
+import { cn } from "@/lib/cn";
+
+/** On a quantised base: the version's answers beside those of the unquantised one, and what quantisation costs the base itself. */
+export function AgreementView({ agreement, effect }: { agreement: Agreement; effect: VersionEffect }) {
+  const { outcome, base, adapter } = agreement;
+  return (
+    <div data-testid="agreement" className="grid gap-3 border-t pt-4">
+      <h4 className="text-sm font-medium">Agreement with the unquantised base</h4>
+      {outcome === "pending" && <p className="text-sm text-ink-3">Being measured: the host reads the unquantised weights beside its requests. It is shown here by itself.</p>}
+      {outcome === "not_measured" && <p className="text-sm text-ink-2">Not measured. {agreement.reason}</p>}
+      {base && adapter && (
+        <>
+          {outcome === "differs" && <p className="text-sm text-amber-text">{agreement.reason}</p>}
+          <Figures base={base} adapter={adapter} />
+          <p className="text-xs text-ink-3">
+            Which tokens the unquantised model chooses too, behind the same text, and how far log-probabilities on the prompts are from its own. {reference(agreement)}
+          </p>
+          <OtherTokens agreement={agreement} effect={effect} />
+        </>
+      )}
+    </div>
+  );
+}
+
+const reference = ({ dequantised }: Agreement) =>
+  dequantised ? "The base’s checkpoint is quantised: it is compared with its own weights, dequantised." : "The base’s checkpoint has the unquantised weights.";
+
+function Figures({ base, adapter }: { base: NonNullable<Agreement["base"]>; adapter: NonNullable<Agreement["adapter"]> }) {
+  const rows = [
+    { name: "With this version", figures: adapter },
+    { name: "The base alone", figures: base },
+  ];
+  return (
+    <div className="overflow-x-auto">
+      <table className="w-full max-w-xl text-sm">
+        <thead className="text-left text-xs text-ink-3">
+          <tr>
+            <th className="py-1 pr-3 font-normal">
+              <span className="sr-only">Model</span>
+            </th>
+            <th className="py-1 pr-3 text-right font-normal">Tokens that agree</th>
+            <th className="py-1 pr-3 text-right font-normal">Distance, mean</th>
+            <th className="py-1 text-right font-normal">largest</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ name, figures }) => (
+            <tr key={name} className="border-t">
+              <th scope="row" className="py-1.5 pr-3 text-left font-normal text-ink-2">
+                {name}
+              </th>
+              <td className="tnum py-1.5 pr-3 text-right">
+                {figures.agreeing} of {figures.tokens}
+              </td>
+              <td className="tnum py-1.5 pr-3 text-right">{figures.mean_distance.toFixed(3)}</td>
+              <td className="tnum py-1.5 text-right">{figures.largest_distance.toFixed(2)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** Prompts whose answers would have been others, of the version or of the base, and where. */
+function OtherTokens({ agreement, effect }: { agreement: Agreement; effect: VersionEffect }) {
+  const others = agreement.prompts.flatMap((found, index) => {
+    const served = effect.prompts[index];
+    return served && (found.adapter.agreeing < found.adapter.tokens || found.base.agreeing < found.base.tokens) ? [{ found, served, index }] : [];
+  });
+  if (others.length === 0) return null;
+  return (
+    <ul className="grid gap-3">
+      {others.map(({ found, served, index }) => (
+        <li key={index} className="rounded-lg border px-3.5 py-2.5 text-sm">
+          <dl className="grid grid-cols-[auto_1fr] gap-x-3 gap-y-1">
+            <dt className="text-xs text-ink-3">Prompt</dt>
+            <dd className="min-w-0 font-mono text-xs break-words text-ink-3">{served.prompt}</dd>
+            <Chosen name="Version" found={found.adapter} chosen={found.adapter_tokens} served={served.adapter_tokens} />
+            <Chosen name="Base" found={found.base} chosen={found.base_tokens} served={served.base_tokens} />
+          </dl>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Chosen({ name, found, chosen, served }: { name: string; found: PromptAgreement["base"]; chosen: string[]; served: string[] }) {
+  if (found.agreeing === found.tokens) return null;
+  return (
+    <>
+      <dt className="text-xs text-ink-3">{name}, unquantised</dt>
+      <dd className="min-w-0 font-mono text-xs break-words whitespace-pre-wrap">
+        {chosen.map((token, index) => (
+          <span key={index} className={cn(token !== served[index] && "rounded bg-amber-soft")}>
+            {token}
+          </span>
+        ))}
+      </dd>
+    </>
+  );
+}
