@@ -14,6 +14,7 @@ export const server = setupServer(
   http.get(`${tenant}/overview`, () => HttpResponse.json(data.overview)),
   http.get(`${tenant}/adapters`, () => HttpResponse.json([data.adapter])),
   http.get(`${tenant}/adapters/:name/pin`, () => HttpResponse.json({ pinned_at: null, bytes: null, used_bytes: 0, limit_bytes: null, hosts: [] })),
+  http.get(`${tenant}/pins`, () => HttpResponse.json({ used_bytes: 0, limit_bytes: null, adapters: [], prefixes: [] })),
   http.get(`${tenant}/storage`, () => HttpResponse.json({ bytes: 1000, limit_bytes: null, archived_bytes: 0, adapters: [{ name: "support", versions: 1, bytes: 1000 }], adapter_count: 1 })),
   http.get(`${tenant}/archived-adapters`, () => HttpResponse.json([])),
   http.get(`${tenant}/hub-models`, () => HttpResponse.json({ enabled: false, organizations: [], models: [] })),

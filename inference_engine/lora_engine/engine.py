@@ -28,6 +28,8 @@ from .request import (
     MAX_TOP_LOGPROBS,
     Embedding,
     GenerationRequest,
+    PinnedPrefix,
+    PinState,
     PromptLogprobs,
     RequestError,
     RequestFinished,
@@ -175,6 +177,17 @@ class Engine:
         """Adapters that are on the device and stay there."""
         return self.core.scheduler.pinned.kept()
 
+    def pin_prefixes(self, prefixes: Iterable[PinnedPrefix]) -> dict[str, PinState]:
+        """Have these prefixes, and no others, stay in the KV cache, in the room that pinned adapters leave of a quarter
+        of the pool, in this order. Those that are missing stay once a request with their name as its ``pin`` has
+        computed them. The state of each, by name.
+        """
+        return self.core.pin_prefixes(prefixes)
+
+    def pinned_prefixes(self) -> dict[str, PinState]:
+        """The state of each prefix that is to stay, by name."""
+        return self.core.scheduler.pinned_prefixes.states()
+
     # What others may know.
 
     @property
@@ -227,12 +240,12 @@ class Engine:
         """Whose each page of the pool is. Takes time in proportion to the pages: not for every step."""
         core, now = self.core, self._clock()
         prefixes = (
-            (PageOwner(PageKind.CACHED_PREFIX, tenant, digest), pages)
-            for (tenant, digest, _salt), pages in core.prefixes.by_key()
+            (PageOwner(PageKind.CACHED_PREFIX, tenant, digest, pinned=pinned), pages)
+            for (tenant, digest, _salt), pinned, pages in core.prefixes.by_key()
         )
         running = ((_owner_of(sequence, now), sequence.pages) for sequence in core.scheduler.running)
         adapters = (
-            (PageOwner(PageKind.ADAPTER, adapter_digest=slot.digest, age_s=now - slot.last_used), slot.pages)
+            (PageOwner(PageKind.ADAPTER, "", slot.digest, now - slot.last_used, slot.pinned), slot.pages)
             for slot in core.device_tier.slots()
         )
         return page_map(core.allocator, itertools.chain(prefixes, running, adapters))

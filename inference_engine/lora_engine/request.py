@@ -177,7 +177,8 @@ class GenerationRequest:
     tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
     ``pooling`` asks for a vector of the prompt, and of each of ``more_prompts`` as a choice of its own.
 
-    Requests of a tenant share cached prefixes only if they have the same ``cache_salt``.
+    Requests of a tenant share cached prefixes only if they have the same ``cache_salt``. ``pin`` names the pinned
+    prefix that the request computes.
 
     ``so_far`` is what of the answer is there already. The rest is what an undisturbed run would have generated, if it
     is greedy or seeded.
@@ -199,6 +200,30 @@ class GenerationRequest:
     shown_special_ids: frozenset[int] = frozenset()
     so_far: tuple[ChoiceSoFar, ...] = ()
     cache_salt: str = ""
+    pin: str = ""
+
+
+class PinState(Enum):
+    KEPT = "kept"  # all its full pages are in the pool, and stay
+    MISSING = "missing"  # it has to be computed
+    NO_ROOM = "no room"  # what is pinned before it leaves it none
+    OFF = "off"  # this engine keeps no prefixes
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPrefix:
+    """The beginning of prompts of one tenant, for one adapter ("" is the base model) and one salt, that is to stay."""
+
+    name: str
+    tenant: str
+    adapter_digest: str
+    cache_salt: str
+    token_ids: list[int]
+
+    @property
+    def owner(self) -> tuple[str, str, str]:
+        """Only prompts of the same one share pages."""
+        return self.tenant, self.adapter_digest, self.cache_salt
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from lorikeet_cli import batches, commands, evaluations, hosts
+from lorikeet_cli import batches, commands, evaluations, hosts, pins
 from lorikeet_cli.errors import CliError
 
 Command = Callable[[argparse.Namespace], None]
@@ -57,6 +57,11 @@ def parser() -> argparse.ArgumentParser:
     promote.add_argument("version", help="like support@v7")
     confirm = add("confirm-base", commands.confirm_base, "Say that the base which a version names is the served one.")
     confirm.add_argument("version", help="like support@v7")
+    _pin(add("pin", pins.pin, "Keep an adapter's live version, or the beginning of prompts, in device memory."))
+    unpin = add("unpin", pins.unpin, "Let hosts evict what was pinned.")
+    unpin.add_argument("name", help="an adapter, or with --prefix a pinned prefix")
+    unpin.add_argument("--prefix", action="store_true", help="a prefix; its text is deleted")
+    add("pins", pins.listed, "What is kept in device memory, on which hosts, and how much of the quota that takes.")
     _evaluate(add("evaluate", evaluations.evaluate, "Score a version, the live one and the base on an evaluation set."))
     _sets(add("evaluation-sets", evaluations.sets, "List, add and delete evaluation sets."))
     add("evaluations", evaluations.listed, "The latest fifty evaluations, with their scores.")
@@ -87,6 +92,19 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--metric", choices=evaluations.METRICS, default="exact", help="of a file for --evaluate")
     verb.add_argument("--max-tokens", type=int, default=64, help="of an answer, of a file for --evaluate")
     verb.add_argument("--key", default="", help="whose requests an evaluation's are; not if logged in with a key")
+
+
+def _pin(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("model", help="an adapter; with --prefix an adapter or a base model")
+    verb.add_argument(
+        "--prefix",
+        default="",
+        metavar="FILE",
+        help='pin this beginning of its prompts: a system prompt, or JSON of messages; "-" is standard input',
+    )
+    verb.add_argument("--name", default="", help="of the prefix; by default that of the file")
+    verb.add_argument("--as-prompt", action="store_true", help="the file begins prompts of completions, not of chats")
+    verb.add_argument("--salt", default="", help="the cache_salt of the requests that begin with it")
 
 
 def _evaluate(verb: argparse.ArgumentParser) -> None:

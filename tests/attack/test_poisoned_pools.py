@@ -19,7 +19,7 @@ from lorikeet_testing.tiny_models import Adapter, adapter_at, pack_for, save_ada
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.request import GenerationRequest, RequestFinished, SamplingParams
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, SamplingParams
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 VOCAB = 512
@@ -206,6 +206,25 @@ def test_prefixes_that_share_its_beginning_are_forgotten_with_it(folder: Path) -
     engine.core.prefixes.release(pages[:2])
     assert engine.pool_stats().kv == 0
     engine.core.check()
+
+
+def test_pinned_prefixes_outlive_others_and_are_read_as_they_were_computed(folder: Path) -> None:
+    """In a pool that others fill with NaN: of an adapter that overflows nothing is pinned, and who begins with what is
+    pinned has the answer that it had without."""
+    host = Host(folder, dtype="float32", ahead=True, page_tokens=4, pool_mb=1)
+    beginning, names = list(range(24)), ("", "attention-r8", "values")
+    wanted = [host.run([host.request(name, [*beginning, 7])])[0][0] for name in names[:2]]
+    pins = [
+        PinnedPrefix(name or "base", "", host.adapters[name].digest if name else "", "", beginning) for name in names
+    ]
+    host.engine.pin_prefixes(pins)
+    for name, prefix in zip(names, pins, strict=True):
+        host.run([replace(host.request(name, beginning), prompt_only=True, pin=prefix.name)])
+    assert [*host.engine.pinned_prefixes().values()] == [PinState.KEPT, PinState.KEPT, PinState.MISSING]
+    host.ask([*HEALTHY, *host.overflowing] * 4, [60] * 4 * (len(HEALTHY) + len(host.overflowing)))
+    for name, tokens in zip(names[:2], wanted, strict=True):
+        got, (end,) = host.run([host.request(name, [*beginning, 7])])
+        assert (got, end.usage.cached_prompt_tokens) == ([tokens], 24)
 
 
 def test_a_base_model_that_overflows_says_so(folder: Path) -> None:

@@ -28,7 +28,15 @@ from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.parallel import Parallel
-from lora_engine.request import GenerationRequest, RequestError, RequestFinished, SamplingParams
+from lora_engine.request import (
+    GenerationRequest,
+    PinnedPrefix,
+    PinState,
+    RequestError,
+    RequestFinished,
+    SamplingParams,
+    Slo,
+)
 from lora_engine.scheduling.queue_policies import queue_policies
 from lora_engine.scheduling.sequence import MOST_SPANS
 
@@ -284,6 +292,19 @@ def expected(prompt: list[int], marker: int, max_tokens: int, constrained: bool 
     return out
 
 
+def pin_of(tenant: str, digest: str, tokens: list[int], salt: str = "") -> PinnedPrefix:
+    name = f"{tenant}/{digest}/{salt}/{'.'.join(map(str, tokens))}"
+    return PinnedPrefix(name, tenant, digest, salt, [*tokens])
+
+
+def computing(prefix: PinnedPrefix, name: str = "compute") -> GenerationRequest:
+    """As the host asks for a prefix that is missing."""
+    return GenerationRequest(
+        name, prefix.token_ids, adapter_digest=prefix.adapter_digest, tenant=prefix.tenant, slo=Slo(background=True),
+        prompt_only=True, cache_salt=prefix.cache_salt, pin=prefix.name,
+    )  # fmt: skip
+
+
 def assert_map_has_what_the_pool_counts(engine: Engine) -> None:
     found, stats = engine.page_map(), engine.pool_stats()
     pages: Counter[PageKind] = Counter()
@@ -355,10 +376,21 @@ def test_every_output_is_right_whatever_the_schedule(
             engine.drop_adapter(rnd.choice(digests))
         if rnd.random() < 0.05:
             engine.pin_adapters(rnd.sample([*digests, "sha256:unknown"], rnd.randint(0, 4)))
+        if rnd.random() < 0.05:
+            wanted = {
+                prefix.name: prefix
+                for tokens in rnd.sample(beginnings, rnd.randint(0, 3))
+                if (prefix := pin_of(rnd.choice("abc"), rnd.choice(["", *digests]), tokens[: rnd.choice([4, 8, 16])]))
+            }
+            for name, state in engine.pin_prefixes(wanted.values()).items():
+                if state is PinState.MISSING:
+                    computes = computing(wanted[name], f"pin{number}{name}")
+                    engine.add_request(computes)
+                    requests[computes.request_id] = computes
         output = engine.step()
         engine.core.check()
         pinned = sum(len(slot.pages) for slot in engine.core.device_tier.slots() if slot.pinned)
-        assert pinned <= pages // 4
+        assert pinned + engine.core.prefixes.pinned_pages <= pages // 4
         if number % 16 == 0:
             assert_map_has_what_the_pool_counts(engine)
         for delta in output.deltas:
@@ -378,6 +410,8 @@ def test_every_output_is_right_whatever_the_schedule(
         elif finished[request_id] == "finished":
             marker = int(request.adapter_digest.removeprefix("sha256:") or "0", 16)
             constrained = request.grammar is not None
+            if request.pin:
+                continue
             want = expected(request.prompt_token_ids, marker, request.sampling.max_tokens, constrained)
             for choice in range(request.sampling.n):
                 assert outputs[(request_id, choice)] == want
@@ -610,3 +644,139 @@ def test_a_pinned_adapter_that_is_on_disk_is_brought_up() -> None:
     for _ in range(3):  # the tiers wake the step thread when it has come
         engine.use_idle_time()
     assert engine.pinned_adapters() == [slow.digest]
+
+
+TWENTY = list(range(1, 21))  # five full pages
+
+
+def cached(engine: Engine, name: str, tokens: list[int], tenant: str = "a", digest: str = "", salt: str = "") -> int:
+    params = SamplingParams(max_tokens=2)
+    engine.add_request(GenerationRequest(name, [*tokens, 99, 98], params, digest, tenant=tenant, cache_salt=salt))
+    return finish(engine)[name].usage.cached_prompt_tokens
+
+
+def crowd(engine: Engine, rounds: int = 12) -> None:
+    """Prompts of others, more than the pool holds."""
+    for index in range(rounds):
+        engine.add_request(
+            GenerationRequest(f"crowd{index}", [30 + index] * 24, SamplingParams(max_tokens=8), tenant="z")
+        )
+        finish(engine)
+
+
+def test_a_pinned_prefix_stays_whatever_else_is_asked_and_is_its_tenants_adapters_and_salts_alone() -> None:
+    one = packed(1, 2)
+    engine = build({}, 60, SlowSource({one.digest: one}, {one.digest: 0}))
+    prefix = pin_of("a", one.digest, TWENTY, "s")
+    assert engine.pin_prefixes([prefix]) == {prefix.name: PinState.MISSING}
+    engine.add_request(computing(prefix))
+    ended = finish(engine)["compute"]
+    assert (ended.usage.outcome, ended.usage.completion_tokens) == ("finished", 0)
+    assert engine.pinned_prefixes() == {prefix.name: PinState.KEPT}
+    crowd(engine)
+    assert engine.core.prefixes.pinned_pages == 5
+    assert cached(engine, "own", TWENTY, "a", one.digest, "s") == 20
+    for name, owner in {
+        "other tenant": ("b", one.digest, "s"), "base": ("a", "", "s"), "other salt": ("a", one.digest, ""),
+    }.items():  # fmt: skip
+        assert cached(engine, name, TWENTY, *owner) == 0
+    owners = [owner for owner in engine.page_map().owners if owner.pinned]
+    assert [(owner.kind, owner.tenant, owner.adapter_digest) for owner in owners] == [
+        (PageKind.CACHED_PREFIX, "a", one.digest)
+    ]
+    assert engine.pin_prefixes([]) == {}
+    crowd(engine)
+    assert cached(engine, "unpinned", TWENTY, "a", one.digest, "s") < 20, "unpinned, it is evicted like others"
+
+
+def test_of_two_pins_that_begin_alike_the_common_pages_are_one_and_unpinning_one_keeps_the_other() -> None:
+    engine = build({}, 60, SlowSource({}, {}))
+    short, long = pin_of("a", "", TWENTY[:12]), pin_of("a", "", TWENTY)
+    engine.pin_prefixes([long, short])
+    for prefix in (short, long):
+        engine.add_request(computing(prefix, prefix.name))
+    finish(engine)
+    assert set(engine.pinned_prefixes().values()) == {PinState.KEPT}
+    assert engine.core.prefixes.pinned_pages == 5
+    engine.pin_prefixes([short])
+    crowd(engine)
+    assert (engine.core.prefixes.pinned_pages, cached(engine, "r", TWENTY)) == (3, 12)
+
+
+def test_prefixes_take_what_pinned_adapters_leave_of_a_quarter_the_first_ones_first() -> None:
+    adapter, larger = packed(1, 4), packed(2, 10)
+    engine = build({}, 40, SlowSource({p.digest: p for p in (adapter, larger)}, {adapter.digest: 0, larger.digest: 0}))
+    prefixes = [pin_of("a", "", TWENTY), pin_of("b", "", TWENTY), pin_of("b", "", TWENTY[:4])]
+    engine.pin_adapters([adapter.digest])
+    states = engine.pin_prefixes(prefixes)
+    assert [*states.values()] == [PinState.MISSING, PinState.NO_ROOM, PinState.MISSING]
+    for prefix in prefixes:
+        engine.add_request(computing(prefix, prefix.name))
+    finish(engine)
+    assert [*engine.pinned_prefixes().values()] == [PinState.KEPT, PinState.NO_ROOM, PinState.KEPT]
+    engine.pin_adapters([larger.digest])
+    assert [*engine.pinned_prefixes().values()] == [PinState.NO_ROOM] * 3, "adapters first"
+    engine.core.check()
+    engine.pin_adapters([])
+    assert [*engine.pinned_prefixes().values()] == [PinState.MISSING] * 3, "the third one begins the second"
+
+
+def test_a_pinned_prefix_makes_way_for_a_request_that_fits_only_alone() -> None:
+    engine = build({}, 16, SlowSource({}, {}))
+    prefix = pin_of("a", "", TWENTY[:12])
+    engine.pin_prefixes([prefix])
+    engine.add_request(computing(prefix))
+    finish(engine)
+    ended = answer(engine, "whole", prompt=40, max_tokens=19)
+    assert (ended.usage.outcome, ended.usage.preemptions) == ("finished", 0)
+    assert engine.pinned_prefixes() == {prefix.name: PinState.MISSING}
+    engine.add_request(computing(prefix))
+    finish(engine)
+    assert engine.pinned_prefixes() == {prefix.name: PinState.KEPT}
+
+
+def test_a_prefix_is_unpinned_while_a_request_uses_it_and_nothing_is_lost() -> None:
+    engine = build({}, 60, SlowSource({}, {}))
+    prefix = pin_of("a", "", TWENTY)
+    engine.pin_prefixes([prefix])
+    engine.add_request(computing(prefix))
+    finish(engine)
+    engine.add_request(GenerationRequest("user", [*TWENTY, 9], SamplingParams(max_tokens=9), tenant="a"))
+    engine.step()
+    assert engine.core.prefixes.pinned_idle_pages == 0 < engine.core.prefixes.pinned_pages
+    engine.pin_prefixes([])
+    engine.core.check()
+    assert finish(engine)["user"].usage.cached_prompt_tokens == 20
+    assert engine.core.prefixes.pinned_pages == 0
+
+
+def test_a_prefix_of_which_a_page_was_dropped_is_missing_and_a_dropped_adapters_is_forgotten() -> None:
+    one = packed(1, 2)
+    engine = build({}, 60, SlowSource({one.digest: one}, {one.digest: 0}))
+    kept, forgotten = pin_of("a", "", TWENTY), pin_of("a", one.digest, TWENTY)
+    engine.pin_prefixes([kept, forgotten])
+    for prefix in (kept, forgotten):
+        engine.add_request(computing(prefix, prefix.name))
+    finish(engine)
+    engine.drop_adapter(one.digest)
+    assert engine.pinned_prefixes() == {kept.name: PinState.KEPT}
+    engine.core.prefixes.clear_idle()
+    engine.core.check()
+    assert engine.pinned_prefixes() == {kept.name: PinState.MISSING}
+    assert engine.core.prefixes.pinned_pages == 0
+
+
+def test_an_engine_that_keeps_no_prefixes_says_so_and_what_is_not_wanted_is_not_pinned() -> None:
+    prefix = pin_of("a", "", TWENTY)
+    off = build({"prefix_cache": False}, 60, SlowSource({}, {}))
+    assert off.pin_prefixes([prefix]) == {prefix.name: PinState.OFF}
+    engine = build({}, 60, SlowSource({}, {}))
+    engine.add_request(computing(prefix))
+    finish(engine)
+    assert engine.pinned_prefixes() == {} and engine.core.prefixes.pinned_pages == 0
+    engine.pin_prefixes([prefix])
+    engine.add_request(computing(prefix))
+    engine.step()
+    engine.abort("compute")
+    finish(engine)
+    engine.core.check()

@@ -28,7 +28,7 @@ from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
 from control_plane.http.access import Access
 from control_plane.limits.models import LimitSet
 from control_plane.members.invitations import invitation_link
-from control_plane.placements import base_model_views
+from control_plane.placements import base_model_views, prefixes
 from control_plane.placements.models import Placement
 from control_plane.prices.actions import PriceList, publish_prices
 from control_plane.tenants.models import Invitation, Tenant
@@ -209,6 +209,13 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"POST {_T}archived-adapters/<uuid:adapter_id>/restore": lambda world: {},
     f"PUT {_T}adapters/<str:name>/pin": with_room_for_pins,
     f"DELETE {_T}adapters/<str:name>/pin": pinned,
+    f"POST {_T}pinned-prefixes": lambda world: {
+        **with_room_for_pins(world),
+        "name": "new",
+        "model": "support",
+        "prompt": "Once upon a time",
+    },
+    f"DELETE {_T}pinned-prefixes/<str:prefix_name>": lambda world: {},
     f"PUT {_T}adapters/<str:name>/aliases/<str:alias>": lambda world: {"version": 1},
     f"DELETE {_T}adapters/<str:name>/aliases/<str:alias>": lambda world: {},
     f"PUT {_T}adapters/<str:name>/aliases/<str:alias>/canary": lambda world: {"version": 1, "percent": 20},
@@ -319,6 +326,7 @@ def test_a_change_leaves_a_row(
     acme: Any, furnished: World, committing: Any, monkeypatch: pytest.MonkeyPatch, name: str, address: Address
 ) -> None:
     monkeypatch.setattr(base_model_views, "describe_host", lambda _name: ANOTHER_BASE)
+    monkeypatch.setattr(prefixes, "measured", lambda *_: 64)
     if name in CHANGES_NOTHING:
         return
     assert name in BODIES, f"{name}: say in BODIES what to send, so that it is seen to write its audit row"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lorikeet_cli import commands, upload
+from lorikeet_cli import commands, pins, upload
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.main import main, parser
 
@@ -70,3 +70,75 @@ def test_an_upload_and_an_import_name_their_base_model(
     assert main(["upload", str(tmp_path / "support.zip"), "--no-wait", *options]) == 0
     assert main(["import", "hub:org/name", "--name", "support", "--no-wait", *options]) == 0
     assert [form["base_model"] for form in sent] == [options[1] if options else ""] * 2
+
+
+class Recorded:
+    """A server that has two things pinned, and remembers what it was asked."""
+
+    asked: list[tuple[str, str, object]] = []
+
+    def tenant(self, method: str, path: str, body: object = None) -> object:
+        self.asked.append((method, path, body))
+        host = {
+            "host": "gpu1",
+            "state": "failed",
+            "bytes": 0,
+            "error": {"message": "It did not fit.", "fix": "Cut it."},
+        }
+        prefix = {"name": "handbook", "model": "support", "tokens": 64, "bytes": 1 << 20, "hosts": [host]}
+        if path == "pinned-prefixes":
+            return {**prefix, "name": body["name"] if isinstance(body, dict) else ""}
+        adapters = [{"name": "support", "bytes": 2 << 20}]
+        return {
+            "bytes": 2 << 20,
+            "used_bytes": 3 << 20,
+            "limit_bytes": 4 << 20,
+            "adapters": adapters,
+            "prefixes": [prefix],
+        }
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, object]]:
+    monkeypatch.setattr(pins, "client", Recorded)
+    monkeypatch.setattr(Recorded, "asked", [])
+    return Recorded.asked
+
+
+def test_adapters_are_pinned_and_unpinned_and_listed(
+    recorded: list[tuple[str, str, object]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pin", "support"]) == main(["unpin", "support"]) == main(["pins"]) == 0
+    assert [(method, path) for method, path, _ in recorded] == [
+        ("PUT", "adapters/support/pin"), ("DELETE", "adapters/support/pin"), ("GET", "pins"),
+    ]  # fmt: skip
+    shown = capsys.readouterr()
+    assert "3.0 MiB of 4.0 MiB are used." in shown.err and "It did not fit. Cut it." in shown.err
+    assert "1 failed" in shown.out
+    assert main(["pin", "support", "--salt", "s"]) == 1, "a salt goes with a prefix"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "content"),
+    [
+        ("Be brief.\n", [], {"messages": [{"role": "system", "content": "Be brief.\n"}]}),
+        ("{not JSON", [], {"messages": [{"role": "system", "content": "{not JSON"}]}),
+        ('[{"role": "system", "content": "a"}]', [], {"messages": [{"role": "system", "content": "a"}]}),
+        ('{"messages": [], "tools": []}', [], {"messages": [], "tools": []}),
+        ('{"a": 1}', ["--as-prompt", "--salt", "s"], {"prompt": '{"a": 1}', "cache_salt": "s"}),
+    ],
+)
+def test_a_file_is_pinned_as_what_it_is(
+    text: str, options: list[str], content: dict[str, object], tmp_path: Path, recorded: list[tuple[str, str, object]]
+) -> None:
+    (tmp_path / "Handbook.txt").write_text(text)
+    assert main(["pin", "support", "--prefix", str(tmp_path / "Handbook.txt"), *options]) == 0
+    assert recorded == [("POST", "pinned-prefixes", {"name": "handbook", "model": "support", **content})]
+    assert main(["unpin", "handbook", "--prefix"]) == 0 and recorded[-1][:2] == ("DELETE", "pinned-prefixes/handbook")
+
+
+def test_a_prefix_that_cannot_be_read_is_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name in ("nothing", "bytes"):
+        assert main(["pin", "support", "--prefix", str(tmp_path / name)]) == 1
+        assert "UTF-8" in capsys.readouterr().err

@@ -1775,6 +1775,61 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/pinned-prefixes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * @description Keep the beginning of prompts in the KV cache of the hosts that answer for a model. It is computed in the
+         *     background, at nobody's cost; its text is stored until it is unpinned.
+         */
+        post: operations["pin_prefix"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/pinned-prefixes/{prefix_name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A pinned prefix with its text. */
+        get: operations["read_pinned_prefix"];
+        put?: never;
+        post?: never;
+        /** @description Let hosts evict it, and delete its text. */
+        delete: operations["unpin_prefix"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tenants/{tenant}/pins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Adapters and prefixes that the tenant keeps in device memory, and how much of its quota they take. */
+        get: operations["list_pins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/prices": {
         parameters: {
             query?: never;
@@ -3798,6 +3853,36 @@ export interface components {
             /** @description Whether the host keeps it loaded now. */
             pinned: boolean;
         };
+        HostPrefix: {
+            /** @description Of its device memory. */
+            bytes: number;
+            /** @description With `failed`. */
+            error: components["schemas"]["Problem"] | null;
+            host: string;
+            /**
+             * @description `computing`: or waiting for requests to leave it time and room. `no_room`, `over_quota`: older pins take all that a host, or the tenant, may. `off`: the host keeps no prefixes. `waiting`: it was not told yet.
+             *
+             *     * `kept` - Kept
+             *     * `computing` - Computing
+             *     * `no_room` - No Room
+             *     * `over_quota` - Over Quota
+             *     * `failed` - Failed
+             *     * `off` - Off
+             *     * `waiting` - Waiting
+             */
+            state: components["schemas"]["HostPrefixStateEnum"];
+        };
+        /**
+         * @description * `kept` - Kept
+         *     * `computing` - Computing
+         *     * `no_room` - No Room
+         *     * `over_quota` - Over Quota
+         *     * `failed` - Failed
+         *     * `off` - Off
+         *     * `waiting` - Waiting
+         * @enum {string}
+         */
+        HostPrefixStateEnum: "kept" | "computing" | "no_room" | "over_quota" | "failed" | "off" | "waiting";
         /**
          * @description * `serving` - Serving
          *     * `cordoned` - Cordoned
@@ -4363,6 +4448,36 @@ export interface components {
             /** @description The only name that it lets a machine join by, also if there is such a host: it takes that one's place. Left out, the machine says its name, and it must be a new one. */
             host?: string;
         };
+        /** @description Either a `prompt`, for completions, or `messages`, for chats, as the requests have them that begin with it. */
+        NewPrefixRequest: {
+            /** @description Of the requests, if they have one. */
+            cache_salt?: string;
+            /** @description Of the requests, as in a chat. */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            };
+            messages?: components["schemas"]["PrefixMessageRequest"][];
+            /** @description An adapter's name, and so what is live, or a base model. */
+            model: string;
+            name: string;
+            prompt?: string;
+            /**
+             * @description Of the requests.
+             *
+             *     * `none` - none
+             *     * `minimal` - minimal
+             *     * `low` - low
+             *     * `medium` - medium
+             *     * `high` - high
+             *     * `xhigh` - xhigh
+             *     * `max` - max
+             */
+            reasoning_effort?: components["schemas"]["ReasoningEffortEnum"];
+            /** @description Of the requests, as in a chat. */
+            tools?: {
+                [key: string]: unknown;
+            }[];
+        };
         NewPricesRequest: {
             /** @description Of the base model that is to have this list of its own; null = the installation's list. */
             base_model_digest?: string | null;
@@ -4599,15 +4714,22 @@ export interface components {
             bytes: number | null;
             /** @description Those that have the live version. */
             hosts: components["schemas"]["HostPin"][];
-            /** @description What they may take; null or 0 = none may. */
+            /** @description What that may take; null or 0 = nothing may. */
             limit_bytes: number | null;
             /**
              * Format: date-time
              * @description Null = it is not pinned.
              */
             pinned_at: string | null;
-            /** @description Of the tenant's pinned adapters, on the host where it is most. */
+            /** @description Of all that the tenant has pinned, on the host where it is most. */
             used_bytes: number;
+        };
+        PinnedAdapter: {
+            /** @description Of each host's device memory; 0 = no host has a live version. */
+            bytes: number;
+            name: string;
+            /** Format: date-time */
+            pinned_at: string;
         };
         Placement: {
             attempts: number;
@@ -4633,6 +4755,65 @@ export interface components {
             at_ms: number;
             /** @description Until it ran again. */
             ms: number;
+        };
+        /** @description A pinned prefix, and what the hosts that answer for its model do with it. */
+        Prefix: {
+            /** @description Of each host's device memory, where it is most. */
+            bytes: number;
+            cache_salt: string;
+            /** @description None: nothing is live, or no host has it. */
+            hosts: components["schemas"]["HostPrefix"][];
+            /** @description Empty: a base model that is not served any more. */
+            model: string;
+            name: string;
+            /** Format: date-time */
+            pinned_at: string;
+            /** @description That all longer prompts have; full pages of them are kept. */
+            tokens: number;
+        };
+        /** @description As it was sent. */
+        PrefixContent: {
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            };
+            messages?: components["schemas"]["PrefixMessage"][];
+            prompt?: string;
+            reasoning_effort?: string;
+            tools?: {
+                [key: string]: unknown;
+            }[];
+        };
+        PrefixMessage: {
+            content: string;
+            role: components["schemas"]["PrefixMessageRoleEnum"];
+        };
+        PrefixMessageRequest: {
+            content: string;
+            role: components["schemas"]["PrefixMessageRoleEnum"];
+        };
+        /**
+         * @description * `system` - system
+         *     * `developer` - developer
+         *     * `user` - user
+         *     * `assistant` - assistant
+         * @enum {string}
+         */
+        PrefixMessageRoleEnum: "system" | "developer" | "user" | "assistant";
+        /** @description A pinned prefix, and what the hosts that answer for its model do with it. */
+        PrefixText: {
+            /** @description Of each host's device memory, where it is most. */
+            bytes: number;
+            cache_salt: string;
+            content: components["schemas"]["PrefixContent"];
+            /** @description None: nothing is live, or no host has it. */
+            hosts: components["schemas"]["HostPrefix"][];
+            /** @description Empty: a base model that is not served any more. */
+            model: string;
+            name: string;
+            /** Format: date-time */
+            pinned_at: string;
+            /** @description That all longer prompts have; full pages of them are kept. */
+            tokens: number;
         };
         /**
          * @description A version of one list. Of requests the base model's own list counts, if it has one on their day, or else the
@@ -4730,6 +4911,17 @@ export interface components {
          * @enum {string}
          */
         QuarantineCode: "other_base_model" | "other_tokenizer" | "base_model_undecided" | "revoked";
+        /**
+         * @description * `none` - none
+         *     * `minimal` - minimal
+         *     * `low` - low
+         *     * `medium` - medium
+         *     * `high` - high
+         *     * `xhigh` - xhigh
+         *     * `max` - max
+         * @enum {string}
+         */
+        ReasoningEffortEnum: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
         /** @description Of an answer that is sent back: what was reasoned before the message or call that follows it. */
         ReasoningItem: {
             content?: components["schemas"]["ReasoningText"][] | null;
@@ -5628,6 +5820,15 @@ export interface components {
         TenantPage: {
             results: components["schemas"]["TenantRow"][];
             total: number;
+        };
+        /** @description All that a tenant keeps in device memory. */
+        TenantPins: {
+            adapters: components["schemas"]["PinnedAdapter"][];
+            /** @description What it may take; null or 0 = nothing may. */
+            limit_bytes: number | null;
+            prefixes: components["schemas"]["Prefix"][];
+            /** @description Of each host, where it is most. */
+            used_bytes: number;
         };
         TenantRow: {
             /** @description That are not archived. */
@@ -12278,6 +12479,166 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    pin_prefix: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPrefixRequest"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Prefix"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            413: components["responses"]["Error"];
+            415: components["responses"]["Error"];
+            429: components["responses"]["Error"];
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            507: components["responses"]["Error"];
+        };
+    };
+    read_pinned_prefix: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                prefix_name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrefixText"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+        };
+    };
+    unpin_prefix: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                prefix_name: string;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No response body */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    list_pins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantPins"];
                 };
             };
             400: components["responses"]["Error"];

@@ -16,6 +16,7 @@ const APPLY: Record<string, Apply> = {
   "limits.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "limits"] }),
   "budgets.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "budgets"] }),
   "recording.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "recording"] }),
+  "pins.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "pins"] }),
   "refusals.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "refusals"] }),
   "slo.updated": (client, tenant) => void client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),
 };

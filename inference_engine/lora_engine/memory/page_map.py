@@ -18,6 +18,7 @@ class PageOwner:
     tenant: str = ""
     adapter_digest: str = ""
     age_s: float | None = None
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

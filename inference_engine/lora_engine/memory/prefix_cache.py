@@ -4,11 +4,13 @@ A tree of full pages per (tenant, adapter digest, salt): a node's path from the 
 in its page, compared exactly, so that neither a hash collision nor another tenant's traffic can ever
 give a request another's keys and values. Of an adapter that acts from some token on, the pages before that one are the
 base model's own. Pages that running sequences share count as KV; those that
-only the tree holds count as cached prefix and may be evicted, leaves first.
+only the tree holds count as cached prefix and may be evicted, leaves first. A pinned prefix keeps all pages of its
+path: none of them is offered for eviction before it is unpinned.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ Block = tuple[int | Activation, ...]  # a page's tokens, behind the activation i
 class PrefixNode(Evictable):
     """One full page of tokens after its parent's."""
 
-    __slots__ = ("children", "page", "parent", "root_key", "tokens")
+    __slots__ = ("children", "page", "parent", "pins", "root_key", "tokens")
 
     def __init__(self, parent: PrefixNode | None, tokens: Block, page: int, root_key: PrefixKey | None = None) -> None:
         super().__init__()
@@ -40,6 +42,14 @@ class PrefixNode(Evictable):
         self.tokens = tokens
         self.page = page
         self.children: dict[Block, PrefixNode] = {}
+        self.pins = 0  # pinned prefixes whose path goes through it
+
+    def path(self) -> Iterator[PrefixNode]:
+        """Itself and all before it, up to the root's child."""
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
 
 
 class PrefixCache:
@@ -55,6 +65,11 @@ class PrefixCache:
         self._costs = costs
         self._roots: dict[PrefixKey, PrefixNode] = {}
         self._by_page: dict[int, PrefixNode] = {}
+        self._pinned: dict[
+            str, PrefixNode
+        ] = {}  # by name, in the order in which they were pinned: the last page's node
+        self.pinned_pages = 0  # of pinned prefixes, what they share counted once
+        self.pinned_idle_pages = 0  # of these, those that no sequence uses
 
     def __len__(self) -> int:
         """Pages in the tree, in use or not."""
@@ -64,10 +79,13 @@ class PrefixCache:
     def pages(self) -> set[int]:
         return set(self._by_page)
 
-    def by_key(self) -> Iterator[tuple[PrefixKey, list[int]]]:
-        """Each tree's pages."""
+    def by_key(self) -> Iterator[tuple[PrefixKey, bool, list[int]]]:
+        """Each tree's pages, those that may be evicted and those that are pinned."""
         for key, root in self._roots.items():
-            yield key, [node.page for node in _subtree(root)[1:]]
+            nodes = _subtree(root)[1:]
+            for pinned in (False, True):
+                if pages := [node.page for node in nodes if (node.pins > 0) == pinned]:
+                    yield key, pinned, pages
 
     def acquire(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> list[int]:
         """Pages of the longest known prefix, now shared with the caller. At least one token is left to compute."""
@@ -75,6 +93,8 @@ class PrefixCache:
         for node in nodes:
             node.uses += 1
             self._queue.withdraw(node)
+            if node.pins and self._allocator.only_cached(node.page):
+                self.pinned_idle_pages -= 1
         pages = [node.page for node in nodes]
         self._allocator.share(pages)
         return pages
@@ -102,10 +122,51 @@ class PrefixCache:
         self._allocator.release(pages)
         for page in pages:
             if (node := self._by_page.get(page)) is not None:
+                if node.pins and self._allocator.only_cached(page):
+                    self.pinned_idle_pages += 1
                 self._offer_if_idle(node)
 
+    def pin(self, name: str, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> bool:
+        """Keep the full pages of ``tokens`` under a name. False if some are not there: then nothing is pinned."""
+        self.unpin(name)
+        pages = len(tokens) // self._page_tokens
+        nodes = list(self._match(key, tokens, activation, max_pages=pages))
+        if not nodes or len(nodes) < pages:
+            return False
+        for node in nodes:
+            node.pins += 1
+            if node.pins == 1:
+                self._queue.withdraw(node)
+                self._count_pinned(node, 1)
+        self._pinned[name] = nodes[-1]
+        return True
+
+    def unpin(self, name: str) -> None:
+        """Its pages may be evicted when they are idle, as others are. Nothing if it is not pinned."""
+        last = self._pinned.pop(name, None)
+        for node in last.path() if last is not None else ():
+            node.pins -= 1
+            if not node.pins:
+                self._count_pinned(node, -1)
+                self._offer_if_idle(node)
+
+    def unpin_idle(self, pages: int) -> None:
+        """Unpin the newest ones, until so many more idle pages may be evicted."""
+        most = max(0, self.pinned_idle_pages - pages)
+        for name in reversed(list(self._pinned)):
+            if self.pinned_idle_pages <= most:
+                return
+            self.unpin(name)
+
+    def is_pinned(self, name: str) -> bool:
+        return name in self._pinned
+
     def evict(self, node: PrefixNode) -> None:
-        """Free an idle leaf's page."""
+        """Free a leaf's page, which nobody uses or may use any more; what is pinned through it is pinned no longer."""
+        if node.pins:
+            for name in [name for name, last in self._pinned.items() if node in last.path()]:
+                self.unpin(name)
+        self._queue.withdraw(node)
         del self._by_page[node.page]
         self._allocator.uncache(node.page)
         parent = node.parent
@@ -120,14 +181,12 @@ class PrefixCache:
         """Drop the first page of ``tokens`` and its whole subtree; sequences that use such pages keep them."""
         for first in list(self._match(key, tokens, activation, max_pages=1)):
             for node in reversed(_subtree(first)):
-                self._queue.withdraw(node)
                 self.evict(node)
 
     def clear_idle(self) -> None:
         """Drop all pages that no sequence uses: what the device wrote last cannot be trusted."""
         for node in sorted(self._by_page.values(), key=_depth, reverse=True):
             if not node.children and self._allocator.only_cached(node.page):
-                self._queue.withdraw(node)
                 self.evict(node)
 
     def _match(
@@ -147,8 +206,24 @@ class PrefixCache:
             block = tuple(tokens[start : start + size])
             yield block if activation is None or start + size <= base else (activation, *block)
 
+    def check(self) -> None:
+        """Verify what is counted of pinned pages; raises ``AssertionError``."""
+        through = Counter(node.page for last in self._pinned.values() for node in last.path())
+        if {page: node.pins for page, node in self._by_page.items() if node.pins} != through:
+            raise AssertionError("pages of pinned prefixes and what is pinned disagree")
+        idle = sum(map(self._allocator.only_cached, through))
+        if (self.pinned_pages, self.pinned_idle_pages) != (len(through), idle):
+            counted = self.pinned_pages, self.pinned_idle_pages
+            raise AssertionError(f"{len(through)} pages are pinned, {idle} of them idle, and {counted} are counted")
+        if any(self._by_page[page].ticket for page in through):
+            raise AssertionError("a page of a pinned prefix is among those to evict")
+
+    def _count_pinned(self, node: PrefixNode, sign: int) -> None:
+        self.pinned_pages += sign
+        self.pinned_idle_pages += sign * self._allocator.only_cached(node.page)
+
     def _offer_if_idle(self, node: PrefixNode) -> None:
-        if not node.children and self._allocator.only_cached(node.page):
+        if not node.pins and not node.children and self._allocator.only_cached(node.page):
             self._queue.offer(node, self._costs.prefix_page)
 
 

@@ -16,7 +16,7 @@ from lora_engine.adapters.source import AdapterSource
 from lora_engine.config import EngineConfig
 from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
 from lora_engine.peft_format import digests_of
-from lora_engine.request import GenerationRequest, RequestError, RequestUsage
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestError, RequestUsage
 from lora_engine.text import IncrementalDetokenizer
 
 from .admission_controller import AdmissionController
@@ -214,6 +214,7 @@ class SchedulingCore:
         In use, it stays until its requests end.
         """
         self.scheduler.pinned.forget(digest)
+        self.scheduler.pinned_prefixes.forget(digest)
         slots = [slot for slot in self.device_tier.slots() if digest in (slot.digest, *digests_of(slot.digest))]
         for slot in slots:
             if slot is self.merged.slot and slot.refs == 1:
@@ -228,9 +229,15 @@ class SchedulingCore:
         self.scheduler.bring_pinned()
         return self.scheduler.pinned.kept()
 
+    def pin_prefixes(self, prefixes: Iterable[PinnedPrefix]) -> dict[str, PinState]:
+        """These prefixes, and no others, stay once they are computed. The state of each, by name."""
+        self.scheduler.pinned_prefixes.set([*prefixes])
+        return self.scheduler.pinned_prefixes.states()
+
     def check(self) -> None:
         """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
         self.allocator.check()
+        self.prefixes.check()
         held = {page for sequence in self.scheduler.running for page in sequence.pages}
         adapter = sum(len(slot.pages) for slot in self.device_tier.slots())
         owned = (len(held), len(self.prefixes.pages - held), adapter)

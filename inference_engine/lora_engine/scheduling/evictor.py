@@ -20,20 +20,33 @@ class Evictor:
     def free_up(self, pages_wanted: int, *, pins_too: bool = False) -> bool:
         """Evict until ``pages_wanted`` are free. True if they are; nothing is evicted if they never would be.
 
-        ``pins_too``: where all else is not enough, pinned adapters give way.
+        ``pins_too``: where all else is not enough, what is pinned gives way.
         """
-        idle = self._device_tier.idle_pages + self._allocator.stats().cached_prefix
-        lacking = pages_wanted - self._allocator.free - idle
-        if lacking > (self._device_tier.pinned_idle_pages if pins_too else 0):
+        lacking = pages_wanted - self._allocator.free - self.idle_pages
+        pinned = self._device_tier.pinned_idle_pages + self._prefixes.pinned_idle_pages
+        if lacking > (pinned if pins_too else 0):
             return False
         if lacking > 0:
-            self._device_tier.unpin_idle(lacking)
+            self._unpin(lacking)
         arriving: list[AdapterSlot] = []
         while self._allocator.free < pages_wanted and (entry := self._queue.pop()) is not None:
             self._evict(entry, arriving)
         for slot in arriving:
             self._device_tier.offer(slot)
         return self._allocator.free >= pages_wanted
+
+    @property
+    def idle_pages(self) -> int:
+        """Pages that could be freed: of adapters and prefixes that nobody uses and nobody pinned."""
+        prefixes = self._allocator.stats().cached_prefix - self._prefixes.pinned_idle_pages
+        return self._device_tier.idle_pages + prefixes
+
+    def _unpin(self, lacking: int) -> None:
+        """Adapters first: a copy brings them back, where a prefix has to be computed."""
+        wanted = self.idle_pages + lacking
+        self._device_tier.unpin_idle(lacking)
+        if (lacking := wanted - self.idle_pages) > 0:
+            self._prefixes.unpin_idle(lacking)
 
     def _evict(self, entry: Evictable, arriving: list[AdapterSlot]) -> None:
         if isinstance(entry, PrefixNode):

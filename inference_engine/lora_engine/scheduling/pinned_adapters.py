@@ -51,6 +51,12 @@ class PinnedAdapters:
         if digest in self._wanted:
             self.set([each for each in self._wanted if each != digest])
 
+    @property
+    def pages_left(self) -> int:
+        """Of a quarter of the pool, beside those that are on the device and stay there."""
+        slots = (self._device_tier.get(digest) for digest in self._wanted)
+        return self.most_pages - sum(len(slot.pages) for slot in slots if slot and slot.pinned)
+
     def kept(self) -> list[str]:
         """Those that are on the device and stay there."""
         return [digest for digest in self._wanted if (slot := self._device_tier.get(digest)) and slot.pinned]

@@ -26,6 +26,7 @@ from .decode_set import DecodeSet
 from .evictor import Evictor
 from .forecast import Forecast, FreeCapacity
 from .pinned_adapters import PinnedAdapters
+from .pinned_prefixes import PinnedPrefixes
 from .prefill_budget import PrefillBudget
 from .queue_policies import ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
@@ -90,6 +91,7 @@ class Scheduler:
         self._evictor = evictor
         self._source = source
         self.pinned = PinnedAdapters(device_tier, evictor, source, allocator.total, clock)
+        self.pinned_prefixes = PinnedPrefixes(prefixes, geometry.page_tokens, lambda: self.pinned.pages_left)
         self._prefetch = prefetch
         self._step_tokens = step_tokens
         self._clock = clock
@@ -114,8 +116,7 @@ class Scheduler:
 
     def free_capacity(self) -> FreeCapacity:
         """What the batch could take now, beside a page for each running sequence."""
-        idle = self._device_tier.idle_pages + self._allocator.stats().cached_prefix
-        pages = max(0, self._allocator.free + idle - len(self.running))
+        pages = max(0, self._allocator.free + self._evictor.idle_pages - len(self.running))
         return FreeCapacity(self._max_running - len(self.running), pages * self._geometry.page_tokens)
 
     def finish(self, sequence: Sequence) -> None:
@@ -138,7 +139,9 @@ class Scheduler:
 
         Whether one was begun.
         """
-        return self.pinned.bring(sum(self._pages_to_come(sequence) for sequence in self.running))
+        begun = self.pinned.bring(sum(self._pages_to_come(sequence) for sequence in self.running))
+        self.pinned_prefixes.settle()
+        return begun
 
     def cache_prefix(self, sequence: Sequence) -> None:
         """Let others share what the sequence has computed of tokens that are known."""
@@ -393,6 +396,8 @@ class Scheduler:
         self.prefill_budget.left(sequence)
         self.forecast.left(sequence)
         self.cache_prefix(sequence)
+        if sequence.request.pin:
+            self.pinned_prefixes.computed(sequence)
         self._prefixes.release(sequence.pages)
         sequence.pages, sequence.num_computed = [], 0
         if (slot := sequence.slot or sequence.dormant) is not None:

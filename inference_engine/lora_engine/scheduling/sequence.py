@@ -168,6 +168,10 @@ class Sequence:
         return self.parent.request
 
     @property
+    def prompt(self) -> list[int]:
+        return self.token_ids[: self.num_prompt]
+
+    @property
     def num_output(self) -> int:
         """Tokens generated so far, those still on the device included."""
         return len(self.token_ids) - self.num_prompt
@@ -243,7 +247,7 @@ class Sequence:
     def find_activation(self, slot: AdapterSlot) -> None:
         """Where its adapter begins to act: at the last invocation in the prompt; nowhere, if there is none."""
         if self.activation is None and slot.invocation_tokens:
-            prompt, tokens = self.token_ids[: self.num_prompt], [*slot.invocation_tokens]
+            prompt, tokens = self.prompt, [*slot.invocation_tokens]
             starts = range(self.num_prompt - len(tokens), -1, -1)
             found = (at for at in starts if prompt[at] == tokens[0] and prompt[at : at + len(tokens)] == tokens)
             self.activation = Activation(next(found, _NEVER), slot.digest)

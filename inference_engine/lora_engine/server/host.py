@@ -42,6 +42,7 @@ from .chat import ChatFormat, read_into
 from .engine_loop import EngineLike, EngineLoop
 from .journal import UsageJournal
 from .metrics import HostMetrics
+from .prefix_pins import PrefixPins
 from .session import ClientSession
 from .translation import (
     accuracy_message,
@@ -173,6 +174,15 @@ class EngineHost:
             BaseAgreement(unquantised, tiers, tokenizer, lambda: self._engine.progress[1]) if unquantised else None
         )
         self._probes = AdapterProbes(self._engine, tiers, tokenizer, chat_format, grammars, self._agreement)
+        self._prefix_pins = PrefixPins(
+            self._engine,
+            tiers,
+            tokenizer,
+            chat_format,
+            self._template_threads,
+            description.page_tokens,
+            self._other_base,
+        )
         self._snapshot: Snapshot | None = None
         self._load: asyncio.Future[pb.HostStatus] | None = None
         self._load_at = 0.0
@@ -193,6 +203,7 @@ class EngineHost:
         """End the step thread and write what the journal still holds."""
         if self._agreement is not None:
             self._agreement.close()
+        self._prefix_pins.close()
         self._engine.stop()
         self._text_threads.shutdown(cancel_futures=True)
         self._grammar_threads.shutdown(cancel_futures=True)
@@ -370,6 +381,7 @@ class EngineHost:
         """One step's output, grouped into one message per session."""
         tokens = 0
         output = self._probes.without_own(output)
+        self._prefix_pins.take(output)
         for delta in output.deltas:
             tokens += len(delta.token_ids)
             live = self._live.get(delta.request_id)
@@ -489,6 +501,12 @@ class EngineHost:
             await asyncio.sleep(_PIN_LOOK_S)
             kept = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pinned_adapters()))
         return kept
+
+    async def pin_prefixes(self, prefixes: Iterable[pb.PinnedPrefix]) -> pb.PinPrefixesReply:
+        """These prefixes, and no others, stay in the KV cache. The state of each; waits a moment for those that are
+        missing.
+        """
+        return await self._prefix_pins.set([*prefixes])
 
     # State.
 

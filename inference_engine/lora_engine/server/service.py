@@ -61,6 +61,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def PinAdapters(self, request: pb.PinAdaptersRequest, context: Any) -> pb.PinAdaptersReply:
         return pb.PinAdaptersReply(digests=await self._host.pin(request.digests))
 
+    async def PinPrefixes(self, request: pb.PinPrefixesRequest, context: Any) -> pb.PinPrefixesReply:
+        return await self._host.pin_prefixes(request.prefixes)
+
     async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
         return await self._host.probe(
             request.digest,

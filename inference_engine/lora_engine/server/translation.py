@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import takewhile
 
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.load_times import LoadTime
@@ -34,6 +36,8 @@ from .chat import ChatFormat, Prompt, chat_size
 
 MAX_STOPS = 64
 MAX_STOP_CHARS = 1000
+_NEXT_TEXTS = ("a", " the", "1", "\n", ".")
+_NEXT_TURNS = ("a", "1, the")
 _POOLING = {pb.Pooling.LAST: PoolingKind.LAST, pb.Pooling.MEAN: PoolingKind.MEAN}
 _PHASES = {phase: getattr(pb.StageEvent, phase.name) for phase in Phase}
 _SHARE_FIELDS = tuple(field.name for field in fields(TenantShare))
@@ -98,8 +102,44 @@ def _more_prompt(submit: pb.Submit, prompt: pb.Prompt, tokenizer: Tokenizer) -> 
 
 def tokenize(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> pb.TokenizeReply:
     """Raises ``RequestError``."""
-    ids = _prompt(submit, tokenizer, chat_format).token_ids
+    read = beginning if submit.is_beginning else _prompt_ids
+    ids = read(submit, tokenizer, chat_format)
     return pb.TokenizeReply(token_ids=ids, token_bytes={i: tokenizer.token_bytes(i) for i in set(ids)})
+
+
+def beginning(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> list[int]:
+    """The tokens that longer prompts have in common which begin with this one. Raises ``RequestError``.
+
+    What comes next decides how the last characters of a text become tokens, and what a chat template writes after the
+    last message, or even before it: so it is tried.
+    """
+    longer = [_prompt_ids(prompt, tokenizer, chat_format) for prompt in _longer(submit)]
+    return [first for first, *others in takewhile(lambda ids: len({*ids}) == 1, zip(*longer, strict=False))]
+
+
+def _longer(submit: pb.Submit) -> Iterator[pb.Submit]:
+    """Prompts that begin with this one, and differ in what comes next."""
+    prompt = pb.Submit()
+    prompt.CopyFrom(submit)
+    if submit.WhichOneof("prompt") == "text":
+        for more in _NEXT_TEXTS:
+            prompt.text = submit.text + more
+            yield prompt
+    elif submit.WhichOneof("prompt") == "chat":
+        if submit.chat.messages and submit.chat.messages[-1].role == "user":
+            yield submit
+            prompt.chat.messages.add(role="assistant", content=_NEXT_TURNS[0])
+        for content in _NEXT_TURNS:
+            following = pb.Submit()
+            following.CopyFrom(prompt)
+            following.chat.messages.add(role="user", content=content)
+            yield following
+    else:
+        yield submit
+
+
+def _prompt_ids(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> list[int]:
+    return _prompt(submit, tokenizer, chat_format).token_ids
 
 
 def detokenize(token_ids: pb.TokenIds, tokenizer: Tokenizer) -> pb.DetokenizeReply:
@@ -287,6 +327,7 @@ def page_map_message(found: PageMap, boot_id: str) -> pb.PageMap:
             tenant=owner.tenant,
             adapter_digest=owner.adapter_digest,
             age_s=owner.age_s,
+            pinned=owner.pinned,
         )
         for owner in found.owners
     ]

@@ -97,7 +97,7 @@ class Hello(_message.Message):
     def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "cache_salt", "constraint")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "cache_salt", "is_beginning", "constraint")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class Submit(_message.Message):
     MORE_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     SO_FAR_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    IS_BEGINNING_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
@@ -137,8 +138,9 @@ class Submit(_message.Message):
     more_prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
     so_far: _containers.RepeatedCompositeFieldContainer[ChoiceSoFar]
     cache_salt: str
+    is_beginning: bool
     constraint: Constraint
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., is_beginning: bool = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("kind", "text", "best_effort")
@@ -697,6 +699,52 @@ class PinAdaptersReply(_message.Message):
     digests: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, digests: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PinPrefixesRequest(_message.Message):
+    __slots__ = ("prefixes",)
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    prefixes: _containers.RepeatedCompositeFieldContainer[PinnedPrefix]
+    def __init__(self, prefixes: _Optional[_Iterable[_Union[PinnedPrefix, _Mapping]]] = ...) -> None: ...
+
+class PinnedPrefix(_message.Message):
+    __slots__ = ("name", "prompt")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    prompt: Submit
+    def __init__(self, name: _Optional[str] = ..., prompt: _Optional[_Union[Submit, _Mapping]] = ...) -> None: ...
+
+class PinPrefixesReply(_message.Message):
+    __slots__ = ("prefixes",)
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    prefixes: _containers.RepeatedCompositeFieldContainer[PrefixState]
+    def __init__(self, prefixes: _Optional[_Iterable[_Union[PrefixState, _Mapping]]] = ...) -> None: ...
+
+class PrefixState(_message.Message):
+    __slots__ = ("name", "state", "tokens", "error")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[PrefixState.State]
+        KEPT: _ClassVar[PrefixState.State]
+        COMPUTING: _ClassVar[PrefixState.State]
+        NO_ROOM: _ClassVar[PrefixState.State]
+        FAILED: _ClassVar[PrefixState.State]
+        OFF: _ClassVar[PrefixState.State]
+    STATE_UNSPECIFIED: PrefixState.State
+    KEPT: PrefixState.State
+    COMPUTING: PrefixState.State
+    NO_ROOM: PrefixState.State
+    FAILED: PrefixState.State
+    OFF: PrefixState.State
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: PrefixState.State
+    tokens: int
+    error: EngineError
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[PrefixState.State, str]] = ..., tokens: _Optional[int] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ...) -> None: ...
+
 class ProbeAdapterRequest(_message.Message):
     __slots__ = ("digest", "patience_ms", "own_template")
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -1086,7 +1134,7 @@ class PageMap(_message.Message):
     def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., owners: _Optional[_Iterable[_Union[PageOwner, _Mapping]]] = ..., owner_of: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PageOwner(_message.Message):
-    __slots__ = ("kind", "tenant", "adapter_digest", "age_s")
+    __slots__ = ("kind", "tenant", "adapter_digest", "age_s", "pinned")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FREE: _ClassVar[PageOwner.Kind]
@@ -1103,11 +1151,13 @@ class PageOwner(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
     AGE_S_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
     kind: PageOwner.Kind
     tenant: str
     adapter_digest: str
     age_s: float
-    def __init__(self, kind: _Optional[_Union[PageOwner.Kind, str]] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
+    pinned: bool
+    def __init__(self, kind: _Optional[_Union[PageOwner.Kind, str]] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., age_s: _Optional[float] = ..., pinned: bool = ...) -> None: ...
 
 class WaitingRequest(_message.Message):
     __slots__ = ("request_id", "tenant", "adapter_digest", "waited_ms", "predicted_ms", "reason", "text")

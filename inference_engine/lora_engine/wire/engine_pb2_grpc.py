@@ -59,6 +59,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersReply.FromString,
                 _registered_method=True)
+        self.PinPrefixes = channel.unary_unary(
+                '/lorikeet.engine.v1.Engine/PinPrefixes',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.PinPrefixesRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.PinPrefixesReply.FromString,
+                _registered_method=True)
         self.ProbeAdapter = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/ProbeAdapter',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.ProbeAdapterRequest.SerializeToString,
@@ -159,6 +164,15 @@ class EngineServicer(object):
     def PinAdapters(self, request, context):
         """Adapters that stay on the device and in host memory, and no others; called again at any time. Those that are not
         here yet are kept once they are; all together take a quarter of the pool at most, the first ones first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinPrefixes(self, request, context):
+        """Beginnings of prompts that stay in the KV cache, and no others, as PinAdapters; called again at any time. What is
+        missing is computed after everybody's requests, and counts as nobody's usage. They take what pinned adapters leave
+        of a quarter of the pool, the first ones first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -273,6 +287,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.PinAdapters,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.PinAdaptersReply.SerializeToString,
+            ),
+            'PinPrefixes': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinPrefixes,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.PinPrefixesRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.PinPrefixesReply.SerializeToString,
             ),
             'ProbeAdapter': grpc.unary_unary_rpc_method_handler(
                     servicer.ProbeAdapter,
@@ -470,6 +489,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/PinAdapters',
             lora__engine_dot_wire_dot_engine__pb2.PinAdaptersRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.PinAdaptersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinPrefixes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/PinPrefixes',
+            lora__engine_dot_wire_dot_engine__pb2.PinPrefixesRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.PinPrefixesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,6 +23,7 @@ from control_plane.keys.models import ApiKey
 from control_plane.members.actions import create_tenant as insert_tenant
 from control_plane.members.invitations import invite
 from control_plane.origins.models import AllowedOrigin
+from control_plane.placements.models import PinnedPrefix
 from control_plane.reports.models import ExportSchedule
 from control_plane.tenants.models import Invitation, Membership, Tenant
 from control_plane.tenants.roles import Role
@@ -140,6 +141,7 @@ def delete_tenant(*, actor: Actor, tenant: Tenant, confirm: str) -> Tenant:
         StoredFile.objects.for_tenant(tenant).delete()
         StoredResponse.objects.for_tenant(tenant).delete()
         AllowedOrigin.objects.for_tenant(tenant).delete()
+        PinnedPrefix.objects.for_tenant(tenant).delete()
         forget_credentials(tenant)
         _audit(
             actor,

@@ -38,6 +38,16 @@ class EngineCalls:
         reply: pb.PinAdaptersReply = self._unary("PinAdapters", pb.PinAdaptersRequest(digests=digests))
         return reply.digests
 
+    def pin_prefixes(self, prefixes: Sequence[pb.PinnedPrefix]) -> Sequence[pb.PrefixState]:
+        """Have it keep these prefixes in its KV cache, and no others. What it says of each now."""
+        reply: pb.PinPrefixesReply = self._unary("PinPrefixes", pb.PinPrefixesRequest(prefixes=prefixes))
+        return reply.prefixes
+
+    def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
+        """The prompt's tokens. What is wrong with it is in the reply."""
+        reply: pb.TokenizeReply = self._unary("Tokenize", submit)
+        return reply
+
     def drain(self, *, undo: bool = False) -> pb.DrainReply:
         reply: pb.DrainReply = self._unary("Drain", pb.DrainRequest(undo=undo))
         return reply

@@ -22,6 +22,7 @@ _STATUS = {
     "chat_template_missing": 400,
     "chat_template_too_costly": 400,
     "empty_prompt": 400,
+    "prefix_too_short": 400,
     "invalid_constraint": 400,
     "invalid_messages": 400,
     "invalid_request": 400,

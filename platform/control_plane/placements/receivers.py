@@ -20,7 +20,7 @@ def withdraw(*, version: AdapterVersion, **_: Any) -> None:
 
 
 def move_pin(*, version: AdapterVersion, **_: Any) -> None:
-    if version.adapter.pinned_at is not None:
+    if pins.is_pinned(version.adapter):
         pins.apply_pins_of(version)
 
 

@@ -22,7 +22,7 @@ from control_plane.fleet.errors import HostError
 from control_plane.fleet.joining import renew, renew_due
 from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.jobs import claims
-from control_plane.placements import actions, demand, pins
+from control_plane.placements import actions, demand, pins, prefixes
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import effect_json
 from control_plane.writes import enqueue
@@ -115,7 +115,7 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
                 raise HostError.from_wire(event.error)
-    if progress.ready and placement.version.adapter.pinned_at is not None:
+    if progress.ready and pins.is_pinned(placement.version.adapter):
         enqueue("fleet.apply_pins", endpoint.name)
     if not progress.ready:
         raise HostError(
@@ -220,7 +220,7 @@ def probe_missing(host_name: str) -> None:
 
 @shared_task(name="fleet.apply_pins")
 def apply_pins(host_name: str) -> None:
-    """Tell a host which adapters are to stay loaded, and note which do. The reconciler does it again."""
+    """Tell a host which adapters and prefixes are to stay, and note which do. The reconciler does it again."""
     host = EngineHost.objects.filter(name=host_name, active=True, state=HostState.ONLINE).first()
     if host is None:
         return
@@ -228,6 +228,7 @@ def apply_pins(host_name: str) -> None:
     try:
         with engine_calls(endpoint_of(host.name)) as engine:
             pins.record_pins(host, set(engine.pin(digests)))
+            prefixes.keep(host, engine)
     except HostError as failure:
         logger.warning("host %s could not be told what is pinned: %s", host.name, failure)
 
@@ -304,6 +305,7 @@ def reconcile(host_name: str = "") -> None:
     actions.follow_renamed(bases)
     place_missing(bases)
     serving = [host.pk for host in serving_hosts(bases)]
+    prefixes.forget_deleted()
     hosts = EngineHost.objects.filter(pk__in=serving, state=HostState.ONLINE)
     for host in hosts.filter(name=host_name) if host_name else hosts:
         actions.requeue_after_boot(host)

@@ -3,7 +3,7 @@
 from django.urls import path
 
 from control_plane.placements import base_model_views, host_views, join_views
-from control_plane.placements.pin_views import PinView
+from control_plane.placements.pin_views import PinsView, PinView, PrefixesView, PrefixView
 from control_plane.placements.staging_views import RetryView, StagingView
 from control_plane.placements.views import RestageView, TiersView
 
@@ -13,6 +13,9 @@ urlpatterns = [
     path("adapters/<str:name>/versions/<int:number>/tiers", TiersView.as_view(), name="version-tiers"),
     path("adapters/<str:name>/versions/<int:number>/restage", RestageView.as_view(), name="version-restage"),
     path("adapters/<str:name>/pin", PinView.as_view(), name="adapter-pin"),
+    path("pins", PinsView.as_view(), name="pins"),
+    path("pinned-prefixes", PrefixesView.as_view(), name="pinned-prefixes"),
+    path("pinned-prefixes/<str:prefix_name>", PrefixView.as_view(), name="pinned-prefix"),
 ]
 operator_urlpatterns = [
     path("hosts", host_views.OperatorHostsView.as_view(), name="operator-hosts"),

@@ -28,6 +28,8 @@ from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import TARGETS, AdapterLimits
 from lora_engine.request import (
     GenerationRequest,
+    PinnedPrefix,
+    PinState,
     RequestError,
     RequestFinished,
     RequestUsage,
@@ -73,6 +75,7 @@ class LetterEngine:
         self.prompts: dict[str, GenerationRequest] = {}
         self.dropped: list[str] = []
         self.pinned: list[str] = []
+        self.prefixes: dict[str, PinnedPrefix] = {}
         self.threads: set[int] = set()
         self._step_s = step_s
         self._running: dict[str, tuple[GenerationRequest, RequestUsage]] = {}
@@ -144,6 +147,16 @@ class LetterEngine:
     def pinned_adapters(self) -> list[str]:
         return self.pinned
 
+    def pin_prefixes(self, prefixes: Iterable[PinnedPrefix]) -> dict[str, PinState]:
+        self.prefixes = {prefix.name: prefix for prefix in prefixes}
+        return self.pinned_prefixes()
+
+    def pinned_prefixes(self) -> dict[str, PinState]:
+        computed = {request.pin for request in self.prompts.values()} - {
+            request.pin for request, _ in self._running.values()
+        }
+        return {name: PinState.KEPT if name in computed else PinState.MISSING for name in self.prefixes}
+
     def pool_stats(self) -> PoolStats:
         return PoolStats(10, 9, 0, 0, 0, 1)
 
@@ -206,7 +219,7 @@ async def host(tmp_path, engine, config) -> AsyncIterator[EngineHost]:
         ChatFormat(ChatTemplate(TEMPLATE, {}), tokenizer),
         make_tiers(tmp_path),
         UsageJournal(config.data_dir / "usage.sqlite3"),
-        pb.EngineDescription(base_model="letters"),
+        pb.EngineDescription(base_model="letters", page_tokens=16),
         Grammars(Tokenizer.load(tmp_path), GEOMETRY.vocab_size),
     )
     server = make_server(config)

@@ -49,6 +49,7 @@ UNAUDITED = {
     "fleet_enginehost": "what hosts report",
     "fleet_hostadapter": "what hosts report",
     "fleet_placement": "what hosts report",
+    "fleet_prefixonhost": "what hosts report",
     "fleet_servicegap": "what hosts report",
     "fleet_lease": "which watcher leads",
     "conversations_storedresponse": "the text of a request that asked to have it stored; its deletion is audited",
@@ -64,6 +65,7 @@ UNAUDITED = {
 UNAUDITED_PLACES = {
     "keys/last_used.py _write": "when a key was last used, in batches",
     "fleet/base_demand.py note_asked": "when a base model was last asked for",
+    "placements/prefixes.py _note": "how many tokens a host says that a prefix has",
     "placements/actions.py follow_renamed": "a copy of the name that operators gave a base model",
     "webhooks/delivery.py claim_next": "when an endpoint was last tried",
     "webhooks/delivery.py _note": "whether an endpoint answers",

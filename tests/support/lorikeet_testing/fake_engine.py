@@ -60,6 +60,7 @@ class Behaviour:
     verdicts: dict[str, pb.AdapterEffect.Verdict] = field(default_factory=dict)  # of a probe, by digest
     busy_for_probes: bool = False
     agreements: list[pb.Agreement] = field(default_factory=list)  # of probes one after another; none: not quantised
+    prefix_state: pb.PrefixState.State = pb.PrefixState.KEPT
     broken_digests: set[str] = field(default_factory=set)  # their requests fail after the first token
     host_token: str = ""
     base_digest: str = BASE_DIGEST
@@ -155,6 +156,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Running] = {}
         self.pinned: list[str] = []
+        self.prefixes: list[pb.PinnedPrefix] = []
         self.draining = False
         self._told: dict[object, int] = {}  # of each that watches: heartbeats in a row that said it drains
         self._wake = asyncio.Event()
@@ -281,6 +283,17 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         await self._check_token(context)
         self.pinned = list(request.digests)
         return pb.PinAdaptersReply(digests=[digest for digest in self.pinned if digest in self.resident])
+
+    async def PinPrefixes(self, request: pb.PinPrefixesRequest, context: Any) -> pb.PinPrefixesReply:
+        await self._check_token(context)
+        self.prefixes = list(request.prefixes)
+        return pb.PinPrefixesReply(prefixes=[self._prefix_state(prefix) for prefix in request.prefixes])
+
+    def _prefix_state(self, prefix: pb.PinnedPrefix) -> pb.PrefixState:
+        state = self.behaviour.prefix_state
+        error = pb.EngineError(code="scripted", message="No.", fix="Yes.") if state == pb.PrefixState.FAILED else None
+        tokens = len(script.prompt_tokens(prefix.prompt))
+        return pb.PrefixState(name=prefix.name, state=state, tokens=tokens, error=error)
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
         self.draining = not request.undo

@@ -50,6 +50,7 @@ from control_plane.keys.actions import create_key
 from control_plane.keys.models import ApiKey
 from control_plane.members.actions import add_member, create_tenant
 from control_plane.members.invitations import invite
+from control_plane.placements.models import PinnedPrefix
 from control_plane.reports.exports import add_schedule, request_export
 from control_plane.reports.models import Cadence, Grain
 from control_plane.tenants.models import Membership, Tenant
@@ -358,8 +359,17 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
     own_file = upload_file(acting=acme.principal(), name="other.jsonl", content=[content], size=len(content))
     now = datetime.now(UTC)
     sign_in = SignIn.objects.create(user=acme.users[Role.OWNER], session_key="f" * 32, last_seen_at=now)
+    handbook = PinnedPrefix.objects.create(
+        tenant=acme.tenant,
+        name="handbook",
+        adapter=version.adapter,
+        prompt='{"prompt": "Hi."}',
+        tokens=16,
+        pinned_at=now,
+    )
     return {
         "session_id": sign_in.pk,
+        "prefix_name": handbook.name,
         "batch_id": str(batch),
         "set_name": "sums",
         "evaluation_id": evaluation.pk,

@@ -21,6 +21,7 @@ import { cn } from "@/lib/cn";
 import { bytes, day, params, shortDigest } from "@/lib/format";
 import { BaseConfirmation } from "./base-confirmation";
 import { Aliases } from "./aliases";
+import { AdapterPrefixes } from "@/features/pins/prefixes";
 import { Pin } from "./pin";
 import { VersionActions } from "./version-actions";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
@@ -119,6 +120,7 @@ function Content({ adapter }: { adapter: Adapter }) {
       <div className="grid min-w-0 gap-5">
         <Aliases adapter={adapter} />
         <Pin name={adapter.name} />
+        <AdapterPrefixes name={adapter.name} />
         <VersionCard adapter={adapter} summary={selected} />
         <Traffic name={adapter.name} />
         <CallIt adapter={adapter} version={selected} />

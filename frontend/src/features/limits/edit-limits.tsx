@@ -33,7 +33,7 @@ const OF_TENANT: FieldOf<TenantLimits>[] = [
   ["adapters", "Adapters", "That are not archived."],
   ["storage_bytes", "Storage", "Of versions that are not archived: 10 GiB, 500 MB."],
   ["max_rank", "Rank", "Of an adapter's largest module."],
-  ["pinned_bytes", "Pinned adapters", "Device memory of each host for adapters that stay loaded; empty: none may."],
+  ["pinned_bytes", "Pinned memory", "Device memory of each host for adapters and prefixes that stay there; empty: none may."],
 ];
 
 const schemaOf = (names: string[]) => z.object(Object.fromEntries(names.map((name) => [name, isBytes(name) ? SIZE : WHOLE])));

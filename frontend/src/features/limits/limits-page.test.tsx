@@ -84,7 +84,7 @@ describe("limits, as an operator", () => {
     expect(await screen.findByText("A size like 10 GiB or 500 MB, or nothing for no limit.")).toBeVisible();
     await userEvent.clear(screen.getByLabelText("Storage"));
     await userEvent.type(screen.getByLabelText("Storage"), "1.5 GiB");
-    await userEvent.type(screen.getByLabelText("Pinned adapters"), "512 MiB");
+    await userEvent.type(screen.getByLabelText("Pinned memory"), "512 MiB");
     await userEvent.click(screen.getByTestId("limits-save"));
     await waitFor(() => expect(sent).toMatchObject({ storage_bytes: 1.5 * 2 ** 30, max_rank: 64, tokens_per_day: 100_000, concurrency: null, pinned_bytes: 512 * 2 ** 20 }));
   });

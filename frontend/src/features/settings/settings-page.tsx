@@ -14,6 +14,7 @@ const AccountCard = lazyPart(() => import("./account-card"), "AccountCard");
 const RecordingCard = lazyPart(() => import("./recording-card"), "RecordingCard");
 const OriginsCard = lazyPart(() => import("./origins-card"), "OriginsCard");
 const HubModelsCard = lazyPart(() => import("./hub-models-card"), "HubModelsCard");
+const PinsCard = lazyPart(() => import("@/features/pins/prefixes"), "PinsCard");
 const DevicesCard = lazyPart(() => import("./devices-card"), "DevicesCard");
 
 interface Choice<T> {
@@ -53,6 +54,7 @@ export function SettingsPage() {
           <RecordingCard />
           <OriginsCard />
           <HubModelsCard />
+          <PinsCard />
         </Suspense>
         <Endpoints />
         <Shortcuts />

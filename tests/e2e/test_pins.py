@@ -1,4 +1,4 @@
-"""A pinned adapter on a real engine whose pool has no room for all: it stays while others come and go, is there without
+"""What is pinned on a real engine whose pool has no room for all: it stays while others come and go, is there without
 a request after the engine was killed and started anew, and goes like others when it is unpinned."""
 
 from __future__ import annotations
@@ -77,6 +77,16 @@ class Service:
     def is_kept(self, name: str) -> bool:
         return [host["pinned"] for host in self.adapters("GET", f"{name}/pin").json()["hosts"]] == [True]
 
+    def prefix_state(self) -> list[str]:
+        (prefix,) = self.ask("GET", "/api/tenants/acme/pins").json()["prefixes"]
+        return [host["state"] for host in prefix["hosts"]]
+
+    def cached(self, system: str) -> int:
+        """Of the tokens of a chat that begins with it."""
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": "Who are you?"}]
+        answer = self.ask("POST", "/v1/chat/completions", json={"model": MODEL, "messages": messages, "max_tokens": 2})
+        return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
     def close(self) -> None:
         self.web.stop()
         self.engine.end()
@@ -121,3 +131,27 @@ def test_a_pinned_adapter_stays_while_others_come_and_go(service: Service) -> No
     for name in OTHERS * 2:
         assert service.complete(name) == 200
     eventually(lambda: service.tier("pinned") == "host", 20, what="the eviction of what was pinned")
+
+
+def test_a_pinned_prefix_stays_while_others_come_and_go(service: Service) -> None:
+    beginning = "You answer for a parrot. " + "It likes nuts, songs and long walks by the sea. " * 8
+    done = subprocess.run([sys.executable, "-c", GRANT], env=service.web.env, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    body = {"name": "parrot", "model": MODEL, "messages": [{"role": "system", "content": beginning}]}
+    made = service.ask("POST", "/api/tenants/acme/pinned-prefixes", json=body)
+    assert made.status_code == 201, made.text
+    eventually(lambda: service.prefix_state() == ["kept"], 30, what="the pinned prefix")
+    assert service.cached(beginning) > 64
+    for number in range(40):
+        service.cached(f"Somebody else's prompt {number}. " * 20)
+    assert service.cached(beginning) > 64, "others were evicted"
+
+    service.replace_engine()
+    eventually(lambda: service.prefix_state() == ["waiting"], 60, what="the end of the old engine")
+    eventually(lambda: service.prefix_state() == ["kept"], 90, what="the pinned prefix on the new engine")
+    assert service.cached(beginning) > 64, "computed before anybody asked"
+
+    assert service.ask("DELETE", "/api/tenants/acme/pinned-prefixes/parrot").status_code == 204
+    for number in range(40):
+        service.cached(f"One more prompt {number}. " * 20)
+    assert service.cached(beginning) <= 64

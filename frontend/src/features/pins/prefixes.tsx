@@ -1,0 +1,207 @@
+import { useQuery } from "@tanstack/react-query";
+import { Pin as PinIcon } from "lucide-react";
+import { Suspense, useState } from "react";
+import { asApiError } from "@/api/errors";
+import type { HostPrefix, Prefix, TenantPins } from "@/api/types";
+import { Badge } from "@/components/badge";
+import { Progress } from "@/components/bars";
+import { Button } from "@/components/button";
+import { Card, CardHeader } from "@/components/card";
+import { Confirm, Dialog } from "@/components/dialog";
+import { ErrorNotice, Skeleton } from "@/components/notices";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
+import { bytes, number, percent } from "@/lib/format";
+import { lazyPart } from "@/lib/lazy-part";
+import { pinsQuery, prefixQuery, useUnpinPrefix } from "./queries";
+
+const PinPrefix = lazyPart(() => import("./pin-prefix"), "PinPrefix");
+
+const NOTE = "Computed once and kept in the KV cache of the hosts, so that no request computes them again.";
+
+/** The pinned prefixes of one adapter. */
+export function AdapterPrefixes({ name }: { name: string }) {
+  const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
+  const own = data?.prefixes.filter((prefix) => prefix.model === name);
+  return (
+    <Card aria-label="Pinned prefixes">
+      <CardHeader title="Pinned prefixes" note={NOTE} actions={data && <PinButton pins={data} model={name} />} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !own && <Skeleton className="m-4 h-12" />}
+      {own && own.length > 0 ? <Prefixes prefixes={own} /> : data && <Nothing pins={data} />}
+    </Card>
+  );
+}
+
+/** Everything that the tenant has pinned, of adapters and base models, and its quota. */
+export function PinsCard() {
+  const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
+  return (
+    <Card aria-label="Pinned memory">
+      <CardHeader title="Pinned memory" note="Adapters and beginnings of prompts that stay in the device memory of hosts" actions={data && <PinButton pins={data} />} />
+      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
+      {!error && !data && <Skeleton className="m-4 h-12" />}
+      {data && <Quota pins={data} />}
+      {data && data.adapters.length > 0 && (
+        <ul aria-label="Pinned adapters" className="divide-y border-t text-sm">
+          {data.adapters.map((adapter) => (
+            <li key={adapter.name} className="flex min-h-row flex-wrap items-center justify-between gap-x-3 px-4 py-1">
+              <span className="min-w-0 font-medium break-all">{adapter.name}</span>
+              <span className="tnum text-ink-3">adapter, {adapter.bytes ? bytes(adapter.bytes) : "on no host"}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {data && data.prefixes.length > 0 && <Prefixes prefixes={data.prefixes} showsModel />}
+    </Card>
+  );
+}
+
+function Quota({ pins }: { pins: TenantPins }) {
+  if (!pins.limit_bytes) return <p className="px-4 py-3 text-sm text-ink-3">The operator has granted this tenant no device memory for pins.</p>;
+  const text = `${bytes(pins.used_bytes)} of ${bytes(pins.limit_bytes)} of each host’s device memory`;
+  return (
+    <div className="grid gap-1.5 px-4 py-3 text-sm">
+      <Progress label={`Pinned memory: ${percent(pins.used_bytes, pins.limit_bytes)} used`} value={pins.used_bytes} max={pins.limit_bytes} tone={pins.used_bytes > pins.limit_bytes * 0.8 ? "danger" : "accent"} />
+      <p className="text-xs text-ink-3">{text}</p>
+    </div>
+  );
+}
+
+function Nothing({ pins }: { pins: TenantPins }) {
+  return <p className="px-4 py-3 text-sm text-ink-3">{pins.limit_bytes ? "None yet: a long system prompt or document that many requests begin with is worth one." : "The operator has granted this tenant no device memory for pins."}</p>;
+}
+
+function PinButton({ pins, model }: { pins: TenantPins; model?: string }) {
+  const may = useCan("adapters.write");
+  const [open, setOpen] = useState(false);
+  if (!may || !pins.limit_bytes) return null;
+  return (
+    <>
+      <Button size="sm" onClick={() => setOpen(true)}>
+        <PinIcon /> Pin a prefix
+      </Button>
+      <Suspense>{open && <PinPrefix model={model} onClose={() => setOpen(false)} />}</Suspense>
+    </>
+  );
+}
+
+function Prefixes({ prefixes, showsModel = false }: { prefixes: Prefix[]; showsModel?: boolean }) {
+  const [shown, setShown] = useState<string | null>(null);
+  const [going, setGoing] = useState<string | null>(null);
+  const may = useCan("adapters.write");
+  return (
+    <>
+      <ul aria-label="Prefixes" className="divide-y border-t text-sm">
+        {prefixes.map((prefix) => (
+          <li key={prefix.name} className="grid gap-2 px-4 py-2.5 sm:grid-cols-[minmax(0,1fr)_auto] sm:items-center">
+            <div className="min-w-0">
+              <p className="font-medium break-all">{prefix.name}</p>
+              <p className="tnum text-xs break-words text-ink-3">{facts(prefix, showsModel)}</p>
+              <Hosts hosts={prefix.hosts} />
+            </div>
+            {may && (
+              <div className="flex gap-2">
+                <Button size="sm" onClick={() => setShown(prefix.name)} aria-label={`Show the text of ${prefix.name}`}>
+                  Show text
+                </Button>
+                <Button size="sm" onClick={() => setGoing(prefix.name)} aria-label={`Unpin ${prefix.name}`}>
+                  Unpin
+                </Button>
+              </div>
+            )}
+          </li>
+        ))}
+      </ul>
+      {shown && <PrefixText name={shown} onClose={() => setShown(null)} />}
+      {going && <Unpin name={going} onClose={() => setGoing(null)} />}
+    </>
+  );
+}
+
+function facts(prefix: Prefix, showsModel: boolean): string {
+  const model = showsModel ? [prefix.model || "a base model that is not served"] : [];
+  const salt = prefix.cache_salt ? [`salt ${prefix.cache_salt}`] : [];
+  return [...model, `${number(prefix.tokens)} tokens`, `${bytes(prefix.bytes)} of each host`, ...salt].join(" · ");
+}
+
+const STATES: Record<HostPrefix["state"], [tone: "green" | "amber" | "danger" | "neutral", text: string]> = {
+  kept: ["green", "kept"],
+  computing: ["amber", "computing"],
+  no_room: ["amber", "no room: older pins take it"],
+  over_quota: ["amber", "beyond the quota"],
+  failed: ["danger", "failed"],
+  off: ["neutral", "keeps no prefixes"],
+  waiting: ["amber", "not told yet"],
+};
+
+function Hosts({ hosts }: { hosts: HostPrefix[] }) {
+  if (!hosts.length) return <p className="mt-1 text-xs text-ink-3">No host answers for it now. It is kept once one does.</p>;
+  return (
+    <ul className="mt-1.5 flex flex-wrap gap-1.5" aria-label="Hosts">
+      {hosts.map(({ host, state, error }) => (
+        <li key={host} className="min-w-0">
+          <Badge tone={STATES[state][0]}>
+            {host}: {STATES[state][1]}
+          </Badge>
+          {error && (
+            <p className="mt-1 text-xs break-words text-danger-text">
+              {error.message} {error.fix}
+            </p>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
+  const { data, error } = useQuery(prefixQuery(useTenant(), name));
+  const parts = data?.content.messages ?? [{ role: "prompt", content: data?.content.prompt ?? "" }];
+  return (
+    <Dialog open onOpenChange={(open) => !open && onClose()} title={name} description="Stored until it is unpinned, for hosts that start or join." className="max-w-2xl!">
+      {error && <ErrorNotice error={asApiError(error)} />}
+      {!error && !data && <Skeleton className="h-24" />}
+      {data && (
+        <dl className="grid max-h-96 gap-3 overflow-y-auto text-sm">
+          {parts.map(({ role, content }, index) => (
+            <div key={index}>
+              <dt className="text-xs text-ink-3">{role}</dt>
+              <dd className="break-words whitespace-pre-wrap">{content}</dd>
+            </div>
+          ))}
+          {data.content.tools && (
+            <div>
+              <dt className="text-xs text-ink-3">tools</dt>
+              <dd className="font-mono text-xs break-words whitespace-pre-wrap">{JSON.stringify(data.content.tools, null, 2)}</dd>
+            </div>
+          )}
+        </dl>
+      )}
+    </Dialog>
+  );
+}
+
+function Unpin({ name, onClose }: { name: string; onClose: () => void }) {
+  const unpin = useUnpinPrefix(useTenant());
+  const confirm = () =>
+    unpin.mutate(name, {
+      onSuccess: () => {
+        toast.good(`${name} is unpinned`);
+        onClose();
+      },
+    });
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Unpin ${name}?`}
+      description="Its text is deleted here, and hosts may evict it. Requests that begin with it are answered as before, once it is computed again."
+      action="Unpin"
+      busy={unpin.isPending}
+      onConfirm={confirm}
+    >
+      {unpin.error && <ErrorNotice error={asApiError(unpin.error)} className="mt-3" />}
+    </Confirm>
+  );
+}

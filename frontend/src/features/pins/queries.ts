@@ -1,0 +1,33 @@
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import { api, unwrap } from "@/api/client";
+import type { NewPrefix } from "@/api/types";
+
+/** All that the tenant keeps in device memory, and how much of its quota that takes. */
+export const pinsQuery = (tenant: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "pins"],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/pins", { params: { path: { tenant } } })),
+    refetchInterval: 10_000,
+  });
+
+/** A pinned prefix with its text. */
+export const prefixQuery = (tenant: string, prefix_name: string) =>
+  queryOptions({
+    queryKey: ["t", tenant, "pins", prefix_name],
+    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } })),
+  });
+
+function useChange<T>(tenant: string, change: (given: T) => Promise<unknown>) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: change,
+    onSuccess: () =>
+      Promise.all([client.invalidateQueries({ queryKey: pinsQuery(tenant).queryKey }), client.invalidateQueries({ queryKey: ["t", tenant, "adapters"], predicate: ({ queryKey }) => queryKey.includes("pin") })]),
+  });
+}
+
+export const usePinPrefix = (tenant: string) =>
+  useChange(tenant, (body: NewPrefix) => unwrap(api.POST("/api/tenants/{tenant}/pinned-prefixes", { params: { path: { tenant } }, body })));
+
+export const useUnpinPrefix = (tenant: string) =>
+  useChange(tenant, (prefix_name: string) => unwrap(api.DELETE("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } })));

@@ -1,0 +1,222 @@
+"""Pinned prefixes on this host: what they are in tokens, and the requests that compute those which are missing.
+
+The requests are ordinary ones of the background, of the tenant whose prefix it is: they run when no other request
+waits, and make way for others. They have no session, are not in the journal, and nobody is billed for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from lora_engine.adapters.staging import AdapterTiers
+from lora_engine.request import (
+    GenerationRequest,
+    PinnedPrefix,
+    PinState,
+    RequestError,
+    RequestFinished,
+    Slo,
+    StepOutput,
+)
+from lora_engine.text import Tokenizer
+from lora_engine.wire import engine_pb2 as pb
+
+from .chat import ChatFormat
+from .engine_loop import EngineLoop
+from .translation import beginning, error_message
+
+log = logging.getLogger(__name__)
+
+# What templates write may change with the day, so it is not kept for ever.
+_TOKENS_KEPT_S = 600.0
+_LOOK_EVERY_S = 1.0
+_FAILED_REST_S = 25.0  # the control plane asks again twice a minute
+_PATIENCE_S = 1.0
+_PATIENT_LOOK_S = 0.05
+_STATES = {
+    PinState.KEPT: pb.PrefixState.KEPT,
+    PinState.MISSING: pb.PrefixState.COMPUTING,
+    PinState.NO_ROOM: pb.PrefixState.NO_ROOM,
+    PinState.OFF: pb.PrefixState.OFF,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A prefix in tokens, or why it cannot be pinned."""
+
+    prompt: bytes
+    at: float
+    token_ids: list[int]
+    error: RequestError | None = None
+
+
+class PrefixPins:
+    """Lives on the event loop, like the host."""
+
+    def __init__(
+        self,
+        engine: EngineLoop,
+        tiers: AdapterTiers,
+        tokenizer: Tokenizer,
+        chat_format: ChatFormat,
+        threads: Executor,
+        page_tokens: int,
+        other_base: Callable[[str], RequestError | None],
+    ) -> None:
+        """``other_base``: what speaks against work for a base model."""
+        self._engine = engine
+        self._tiers = tiers
+        self._tokenizer = tokenizer
+        self._chat_format = chat_format
+        self._threads = threads
+        self._page_tokens = page_tokens
+        self._other_base = other_base
+        self._read: dict[str, _Read] = {}
+        self._wanted: dict[str, PinnedPrefix] = {}
+        self._failed: dict[str, tuple[RequestError, float]] = {}  # and until when it is not tried again
+        self._computing: dict[str, asyncio.Future[RequestFinished]] = {}  # by request
+        self._keeper: asyncio.Task[None] | None = None
+        self._setting = asyncio.Lock()
+
+    async def set(self, prefixes: Sequence[pb.PinnedPrefix]) -> pb.PinPrefixesReply:
+        """These and no others are kept from now on. Waits a moment for those that are missing."""
+        async with self._setting:
+            self._read = {prefix.name: await self._tokens(prefix) for prefix in prefixes}
+            self._wanted = {prefix.name: self._in_tokens(prefix) for prefix in prefixes if self._is_right(prefix.name)}
+            self._failed = {name: failed for name, failed in self._failed.items() if name in self._wanted}
+            wanted = list(self._wanted.values())
+            states = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pin_prefixes(wanted)))
+        if self._wanted and (self._keeper is None or self._keeper.done()):
+            self._keeper = asyncio.create_task(self._keep())
+        until = time.monotonic() + _PATIENCE_S
+        while self._missing(states) and time.monotonic() < until:
+            await asyncio.sleep(_PATIENT_LOOK_S)
+            states = await self._states()
+        return pb.PinPrefixesReply(prefixes=[self._state(prefix.name, states) for prefix in prefixes])
+
+    def take(self, output: StepOutput) -> None:
+        """What has ended in a step; nobody else knows these requests."""
+        for item in output.finished if self._computing else ():
+            ended = self._computing.pop(item.request_id, None)
+            if ended is not None and not ended.done():
+                ended.set_result(item)
+
+    def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+
+    async def _tokens(self, prefix: pb.PinnedPrefix) -> _Read:
+        prompt, now = prefix.prompt.SerializeToString(deterministic=True), time.monotonic()
+        known = self._read.get(prefix.name)
+        if known is not None and known.prompt == prompt and now - known.at < _TOKENS_KEPT_S:
+            return known
+        if error := self._other_base(prefix.prompt.base_digest):
+            return _Read(prompt, now, [], error)
+        loop = asyncio.get_running_loop()
+        try:
+            ids = await loop.run_in_executor(
+                self._threads, beginning, prefix.prompt, self._tokenizer, self._chat_format
+            )
+        except RequestError as error:
+            return _Read(prompt, now, [], error)
+        except Exception:
+            log.exception("a prefix could not be read", extra={"prefix": prefix.name})
+            return _Read(prompt, now, [], _unreadable())
+        return _Read(
+            prompt, now, ids, None if len(ids) >= self._page_tokens else _too_short(len(ids), self._page_tokens)
+        )
+
+    def _is_right(self, name: str) -> bool:
+        return self._read[name].error is None
+
+    def _in_tokens(self, prefix: pb.PinnedPrefix) -> PinnedPrefix:
+        ids, prompt = self._read[prefix.name].token_ids, prefix.prompt
+        full = ids[: len(ids) // self._page_tokens * self._page_tokens]
+        return PinnedPrefix(prefix.name, prompt.tenant, prompt.adapter_digest, prompt.cache_salt, full)
+
+    async def _states(self) -> dict[str, PinState]:
+        return await asyncio.wrap_future(self._engine.call(lambda engine: engine.pinned_prefixes()))
+
+    def _missing(self, states: dict[str, PinState]) -> list[PinnedPrefix]:
+        """Those that are to be computed now."""
+        now = time.monotonic()
+        return [
+            prefix
+            for name, prefix in self._wanted.items()
+            if states.get(name) is PinState.MISSING and not (name in self._failed and now < self._failed[name][1])
+        ]
+
+    def _state(self, name: str, states: dict[str, PinState]) -> pb.PrefixState:
+        if (read := self._read.get(name)) is None:  # another call came meanwhile, and does not want it
+            return pb.PrefixState(name=name, state=pb.PrefixState.COMPUTING)
+        state = states.get(name, PinState.MISSING)
+        error = read.error or (self._failed[name][0] if state is PinState.MISSING and name in self._failed else None)
+        return pb.PrefixState(
+            name=name,
+            state=pb.PrefixState.FAILED if error else _STATES[state],
+            tokens=len(read.token_ids),
+            error=error_message(error) if error else None,
+        )
+
+    async def _keep(self) -> None:
+        """Compute what is missing, one after the other, for as long as anything is wanted."""
+        while self._wanted:
+            try:
+                for prefix in self._missing(await self._states()):
+                    if self._wanted.get(prefix.name) == prefix:
+                        await self._compute(prefix)
+            except Exception:
+                log.exception("pinned prefixes could not be looked after")
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _compute(self, prefix: PinnedPrefix) -> None:
+        """Until it has ended, or is not wanted any more."""
+        request = GenerationRequest(
+            request_id=f"pin-{uuid.uuid4().hex}",
+            prompt_token_ids=prefix.token_ids,
+            adapter_digest=prefix.adapter_digest,
+            tenant=prefix.tenant,
+            slo=Slo(background=True),
+            prompt_only=True,
+            cache_salt=prefix.cache_salt,
+            pin=prefix.name,
+        )
+        ended = self._computing[request.request_id] = asyncio.get_running_loop().create_future()
+        if prefix.adapter_digest:
+            self._tiers.hold(prefix.adapter_digest)
+        try:
+            self._engine.submit(request)
+            while not ended.done() and self._wanted.get(prefix.name) == prefix:
+                await asyncio.wait([ended], timeout=_LOOK_EVERY_S)
+        finally:
+            if not ended.done():  # its end still comes, and nobody waits for it
+                self._engine.abort(request.request_id)
+            if prefix.adapter_digest:
+                self._tiers.release(prefix.adapter_digest)
+        self._note(prefix, ended)
+
+    def _note(self, prefix: PinnedPrefix, ended: asyncio.Future[RequestFinished]) -> None:
+        self._failed.pop(prefix.name, None)
+        if ended.done() and (error := ended.result().error) is not None:
+            log.info("the prefix %s could not be computed: %s", prefix.name, error.message)
+            self._failed[prefix.name] = error, time.monotonic() + _FAILED_REST_S
+
+
+def _too_short(tokens: int, page_tokens: int) -> RequestError:
+    return RequestError(
+        "prefix_too_short",
+        f"Longer prompts have {tokens} tokens of it in common, and only full pages of {page_tokens} tokens are kept.",
+        "Pin a longer beginning. Some chat templates write the system prompt into the last message: with these, "
+        "nothing can be shared.",
+    )
+
+
+def _unreadable() -> RequestError:
+    return RequestError("invalid_request", "The engine could not read this prefix.", "Check its messages.")
