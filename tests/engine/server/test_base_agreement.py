@@ -198,8 +198,11 @@ def scaled(folder: Path, factor: float, **config: Any) -> Path:
     return folder
 
 
-async def test_a_host_with_a_quantised_base_says_how_far_it_is_from_the_unquantised_one(tmp_path: Path) -> None:
-    config = settings(DEMO / "model", tmp_path / "data", pool_mb=0)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+async def test_a_host_with_a_quantised_base_says_how_far_it_is_from_the_unquantised_one(
+    device: str, tmp_path: Path
+) -> None:
+    config = settings(DEMO / "model", tmp_path / "data", pool_mb=0, device=device)
     async with running(config) as host:
         effect = await compared(host, await stage(host, PIRATE))
         agreement = effect.agreement
