@@ -96,6 +96,7 @@ class Settings(BaseSettings):
     routing_policy: str = "first_token"
     engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
     placement: Literal["everywhere", "demand"] = "everywhere"
+    stage_from_peers: bool = True
     host_requests: int = Field(default=512, ge=0)
     host_return_s: float = Field(default=30.0, ge=0)
     migration: str = "off"

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 def test_four_engines_under_skewed_bursts() -> None:
     """The benchmark's own assertions."""
-    short = ("--seconds", "4", "--skews", "0.1", "--tenants-seconds", "4", "--dry")
+    short = ("--seconds", "4", "--rounds", "1", "--skews", "0.1", "--tenants-seconds", "4", "--dry")
     command = [sys.executable, "benchmarks/scheduling/w6_engines.py", *short]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,6 +19,8 @@ from control_plane.adapters.artifacts.store import ArtifactDamagedError
 from control_plane.adapters.models import Alias, UploadState
 from control_plane.config import Settings, SettingsError
 from control_plane.fleet.errors import HostError
+from control_plane.fleet.models import EngineHost
+from control_plane.placements.models import Placement
 from control_plane.placements.tasks import stage_request
 from lora_engine.adapters.download import Artifact
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
@@ -134,7 +136,7 @@ def in_bucket(settings: Any, lorikeet: Any, url: str) -> S3Store:
 def test_from_upload_to_host_and_away(acme: Any, in_bucket: S3Store, upload: Any, tmp_path: Path) -> None:
     decided = upload(acme)
     assert (decided.state, decided.reason) == (UploadState.ACCEPTED, None)
-    request = stage_request(decided.version, None)
+    request = stage_request(Placement(host=EngineHost(), version=decided.version), None)
     assert request.source_uri.startswith("s3://")
     assert "X-Amz-Signature=" in request.file_uris[WEIGHTS_FILE]
     artifact = Artifact(request.digest, request.source_uri, dict(request.file_digests), {}, dict(request.file_uris))
@@ -152,5 +154,5 @@ def test_bucket_away_while_staging(acme: Any, in_bucket: S3Store, upload: Any, m
     version = upload(acme).version
     monkeypatch.setattr(S3Store, "file_uris", lambda *_: (_ for _ in ()).throw(OSError("no answer")))
     with pytest.raises(HostError) as caught:
-        stage_request(version, None)
+        stage_request(Placement(host=EngineHost(), version=version), None)
     assert (caught.value.code, caught.value.retry_after_s) == ("artifact_store_unavailable", 5.0)

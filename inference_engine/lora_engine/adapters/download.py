@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import logging
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
 from .errors import StageError
+from .peers import Peer
+
+log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 30.0
@@ -25,6 +30,7 @@ _UPLOAD_AGAIN = "Check that the artifact store still holds this version; if not,
 _CHECK_STORE = "Check the artifact store and the engine host's way to it; staging can be repeated."
 
 Progress = Callable[[int, int], None]
+Source = Callable[[str], AbstractContextManager[tuple[IO[bytes], int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,8 @@ class Artifact:
     """An adapter to fetch. ``uri`` is a ``file://`` folder or an ``http(s)://`` prefix of the two files.
 
     ``file_digests`` maps both file names to ``sha256:<hex>``; ``headers`` go with HTTP requests. ``file_uris`` names
-    files that are elsewhere: with signed addresses, ``uri`` only says what they are signed for.
+    files that are elsewhere: with signed addresses, ``uri`` only says what they are signed for. ``peers`` are hosts
+    that have it: asked before a web server, and after a folder, which hosts share or do not have.
     """
 
     digest: str
@@ -40,6 +47,7 @@ class Artifact:
     file_digests: Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
     file_uris: Mapping[str, str] = field(default_factory=dict)
+    peers: tuple[Peer, ...] = ()
 
     def check(self) -> None:
         """Raise ``StageError`` unless the parts agree with each other."""
@@ -64,11 +72,29 @@ class Artifact:
     def fetch(self, into: Path, max_bytes: int, progress: Progress) -> int:
         """Write both files into ``into``, checked and on disk; returns their bytes. Raises ``StageError``.
 
-        ``progress`` is called with bytes done and bytes in all (0 while unknown).
+        ``progress`` is called with bytes done and bytes in all (0 while unknown). What a peer does not give, or gives
+        otherwise, comes from the next one, and from the store.
         """
+        peers = [partial(peer.open, self.digest) for peer in self.peers]
+        sources = [self._open, *peers] if urllib.parse.urlsplit(self.uri).scheme == "file" else [*peers, self._open]
+        failure: StageError | None = None
+        for source in sources:
+            try:
+                return self._fetch(source, into, max_bytes, progress)
+            except StageError as error:
+                if source == self._open:
+                    failure = error
+                else:
+                    log.info("%s comes from elsewhere: %s", self.digest, error)
+                for name in (CONFIG_FILE, WEIGHTS_FILE):
+                    (into / name).unlink(missing_ok=True)
+        assert failure is not None, "the store is among the sources"
+        raise failure
+
+    def _fetch(self, source: Source, into: Path, max_bytes: int, progress: Progress) -> int:
         transfer = _Transfer(max_bytes, progress)
         for name in (CONFIG_FILE, WEIGHTS_FILE):
-            with self._open(name) as (stream, length):
+            with source(name) as (stream, length):
                 actual = transfer.copy(stream, length, into / name)
             wanted = self.file_digests[name].removeprefix("sha256:")
             if actual != wanted:

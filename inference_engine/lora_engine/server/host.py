@@ -10,11 +10,14 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.load_times import LoadTime
+from lora_engine.adapters.peers import Peer
 from lora_engine.adapters.staging import AdapterTiers, Phase
 from lora_engine.memory import PoolStats
 from lora_engine.model.unquantised import UnquantisedModel
@@ -458,6 +461,10 @@ class EngineHost:
             dict(request.file_digests),
             dict(request.source_headers),
             dict(request.file_uris),
+            tuple(
+                Peer(peer.address, peer.server_name, peer.authority, peer.certificate, peer.key)
+                for peer in request.peers
+            ),
         )
         async for event in self._tiers.stage(artifact):
             if event.phase in (Phase.READY, Phase.FAILED):
@@ -481,6 +488,10 @@ class EngineHost:
                                 retry_after_ms=1000)  # fmt: skip
         return RequestError("adapter_not_found", f"The adapter {digest[:80]} is not on this host.", "Stage it first.",
                             retry_after_ms=1000)  # fmt: skip
+
+    def adapter_folder(self, digest: str) -> AbstractContextManager[Path]:
+        """Its two files, which stay meanwhile. Raises ``StageError``."""
+        return self._tiers.disk.reading(digest)
 
     async def drop(self, digest: str) -> bool:
         """Forget an adapter in every tier, as soon as no request uses it."""

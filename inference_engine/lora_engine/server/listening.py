@@ -16,6 +16,7 @@ import grpc.aio
 from lora_engine.config import EngineConfig
 
 from .errors import StartupError
+from .grants import GrantInterceptor
 from .identity import HostIdentity
 from .service import TokenInterceptor
 
@@ -73,9 +74,9 @@ def clear_stale_socket(path: Path) -> None:
 
 
 def make_server(config: EngineConfig) -> grpc.aio.Server:
-    """A server without services or ports yet; checks every call's token if one is configured."""
-    interceptors = [TokenInterceptor(config.host_token)] if config.host_token else []
-    return grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
+    """A server without services or ports yet; checks every call's token if one is configured, and its certificate."""
+    tokens = [TokenInterceptor(config.host_token)] if config.host_token else []
+    return grpc.aio.server(interceptors=[*tokens, GrantInterceptor()], options=_OPTIONS)
 
 
 def bind(server: grpc.aio.Server, config: EngineConfig, identity: HostIdentity | None = None) -> str:

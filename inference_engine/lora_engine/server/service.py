@@ -7,16 +7,20 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
+from lora_engine.adapters.errors import StageError
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 from lora_engine.wire.adapter_list import AdapterChanges
 
+from .grants import granted_digest
 from .host import EngineHost
 from .identity import BadCertificateError, HostIdentity
 from .session import ClientSession
@@ -29,6 +33,9 @@ log = logging.getLogger(__name__)
 _DEFAULT_INTERVAL_MS = 2000
 _SHORTEST_INTERVAL_MS = 100
 _WAITING_SHOWN, _MOST_WAITING = 100, 1000
+_MOST_READERS = 4
+"""Of adapters, at once: answers go over the same network."""
+_BLOCK_BYTES = 1 << 20
 
 
 class EngineService(engine_pb2_grpc.EngineServicer):
@@ -36,6 +43,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
 
     def __init__(self, host: EngineHost, identity: HostIdentity | None = None) -> None:
         self._host, self._identity = host, identity
+        self._readers = 0
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
         return self._host.description
@@ -54,6 +62,24 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
         async for event in self._host.stage(request):
             yield event
+
+    async def ReadAdapter(self, request: pb.ReadAdapterRequest, context: Any) -> AsyncIterator[pb.AdapterBytes]:
+        if granted_digest(context) not in (None, request.digest):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading another adapter")
+        if request.file not in (CONFIG_FILE, WEIGHTS_FILE):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an adapter has no such file")
+        if self._readers >= _MOST_READERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "others read from this host")
+        self._readers += 1
+        try:
+            with self._host.adapter_folder(request.digest) as folder, (folder / request.file).open("rb") as file:
+                total = os.fstat(file.fileno()).st_size
+                while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
+                    yield pb.AdapterBytes(data=block, total=total)
+        except StageError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
+        finally:
+            self._readers -= 1
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))

@@ -607,7 +607,7 @@ class PreemptionSpan(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class StageAdapterRequest(_message.Message):
-    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris", "base_digest")
+    __slots__ = ("digest", "source_uri", "source_headers", "file_digests", "file_uris", "base_digest", "peers")
     class SourceHeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -635,13 +635,45 @@ class StageAdapterRequest(_message.Message):
     FILE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     FILE_URIS_FIELD_NUMBER: _ClassVar[int]
     BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     digest: str
     source_uri: str
     source_headers: _containers.ScalarMap[str, str]
     file_digests: _containers.ScalarMap[str, str]
     file_uris: _containers.ScalarMap[str, str]
     base_digest: str
-    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ..., base_digest: _Optional[str] = ...) -> None: ...
+    peers: _containers.RepeatedCompositeFieldContainer[AdapterPeer]
+    def __init__(self, digest: _Optional[str] = ..., source_uri: _Optional[str] = ..., source_headers: _Optional[_Mapping[str, str]] = ..., file_digests: _Optional[_Mapping[str, str]] = ..., file_uris: _Optional[_Mapping[str, str]] = ..., base_digest: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[AdapterPeer, _Mapping]]] = ...) -> None: ...
+
+class AdapterPeer(_message.Message):
+    __slots__ = ("address", "server_name", "authority", "certificate", "key")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_NAME_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    server_name: str
+    authority: bytes
+    certificate: bytes
+    key: bytes
+    def __init__(self, address: _Optional[str] = ..., server_name: _Optional[str] = ..., authority: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class ReadAdapterRequest(_message.Message):
+    __slots__ = ("digest", "file")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    file: str
+    def __init__(self, digest: _Optional[str] = ..., file: _Optional[str] = ...) -> None: ...
+
+class AdapterBytes(_message.Message):
+    __slots__ = ("data", "total")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    total: int
+    def __init__(self, data: _Optional[bytes] = ..., total: _Optional[int] = ...) -> None: ...
 
 class StageEvent(_message.Message):
     __slots__ = ("phase", "bytes_done", "bytes_total", "error", "rank", "pool_pages")

@@ -49,6 +49,11 @@ class EngineStub(object):
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.StageAdapterRequest.SerializeToString,
                 response_deserializer=lora__engine_dot_wire_dot_engine__pb2.StageEvent.FromString,
                 _registered_method=True)
+        self.ReadAdapter = channel.unary_stream(
+                '/lorikeet.engine.v1.Engine/ReadAdapter',
+                request_serializer=lora__engine_dot_wire_dot_engine__pb2.ReadAdapterRequest.SerializeToString,
+                response_deserializer=lora__engine_dot_wire_dot_engine__pb2.AdapterBytes.FromString,
+                _registered_method=True)
         self.DropAdapter = channel.unary_unary(
                 '/lorikeet.engine.v1.Engine/DropAdapter',
                 request_serializer=lora__engine_dot_wire_dot_engine__pb2.DropAdapterRequest.SerializeToString,
@@ -149,6 +154,14 @@ class EngineServicer(object):
         """Bring an adapter into pinned host memory; one event per phase change and
         at most 10 per second while bytes flow. The last event is READY or FAILED.
         Staging a resident digest answers READY at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadAdapter(self, request, context):
+        """One of an adapter's two files, from this host's disk. Also for another host with a certificate whose name is the
+        adapter's digest in hex. RESOURCE_EXHAUSTED while others read as much as may be read at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -277,6 +290,11 @@ def add_EngineServicer_to_server(servicer, server):
                     servicer.StageAdapter,
                     request_deserializer=lora__engine_dot_wire_dot_engine__pb2.StageAdapterRequest.FromString,
                     response_serializer=lora__engine_dot_wire_dot_engine__pb2.StageEvent.SerializeToString,
+            ),
+            'ReadAdapter': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadAdapter,
+                    request_deserializer=lora__engine_dot_wire_dot_engine__pb2.ReadAdapterRequest.FromString,
+                    response_serializer=lora__engine_dot_wire_dot_engine__pb2.AdapterBytes.SerializeToString,
             ),
             'DropAdapter': grpc.unary_unary_rpc_method_handler(
                     servicer.DropAdapter,
@@ -435,6 +453,33 @@ class Engine(object):
             '/lorikeet.engine.v1.Engine/StageAdapter',
             lora__engine_dot_wire_dot_engine__pb2.StageAdapterRequest.SerializeToString,
             lora__engine_dot_wire_dot_engine__pb2.StageEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lorikeet.engine.v1.Engine/ReadAdapter',
+            lora__engine_dot_wire_dot_engine__pb2.ReadAdapterRequest.SerializeToString,
+            lora__engine_dot_wire_dot_engine__pb2.AdapterBytes.FromString,
             options,
             channel_credentials,
             insecure,

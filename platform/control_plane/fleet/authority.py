@@ -25,6 +25,7 @@ _FIRST_DAY, _LAST_DAY = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, t
 # Clocks of machines differ.
 _BEFORE = timedelta(minutes=10)
 _CLIENT_LIFE = timedelta(days=5 * 365)
+_READING_LIFE = timedelta(minutes=10)
 _DOMAIN = "hosts.lorikeet.invalid"
 
 
@@ -79,6 +80,15 @@ def _client_identity(_pepper: str) -> Certified:
     key = ec.generate_private_key(ec.SECP256R1())
     expires_at = datetime.now(UTC) + _CLIENT_LIFE
     certificate = _certify(key.public_key(), "control-plane", expires_at, ExtendedKeyUsageOID.CLIENT_AUTH)
+    return Certified(_private(key), _pem(certificate), expires_at)
+
+
+def reading_identity(digest: str) -> Certified:
+    """For a host to read this adapter from another one, and for nothing else (`lora_engine.server.grants`)."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    expires_at = datetime.now(UTC) + _READING_LIFE
+    name = digest.removeprefix("sha256:")
+    certificate = _certify(key.public_key(), name, expires_at, ExtendedKeyUsageOID.CLIENT_AUTH)
     return Certified(_private(key), _pem(certificate), expires_at)
 
 

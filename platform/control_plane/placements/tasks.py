@@ -25,6 +25,7 @@ from control_plane.jobs import claims
 from control_plane.placements import actions, demand, pins, prefixes
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import effect_json
+from control_plane.placements.peers import peers_of
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -109,7 +110,7 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
         description = engine.describe()
         require_base(endpoint.name, ServedBases((base,)) if base else bases, description)
         progress = Progress(placement, description.boot_id, phases or Phases())
-        for event in engine.stage(stage_request(placement.version, base)):
+        for event in engine.stage(stage_request(placement, base)):
             if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
                 probe(engine, placement, STAGING_PATIENCE_S)
             progress.take(event)
@@ -156,8 +157,9 @@ class Progress:
         actions.record_stage_event(self._placement, event, self._boot_id, rate)
 
 
-def stage_request(version: AdapterVersion, base: ServedBase | None) -> pb.StageAdapterRequest:
+def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdapterRequest:
     """Raises HostError if the store is away."""
+    version = placement.version
     store, digest = artifact_store(), version.digest
     try:
         return pb.StageAdapterRequest(
@@ -166,6 +168,7 @@ def stage_request(version: AdapterVersion, base: ServedBase | None) -> pb.StageA
             file_uris=store.file_uris(digest),
             file_digests=version.file_digests,
             base_digest=base.digest if base else "",
+            peers=peers_of(placement),
         )
     except OSError as error:
         raise HostError(

@@ -1,0 +1,172 @@
+"""An adapter of 100 MB to a host's disk: from another host, from a web server, from a folder.
+
+    python benchmarks/peer_staging.py [--megabytes 100] [--times 5] [--dry]
+
+One machine, so no network is between them: what is measured is what the two ends take. The peer is a process with the
+engine's own service over TLS, with a certificate for this adapter; the store is a process of Python's http.server,
+without TLS, whose answers may be held to a rate (``--store-mbs``), as a store that is far away is. Bytes are hashed,
+counted and flushed to disk as in staging.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from cpu_rows import append, machine, row
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / part) for part in ("platform", "inference_engine", "kernels", ".")]
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
+RESULTS = ROOT / "benchmarks" / "results" / "peer_staging.jsonl"
+
+import django  # noqa: E402
+
+django.setup()
+
+from control_plane.fleet import authority  # noqa: E402
+from lora_engine.adapters.disk_tier import DiskTier  # noqa: E402
+from lora_engine.adapters.download import Artifact  # noqa: E402
+from lora_engine.adapters.peers import Peer  # noqa: E402
+from lora_engine.config import EngineConfig  # noqa: E402
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests  # noqa: E402
+from lora_engine.server.host import EngineHost  # noqa: E402
+from lora_engine.server.identity import HostIdentity, Identity, IdentityFiles, certificate_request, new_key, private_pem  # noqa: E402
+from lora_engine.server.listening import bind, make_server  # noqa: E402
+from lora_engine.server.service import EngineService  # noqa: E402
+from lora_engine.wire import engine_pb2_grpc  # noqa: E402
+
+MOST = 4 << 30
+CREDENTIAL = "benchmark"
+
+
+def serve_peer(folder: str, port: Any) -> None:
+    asyncio.run(_serve_peer(Path(folder), port))
+
+
+async def _serve_peer(folder: Path, port: Any) -> None:
+    from datetime import timedelta
+
+    key = new_key()
+    signed = authority.certify_host(certificate_request(key), CREDENTIAL, timedelta(hours=1))
+    known = authority.authority_certificate().decode()
+    identity = Identity("peer", "", "", private_pem(key), signed.certificate.decode(), known)
+    own = HostIdentity(identity, IdentityFiles(folder))
+    config = EngineConfig(model=folder, data_dir=folder, listen="127.0.0.1:0")
+    server = make_server(config)
+    host = cast(EngineHost, SimpleNamespace(adapter_folder=DiskTier(folder / "disk", MOST).reading))
+    engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host, own), server)
+    port.put(int(bind(server, config, own).rpartition(":")[2]))
+    await server.start()
+    await server.wait_for_termination()
+
+
+def serve_store(folder: str, port: Any, bytes_per_s: float) -> None:
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing."""
+
+        def copyfile(self, source: Any, outputfile: Any) -> None:
+            began, sent = time.monotonic(), 0
+            while block := source.read(1 << 20):
+                outputfile.write(block)
+                sent += len(block)
+                if bytes_per_s:
+                    time.sleep(max(0.0, began + sent / bytes_per_s - time.monotonic()))
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    port.put(server.server_port)
+    server.serve_forever()
+
+
+@contextmanager
+def process(target: Any, *arguments: Any) -> Iterator[int]:
+    """The port that it listens on."""
+    context = multiprocessing.get_context("spawn")
+    port = context.Queue()
+    running = context.Process(target=target, args=(arguments[0], port, *arguments[1:]), daemon=True)
+    running.start()
+    try:
+        yield port.get(timeout=60)
+    finally:
+        running.kill()
+        running.join()
+
+
+def seconds(artifact: Artifact, times: int) -> list[float]:
+    found = []
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as place:
+            disk, began = DiskTier(Path(place), MOST), time.monotonic()
+            disk.add(artifact, MOST, lambda done, total: None)
+            found.append(time.monotonic() - began)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--store-mbs", type=float, default=100, help="the rate of the store that is far away, in MB/s")
+    parser.add_argument("--dry", action="store_true", help="print only")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "published"
+        folder.mkdir()
+        (folder / CONFIG_FILE).write_text("{}")
+        (folder / WEIGHTS_FILE).write_bytes(os.urandom(options.megabytes * 1_000_000))
+        digests = folder_digests(folder)
+        at_folder = Artifact(adapter_digest(digests), f"file://{folder}", digests)
+        DiskTier(Path(place) / "peer" / "disk", MOST).add(at_folder, MOST, lambda done, total: None)
+        own = authority.reading_identity(at_folder.digest)
+        with (
+            process(serve_peer, str(Path(place) / "peer")) as peer_port,
+            process(serve_store, str(folder), 0.0) as near,
+            process(serve_store, str(folder), options.store_mbs * 1e6) as far,
+        ):
+            peer = Peer(
+                f"127.0.0.1:{peer_port}",
+                authority.server_name(CREDENTIAL),
+                authority.authority_certificate(),
+                own.certificate,
+                own.key,
+            )
+            cases = {
+                "a folder": at_folder,
+                "a web server": replace(at_folder, uri=f"http://127.0.0.1:{near}"),
+                f"a web server at {options.store_mbs:g} MB/s": replace(at_folder, uri=f"http://127.0.0.1:{far}"),
+                "a peer": replace(at_folder, uri=f"http://127.0.0.1:{far}", peers=(peer,)),
+            }
+            for name, artifact in cases.items():
+                found = seconds(artifact, options.times)
+                middle = statistics.median(found)
+                rate = options.megabytes / middle
+                told = {
+                    "megabytes": options.megabytes,
+                    "times": options.times,
+                    "seconds": round(middle, 3),
+                    **machine(),
+                }
+                print(f"{name:32} {middle:6.2f} s  {rate:6.0f} MB/s  {min(found):.2f} to {max(found):.2f}", flush=True)
+                rows.append(row("peer staging", name, "rate", rate, "MB/s", told, digits=1))
+    if not options.dry:
+        append(RESULTS, rows)
+
+
+if __name__ == "__main__":
+    main()

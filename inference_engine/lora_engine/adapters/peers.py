@@ -1,0 +1,83 @@
+"""Another host that has an adapter on its disk, and lets this one read it: nearer than the artifact store, often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
+
+import grpc
+
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+from .errors import StageError
+
+_CONNECT_S = 2.0
+_IDLE_S = 5.0
+"""Without a byte for so long, it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where it listens, the name in its certificate, and what the control plane gave this host to read one adapter
+    with, as PEM: the fleet's authority, a certificate of a few minutes and its key.
+    """
+
+    address: str
+    server_name: str
+    authority: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    @contextmanager
+    def open(self, digest: str, file: str) -> Iterator[tuple[IO[bytes], int]]:
+        """The file's stream and its length. Raises ``StageError`` if it is not there, or the host is not."""
+        credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+        options = [("grpc.ssl_target_name_override", self.server_name), ("grpc.use_local_subchannel_pool", 1)]
+        with grpc.secure_channel(self.address, credentials, options=options) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(_CONNECT_S)
+                stub = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
+                blocks = _Blocks(stub.ReadAdapter(pb.ReadAdapterRequest(digest=digest, file=file)))
+                yield cast(IO[bytes], blocks), blocks.length
+            except grpc.FutureTimeoutError:
+                raise _unavailable(self.address, "it cannot be reached") from None
+            except ConnectionError as error:
+                raise _unavailable(self.address, str(error)) from None
+            except grpc.RpcError as error:
+                said = error.details() if isinstance(error, grpc.Call) else str(error)
+                raise _unavailable(self.address, said or "it broke off") from None
+
+
+class _Blocks:
+    """The part of a file's interface that a transfer uses. Raises ``grpc.RpcError``."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        first = self._next()
+        self.length, self._first = (first.total, first.data) if first is not None else (0, b"")
+
+    def read(self, _size: int = -1) -> bytes:
+        """The next block, as large as the host sends them; empty at the end."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        message = self._next()
+        return b"" if message is None else message.data
+
+    def _next(self) -> pb.AdapterBytes | None:
+        patience = threading.Timer(_IDLE_S, self._call.cancel)
+        patience.start()
+        try:
+            message: pb.AdapterBytes | None = next(self._call, None)
+            return message
+        finally:
+            patience.cancel()
+
+
+def _unavailable(address: str, why: str) -> StageError:
+    message = f"The host at {address} does not give the adapter: {why}."
+    return StageError("peer_unavailable", message, "The artifact store is asked instead.", passes=True)

@@ -1,0 +1,79 @@
+"""What the bearer of a certificate may call: the control plane everything, another host one adapter's files.
+
+A host's own certificate is for servers, so it calls nobody. To read an adapter from a peer it is given one of a few
+minutes whose name is that adapter's digest. Whatever is not the control plane's name is taken for a digest.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+if TYPE_CHECKING:
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+CONTROL_PLANE = "control-plane"
+_OPEN_TO_GRANTS = "/lorikeet.engine.v1.Engine/ReadAdapter"
+
+
+def granted_digest(context: Any) -> str | None:
+    """The only adapter that the caller may read; None if it may do everything, as everybody where no certificates are
+    asked for.
+    """
+    names = context.auth_context().get("x509_common_name")
+    if not names:
+        return None
+    name = names[0].decode(errors="replace")
+    return None if name == CONTROL_PLANE else f"sha256:{name}"
+
+
+class GrantInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
+    """Keeps whoever may read one adapter from all other calls. ``ReadAdapter`` looks itself for which one."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method == _OPEN_TO_GRANTS:
+            return handler
+        return _for_the_control_plane(handler)
+
+
+def _for_the_control_plane(handler: Handler) -> Handler:
+    kinds = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
+        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
+        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
+        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
+    }
+    make, method = kinds[handler.request_streaming, handler.response_streaming]
+    guarded = _guarded_stream(method) if inspect.isasyncgenfunction(method) else _guarded(method)
+    return make(guarded, handler.request_deserializer, handler.response_serializer)
+
+
+def _guarded(method: Any) -> Any:
+    async def guarded(request: Any, context: Any) -> Any:
+        await _require_control_plane(context)
+        return await method(request, context)
+
+    return guarded
+
+
+def _guarded_stream(method: Any) -> Any:
+    async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+        await _require_control_plane(context)
+        async for message in method(request, context):
+            yield message
+
+    return guarded
+
+
+async def _require_control_plane(context: Any) -> None:
+    if granted_digest(context) is not None:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading one adapter")
