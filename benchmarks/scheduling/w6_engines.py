@@ -5,9 +5,10 @@
 Four engine processes with the demo model on the processor, four sequences each; sessions, dispatch, turns and migration
 are the web process's own classes, without HTTP. Adapters lie on as many engines as carry twice their rate (w6.py's
 placement), are asked for by S-LoRA's power law, each with bursts of its own (cv 4); prompts and answers have log-normal
-lengths. The load is a share of what the four did when asked without a pause, measured first; all systems get the same
-requests, round by round. Then two tenants ask without a pause, one with four times as many callers: the widest gap in
-priced tokens between them, summed over the four processes, beside twice what one may have in flight (VTC's bound).
+lengths. The load is 1.2 times what the four did when asked without a pause, measured first, so queues grow; all
+systems get the same requests, round by round. Then two tenants ask without a pause, one with four times the callers:
+the widest gap in priced tokens between them, summed over the four processes, beside twice what one may have in flight
+(VTC's bound).
 
 It fails if a request is not answered in full, or with another text than under another system.
 """
@@ -413,7 +414,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=4, help="in which each system takes its turn")
-    parser.add_argument("--load", type=float, default=0.8)
+    parser.add_argument("--load", type=float, default=1.2)
     parser.add_argument("--skews", type=float, nargs="*", default=[1.0, 0.3, 0.1])
     parser.add_argument("--tenants-seconds", type=float, default=8, help="of the two tenants; 0 leaves them out")
     parser.add_argument("--only", action="append", help="systems by their title")

@@ -19,7 +19,7 @@ from typing import IO
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
 from .errors import StageError
-from .peers import Peer
+from .peers import Peer, PeerError
 
 log = logging.getLogger(__name__)
 
@@ -75,14 +75,16 @@ class Artifact:
         ``progress`` is called with bytes done and bytes in all (0 while unknown). What a peer does not give, or gives
         otherwise, comes from the next one, and from the store.
         """
-        peers = [partial(peer.open, self.digest) for peer in self.peers]
-        sources = [self._open, *peers] if urllib.parse.urlsplit(self.uri).scheme == "file" else [*peers, self._open]
+        peers: list[Source] = [partial(peer.open, self.digest) for peer in self.peers]
+        sources: list[Source] = (
+            [self._open, *peers] if urllib.parse.urlsplit(self.uri).scheme == "file" else [*peers, self._open]
+        )
         failure: StageError | None = None
         for source in sources:
             try:
                 return self._fetch(source, into, max_bytes, progress)
-            except StageError as error:
-                if source == self._open:
+            except (StageError, PeerError) as error:
+                if source == self._open and isinstance(error, StageError):
                     failure = error
                 else:
                     log.info("%s comes from elsewhere: %s", self.digest, error)

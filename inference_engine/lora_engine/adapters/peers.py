@@ -13,11 +13,13 @@ import grpc
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
-from .errors import StageError
-
 _CONNECT_S = 2.0
 _IDLE_S = 5.0
 """Without a byte for so long, it is given up."""
+
+
+class PeerError(Exception):
+    """It does not give the adapter; the store does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Peer:
 
     @contextmanager
     def open(self, digest: str, file: str) -> Iterator[tuple[IO[bytes], int]]:
-        """The file's stream and its length. Raises ``StageError`` if it is not there, or the host is not."""
+        """The file's stream and its length. Raises ``PeerError``."""
         credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
         options = [("grpc.ssl_target_name_override", self.server_name), ("grpc.use_local_subchannel_pool", 1)]
         with grpc.secure_channel(self.address, credentials, options=options) as channel:
@@ -78,6 +80,5 @@ class _Blocks:
             patience.cancel()
 
 
-def _unavailable(address: str, why: str) -> StageError:
-    message = f"The host at {address} does not give the adapter: {why}."
-    return StageError("peer_unavailable", message, "The artifact store is asked instead.", passes=True)
+def _unavailable(address: str, why: str) -> PeerError:
+    return PeerError(f"The host at {address} does not give the adapter: {why}.")

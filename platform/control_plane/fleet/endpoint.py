@@ -11,6 +11,7 @@ from control_plane import config
 from control_plane.fleet import authority
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost
+from lora_engine.wire import engine_pb2 as pb
 
 # A host's status lists every resident adapter, a usage page thousands of records: far over gRPC's 4 MiB default.
 MAX_MESSAGE_BYTES = 64 << 20
@@ -64,6 +65,17 @@ class HostEndpoint:
         if self.uses_tls:
             return grpc.aio.secure_channel(self.address, self._credentials(), options=self._options())
         return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+
+    def reading(self, digest: str) -> pb.AdapterPeer:
+        """For another host to read this adapter there, and nothing else. Of one that joined."""
+        own = authority.reading_identity(digest)
+        return pb.AdapterPeer(
+            address=self.address,
+            server_name=authority.server_name(self.credential),
+            authority=authority.authority_certificate(),
+            certificate=own.certificate,
+            key=own.key,
+        )
 
     def _options(self) -> list[tuple[str, int | str]]:
         if not self.credential:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control_plane import config
-from control_plane.fleet import authority
+from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.models import EngineHost, HostState
 from control_plane.placements.models import Placement
 from lora_engine.wire import engine_pb2 as pb
@@ -20,16 +20,5 @@ def peers_of(placement: Placement) -> list[pb.AdapterPeer]:
         return []
     having = EngineHost.objects.filter(active=True, revoked_at=None, state__in=[HostState.ONLINE, HostState.DRAINING])
     having = having.exclude(pk=host.pk).exclude(credential="").filter(adapters__digest=digest)
-    found = having.order_by("?").values_list("address", "credential")[:MOST_PEERS]
-    return [_peer(digest, address, credential) for address, credential in found]
-
-
-def _peer(digest: str, address: str, credential: str) -> pb.AdapterPeer:
-    own = authority.reading_identity(digest)
-    return pb.AdapterPeer(
-        address=address,
-        server_name=authority.server_name(credential),
-        authority=authority.authority_certificate(),
-        certificate=own.certificate,
-        key=own.key,
-    )
+    found = having.order_by("?").values_list("name", "address", "credential")[:MOST_PEERS]
+    return [HostEndpoint(name, address, credential=credential).reading(digest) for name, address, credential in found]
