@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
+from control_plane.adapters.models import Adapter
 from control_plane.fleet import errors
 from control_plane.placements import page_maps
 from control_plane.tenants.roles import Role
@@ -82,7 +84,9 @@ def test_a_tenant_sees_its_own_and_of_others_only_that_pages_are_taken(
         ("reserved", 1), ("adapter", 2), ("others", 7), ("kv", 5), ("free", 10),
     ]  # fmt: skip
     assert shown["owners"][runs[1][0]]["adapters"] == ["support@v1"]
-    assert shown["owners"][runs[2][0]] == {"kind": "others", "tenant": None, "adapters": [], "age_s": None}
+    assert shown["owners"][runs[2][0]] == {
+        "kind": "others", "tenant": None, "adapters": [], "age_s": None, "pinned": False
+    }  # fmt: skip
     assert shown["total"] == 25
     assert "secret-project" not in answer.content.decode() and str(globex.tenant.pk) not in answer.content.decode()
 
@@ -99,6 +103,22 @@ def test_a_combination_is_named_by_its_parts_and_hidden_if_one_is_anothers(
     assert "secret-project" not in answer.content.decode()
     named = [set(o["adapters"]) for o in operator.get(f"/api/operator/hosts/{host.name}/pages").json()["owners"]]
     assert {"acme/support@v1", "globex/secret-project@v1"} in named
+
+
+def test_what_is_pinned_is_marked_but_not_that_another_tenant_pinned_the_same_content(
+    acme: Any, engine: Calls, host: Any, operator: Any
+) -> None:
+    for owner in engine.owners[2:]:
+        owner.pinned = True
+
+    def pinned(client: Any, path: str) -> list[str]:
+        return [owner["kind"] for owner in client.get(path).json()["owners"] if owner["pinned"]]
+
+    own = acme.path(f"hosts/{host.name}/pages")
+    assert "adapter" not in pinned(acme.client(), own) and "kv" in pinned(acme.client(), own)
+    Adapter.objects.filter(tenant=acme.tenant).update(pinned_at=timezone.now())
+    assert "adapter" in pinned(acme.client(), own) and "others" not in pinned(acme.client(), own)
+    assert "adapter" in pinned(operator, f"/api/operator/hosts/{host.name}/pages")
 
 
 def test_an_operator_sees_whose_all_are(acme: Any, engine: Calls, host: Any, operator: Any) -> None:

@@ -4677,6 +4677,8 @@ export interface components {
              *     * `others` - others
              */
             kind: components["schemas"]["PageKind"];
+            /** @description A pinned adapter's, or a pinned prefix's: it is not evicted. */
+            pinned: boolean;
             /** @description For operators. */
             tenant: string | null;
         };

@@ -172,6 +172,7 @@ class PageOwnerSerializer(serializers.Serializer[Any]):
     age_s = serializers.FloatField(
         allow_null=True, help_text="Since the request came in, or the adapter was last used."
     )
+    pinned = serializers.BooleanField(help_text="A pinned adapter's, or a pinned prefix's: it is not evicted.")
 
 
 class HostPagesSerializer(serializers.Serializer[Any]):

@@ -29,8 +29,10 @@ Describe = Callable[[pb.PageOwner], Owner]
 
 
 def pages_for(tenant: Tenant, host_name: str, ago_s: int) -> dict[str, Any]:
-    """Of others only that pages are taken: neither what for nor since when."""
+    """Of others only that pages are taken: neither what for nor since when, nor that they pinned the same content."""
     names, own = names_by_digest(tenant), str(tenant.pk)
+    pinned = AdapterVersion.objects.for_tenant(tenant).filter(adapter__pinned_at__isnull=False)
+    own_pins = {*pinned.values_list("digest", flat=True)}
 
     def describe(owner: pb.PageOwner) -> Owner:
         of_nobody = owner.kind in (pb.PageOwner.FREE, pb.PageOwner.RESERVED)
@@ -39,8 +41,9 @@ def pages_for(tenant: Tenant, host_name: str, ago_s: int) -> dict[str, Any]:
             or owner.tenant == own
             or (not owner.tenant and names.keys() >= {*digests_of(owner.adapter_digest)})
         ):
-            return _owner(owner, _names_of(owner.adapter_digest, names), None)
-        return {"kind": OTHERS, "tenant": None, "adapters": [], "age_s": None}
+            is_own = bool(owner.tenant) or owner.adapter_digest in own_pins
+            return {**_owner(owner, _names_of(owner.adapter_digest, names), None), "pinned": owner.pinned and is_own}
+        return {"kind": OTHERS, "tenant": None, "adapters": [], "age_s": None, "pinned": False}
 
     host = _host(host_name)
     return _json(host, *_snapshot(host, ago_s), describe)
@@ -84,7 +87,8 @@ def _names_of(digest: str, names: Mapping[str, list[str]]) -> list[str]:
 
 def _owner(owner: pb.PageOwner, adapters: list[str], tenant: str | None) -> Owner:
     age = owner.age_s if owner.HasField("age_s") else None
-    return {"kind": pb.PageOwner.Kind.Name(owner.kind).lower(), "tenant": tenant, "adapters": adapters, "age_s": age}
+    kind = pb.PageOwner.Kind.Name(owner.kind).lower()
+    return {"kind": kind, "tenant": tenant, "adapters": adapters, "age_s": age, "pinned": owner.pinned}
 
 
 def _snapshot(host: EngineHost, ago_s: int) -> tuple[pb.PageMap, list[int]]:

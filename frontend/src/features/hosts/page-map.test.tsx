@@ -5,7 +5,7 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 import { layout, runsOf } from "./page-map";
 
-const none = { tenant: null, adapters: [], age_s: null };
+const none = { tenant: null, adapters: [], age_s: null, pinned: false };
 const map = {
   at: 1_800_000_000,
   boot_id: "b",
@@ -15,8 +15,9 @@ const map = {
     { ...none, kind: "free" as const },
     { ...none, kind: "adapter" as const, adapters: ["support@v1", "copy@v2"], age_s: 65 },
     { ...none, kind: "others" as const },
+    { ...none, kind: "cached_prefix" as const, pinned: true },
   ],
-  runs: [2, 3, 1, 2, 2, 1, 0, 14],
+  runs: [2, 3, 1, 2, 2, 1, 0, 13, 3, 1],
   kept: [1_799_999_900, 1_800_000_000],
 };
 const host = {
@@ -40,11 +41,13 @@ describe("the map of a host's pages", () => {
     const table = await screen.findByRole("table", { name: "Pages by owner" });
     expect(within(table).getByRole("row", { name: /Adapter support@v1, copy@v2 2 2\.00 kB 10% idle for 1 min 5 s/ })).toBeVisible();
     expect(within(table).getByRole("row", { name: /Other tenants – 4/ })).toBeVisible();
+    expect(within(table).getByRole("row", { name: /Cached prefix, pinned – 1/ })).toBeVisible();
+    expect(screen.getByText("Pages with a dot are pinned")).toBeVisible();
     expect(asked).toEqual(["?ago_s=0"]);
     expect(screen.getByRole("slider", { name: "Now" })).toHaveAttribute("min", "-100");
   });
 
-  it("has each run's first page", () => expect(runsOf(map).map(({ start }) => start)).toEqual([0, 3, 5, 6]));
+  it("has each run's first page", () => expect(runsOf(map).map(({ start }) => start)).toEqual([0, 3, 5, 6, 19]));
 
   it.each([
     [3000, 1000],

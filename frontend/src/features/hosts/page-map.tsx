@@ -114,6 +114,14 @@ export function layout(pages: number, width: number): { cell: number; columns: n
   return { cell: 2, columns, rows: Math.ceil(pages / columns) };
 }
 
+/** A dot in the middle: it stays. */
+function mark(context: CanvasRenderingContext2D, x: number, y: number, size: number, color: string): void {
+  const dot = Math.max(1, Math.floor(size / 3));
+  const inset = (size - dot) / 2;
+  context.fillStyle = color;
+  context.fillRect(x + inset, y + inset, dot, dot);
+}
+
 function Cells({ map }: { map: HostPages }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
@@ -139,11 +147,16 @@ function Cells({ map }: { map: HostPages }) {
     const style = getComputedStyle(document.documentElement);
     const gap = cell > 3 ? 1 : 0;
     for (const { start, length, owner } of runsOf(map)) {
-      context.fillStyle = style.getPropertyValue(COLORS[owner.kind]);
-      for (let page = start; page < start + length; page += 1) context.fillRect((page % columns) * cell, Math.floor(page / columns) * cell, cell - gap, cell - gap);
+      for (let page = start; page < start + length; page += 1) {
+        context.fillStyle = style.getPropertyValue(COLORS[owner.kind]);
+        const [x, y] = [(page % columns) * cell, Math.floor(page / columns) * cell];
+        context.fillRect(x, y, cell - gap, cell - gap);
+        if (owner.pinned) mark(context, x, y, cell - gap, style.getPropertyValue("--surface"));
+      }
     }
   }, [map, width, cell, columns, rows]);
 
+  const pinned = runs.some(({ owner }) => owner.pinned);
   const pageAt = (event: PointerEvent<HTMLCanvasElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
     const page = Math.floor((event.clientY - box.top) / cell) * columns + Math.floor((event.clientX - box.left) / cell);
@@ -164,22 +177,27 @@ function Cells({ map }: { map: HostPages }) {
       <figcaption className="mt-2 flex min-h-5 flex-wrap gap-x-4 gap-y-1 text-xs text-ink-3">
         {run && hovered !== null ? (
           <span className="text-ink">
-            Page {number(hovered)}: {KINDS[run.owner.kind]}
+            Page {number(hovered)}: {holds(run.owner)}
             {said(run.owner)}, {number(run.length)} in a row
           </span>
         ) : (
-          (Object.keys(KINDS) as PageOwner["kind"][])
-            .filter((kind) => runs.some(({ owner }) => owner.kind === kind))
-            .map((kind) => (
-              <span key={kind} className="flex items-center gap-1.5">
-                <span className="size-2 rounded-[3px]" style={{ background: `var(${COLORS[kind]})` }} /> {KINDS[kind]}
-              </span>
-            ))
+          <>
+            {(Object.keys(KINDS) as PageOwner["kind"][])
+              .filter((kind) => runs.some(({ owner }) => owner.kind === kind))
+              .map((kind) => (
+                <span key={kind} className="flex items-center gap-1.5">
+                  <span className="size-2 rounded-[3px]" style={{ background: `var(${COLORS[kind]})` }} /> {KINDS[kind]}
+                </span>
+              ))}
+            {pinned && <span>Pages with a dot are pinned</span>}
+          </>
         )}
       </figcaption>
     </figure>
   );
 }
+
+const holds = (owner: PageOwner) => `${KINDS[owner.kind]}${owner.pinned ? ", pinned" : ""}`;
 
 const age = (owner: PageOwner) => (owner.age_s === null ? "" : owner.kind === "adapter" ? `idle for ${milliseconds(owner.age_s * 1000)}` : `for ${milliseconds(owner.age_s * 1000)}`);
 
@@ -208,7 +226,7 @@ function Owners({ map }: { map: HostPages }) {
         <tbody>
           {rows.slice(0, MOST_ROWS).map(([owner, count], index) => (
             <Tr key={index}>
-              <Td className="font-medium">{KINDS[owner.kind]}</Td>
+              <Td className="font-medium">{holds(owner)}</Td>
               <Td className="max-w-64 truncate text-ink-2">{[owner.tenant, owner.adapters.join(", ")].filter(Boolean).join(" · ") || "–"}</Td>
               <Td className="tnum text-right">{number(count)}</Td>
               <Td className="tnum text-right">{bytes(count * map.page_bytes)}</Td>

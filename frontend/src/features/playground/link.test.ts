@@ -11,7 +11,7 @@ describe("a link to columns and settings", () => {
   it.each<[string, Partial<Sampling>, string[]]>([
     ["nothing but a model", {}, ["support"]],
     ["four columns", {}, ["a", "b@v2", "a+b:0.5", "🦜"]],
-    ["every setting", { system: "مرحبا\n👩‍👩‍👧", temperature: 0, topP: 0.5, topK: 3, minP: 0.1, presencePenalty: -2, frequencyPenalty: 1, repetitionPenalty: 1.5, maxTokens: 1, seed: "42", format: "schema", schema: "{", tools: "[]" }, ["support"]],
+    ["every setting", { system: "مرحبا\n👩‍👩‍👧", temperature: 0, topP: 0.5, topK: 3, minP: 0.1, presencePenalty: -2, frequencyPenalty: 1, repetitionPenalty: 1.5, maxTokens: 1, seed: "42", cacheSalt: "house", format: "schema", schema: "{", tools: "[]" }, ["support"]],
     ["long settings", { system: "You answer in one sentence. ".repeat(200) }, ["support"]],
   ])("restores %s", async (_, change, models) => {
     const link = await made(change, models);

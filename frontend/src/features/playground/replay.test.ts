@@ -26,6 +26,7 @@ describe("a kept request in the playground", () => {
       top_k: 40,
       repetition_penalty: 1.15,
       seed: 7,
+      cache_salt: "house",
       response_format: { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } },
       tools: [{ type: "function", function: { name: "f", parameters: { type: "object" } } }],
     };

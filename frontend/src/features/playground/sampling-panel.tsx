@@ -2,7 +2,7 @@ import { RotateCcw } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import { Button } from "@/components/button";
 import { Field, Input, Select, Textarea } from "@/components/field";
-import { bounded, BOUNDS, DEFAULTS, EXAMPLE_SCHEMA, EXAMPLE_TOOLS, type Format, type NumberName, type Sampling, schemaProblem, seedOf, toolsProblem } from "./sampling";
+import { bounded, BOUNDS, DEFAULTS, EXAMPLE_SCHEMA, EXAMPLE_TOOLS, type Format, LONGEST_SALT, type NumberName, type Sampling, schemaProblem, seedOf, toolsProblem } from "./sampling";
 
 interface PanelProps {
   sampling: Sampling;
@@ -39,6 +39,19 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
         )}
       </Field>
       <Penalties {...rest} />
+      <Field label="Cache salt" hint="What is cached of a prompt is shared only with requests of the same salt.">
+        {(control) => (
+          <Input
+            {...control}
+            value={sampling.cacheSalt}
+            placeholder="none"
+            maxLength={LONGEST_SALT}
+            autoComplete="off"
+            spellCheck={false}
+            onChange={(event) => onChange({ cacheSalt: event.target.value })}
+          />
+        )}
+      </Field>
       <Field label="Answer">
         {(control) => (
           <Select {...control} value={sampling.format} onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))} data-testid="playground-format">

@@ -15,6 +15,8 @@ export interface Sampling {
   maxTokens: number;
   /** Empty for a different answer each time. */
   seed: string;
+  /** Cached prefixes are shared only with requests of the same one; empty for those without. */
+  cacheSalt: string;
   format: Format;
   /** JSON Schema that the answer must follow, with format "schema". */
   schema: string;
@@ -33,6 +35,7 @@ export const DEFAULTS: Sampling = {
   repetitionPenalty: 1,
   maxTokens: 256,
   seed: "",
+  cacheSalt: "",
   format: "text",
   schema: "",
   tools: "",
@@ -53,6 +56,7 @@ export const BOUNDS: Record<NumberName, { min: number; max: number; whole?: true
 };
 
 const LONGEST_SEED = 15;
+export const LONGEST_SALT = 256;
 const FORMATS: readonly Format[] = ["text", "json", "schema"];
 
 /** The nearest that the API takes; the default for what is no number. */
@@ -68,10 +72,10 @@ export const seedOf = (text: string) => text.replace(/\D/g, "").slice(0, LONGEST
 /** Settings from elsewhere, a link or an earlier console: what is missing or wrong is as by default. */
 export function readSampling(value: unknown): Sampling {
   const given = isObject(value) ? value : {};
-  const text = (name: "system" | "seed" | "schema" | "tools") => (typeof given[name] === "string" ? given[name] : DEFAULTS[name]);
+  const text = (name: "system" | "seed" | "cacheSalt" | "schema" | "tools") => (typeof given[name] === "string" ? given[name] : DEFAULTS[name]);
   const numbers = Object.fromEntries(Object.keys(BOUNDS).map((name) => [name, bounded(name as NumberName, given[name])])) as Pick<Sampling, NumberName>;
   const format = FORMATS.find((one) => one === given.format) ?? DEFAULTS.format;
-  return { ...numbers, format, system: text("system"), seed: seedOf(text("seed")), schema: text("schema"), tools: text("tools") };
+  return { ...numbers, format, system: text("system"), seed: seedOf(text("seed")), cacheSalt: text("cacheSalt").slice(0, LONGEST_SALT), schema: text("schema"), tools: text("tools") };
 }
 
 export const EXAMPLE_SCHEMA = `{
@@ -161,6 +165,7 @@ export function settingsOf(settings: Json): { sampling: Partial<Sampling>; left:
     else if (format) Object.assign(sampling, format);
     // Of larger ones the browser's numbers lose digits.
     else if (name === "seed" && Number.isSafeInteger(value) && seedOf(String(value)) === String(value)) sampling.seed = String(value);
+    else if (name === "cache_salt" && typeof value === "string") sampling.cacheSalt = value;
     else if (name === "tools" && toolsProblem({ ...DEFAULTS, tools: JSON.stringify(value) }) === null) sampling.tools = JSON.stringify((value as Json[]).map(functionOf), null, 2);
     else left.push(name);
   }
@@ -189,6 +194,7 @@ export function requestBody(model: string, messages: ChatMessage[], sampling: Sa
     max_tokens: sampling.maxTokens,
     ...changedNumbers(sampling),
     ...(sampling.seed.trim() === "" ? {} : { seed: Number(sampling.seed) }),
+    ...(sampling.cacheSalt === "" ? {} : { cache_salt: sampling.cacheSalt }),
     ...responseFormat(sampling),
     ...toolList(sampling),
   };
