@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from lorikeet_testing.engine_process import EngineProcess
 from lorikeet_testing.web import ROOT, WebProcess, eventually, free_port
+
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
 
 pytestmark = pytest.mark.e2e
 TOKENS = """
@@ -59,6 +62,12 @@ class Fleet:
         hosts = self.hosts()
         return all(name in hosts and hosts[name]["state"] == "online" for name in names)
 
+    def placed(self) -> set[str]:
+        """Where the adapter is, in the engine process that runs there now."""
+        ready = "where placement.phase = 'ready' and placement.boot_id = host.boot_id and host.state = 'online'"
+        joined = "fleet_placement placement join fleet_enginehost host on host.id = placement.host_id"
+        return {row["name"] for row in self.web.query(f"select host.name from {joined} {ready}")}
+
     def ask(self, words: str = "Hello") -> httpx.Response:
         body = {"model": "demo", "prompt": words, "max_tokens": 3}
         headers = self.web.tenants["acme"].bearer
@@ -104,6 +113,29 @@ def test_a_host_comes_back_without_a_token_and_finds_a_web_process_that_started_
     fleet.web.start()
     eventually(lambda: fleet.online("gpu1", "gpu2") and fleet.hosts()["gpu1"]["boot_id"] != boot, 60, what="gpu1")
     assert fleet.answers()
+
+
+def test_an_adapter_comes_from_the_other_host_where_there_is_no_store(fleet: Fleet) -> None:
+    adapter = ROOT / "demo" / "adapters" / "pirate"
+    files = [("files", (name, (adapter / name).read_bytes())) for name in (CONFIG_FILE, WEIGHTS_FILE)]
+    bearer = fleet.web.tenants["acme"].bearer
+    path = f"{fleet.web.url}/api/tenants/acme/uploads"
+    sent = httpx.post(path, data={"name": "pirate", "base_model": "demo"}, files=files, headers=bearer, trust_env=False)
+    assert sent.status_code == 202, sent.text
+    eventually(lambda: fleet.placed() == {"gpu1", "gpu2"}, 60, what="the adapter on both")
+    boot = fleet.hosts()["gpu2"]["boot_id"]
+    fleet.engines["gpu2"].signal(signal.SIGTERM)
+    assert fleet.engines["gpu2"].wait(30) == 0
+    shutil.rmtree(fleet.folder / "gpu2" / "data" / "adapters")
+    store = fleet.web.var / "artifacts"
+    store.rename(store.with_name("elsewhere"))
+    try:
+        fleet.engine("gpu2")
+        eventually(lambda: fleet.hosts()["gpu2"]["boot_id"] != boot, 60, what="gpu2")
+        eventually(lambda: fleet.placed() == {"gpu1", "gpu2"}, 60, what="the adapter on gpu2 again")
+    finally:
+        store.with_name("elsewhere").rename(store)
+    assert [*(fleet.folder / "gpu2" / "data" / "adapters").rglob(WEIGHTS_FILE)]
 
 
 def test_a_revoked_host_is_left_at_once_and_the_other_goes_on(fleet: Fleet) -> None:
