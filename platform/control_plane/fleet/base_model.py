@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from control_plane.fleet.models import BaseModel, EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
 
+MOST_NAMED = 3
+"""Of several, in a sentence."""
 Description = Mapping[str, Any]
 """`EngineDescription` as JSON."""
 
@@ -99,7 +101,8 @@ class ServedBases:
         return self.of_host(description) is not None
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.all))
+        named, more = self.all[:MOST_NAMED], len(self.all) - MOST_NAMED
+        return ", ".join([*map(str, named), *([f"and {more} more"] if more > 0 else [])])
 
 
 class Served(Protocol):
@@ -159,6 +162,7 @@ def host_quarantine(bases: ServedBases, host: EngineHost) -> Quarantine | None:
 
 
 _DECIDE = "an operator decides on the page All tenants, or with manage.py"
+_ADMIT = "an operator admits it on the page Hosts & staging, or with manage.py"
 
 
 def quarantine(bases: ServedBases, description: Description) -> Quarantine | None:
@@ -178,8 +182,8 @@ def quarantine(bases: ServedBases, description: Description) -> Quarantine | Non
         return Quarantine(
             "other_base_model",
             f"This host serves {model} ({short(digest)}); this installation serves {bases}.",
-            f"Start the engine with the right model. To serve this one too, {_DECIDE} admit_base_model --host NAME; to "
-            "serve it instead, with set_base_model --host NAME.",
+            f"Start the engine with the right model. To serve this one too, {_ADMIT} admit_base_model --host NAME; to "
+            f"serve it instead, {_DECIDE} set_base_model --host NAME.",
         )
     return Quarantine(
         "other_tokenizer",

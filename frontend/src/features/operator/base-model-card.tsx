@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { BaseModel, OperatorHost } from "@/api/types";
@@ -10,24 +11,30 @@ import { Table, Td, Th, Tr } from "@/components/table";
 import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { HostStatus, QuarantineNotice } from "@/features/hosts/host-status";
+import { useTenant } from "@/features/session/queries";
 import { shortDigest } from "@/lib/format";
-import { allHostsQuery, baseModelQuery, useSetBaseModel } from "./queries";
+import { allHostsQuery, baseModelQuery, baseModelsQuery, useSetBaseModel } from "./queries";
 
 /** Which base model this installation serves, which hosts serve another one, and the choice between them. */
 export function BaseModelCard() {
   const base = useQuery(baseModelQuery);
+  const served = (useQuery(baseModelsQuery).data ?? []).filter(({ state }) => state === "served");
   const hosts = useQuery(allHostsQuery);
   const [chosen, setChosen] = useState<OperatorHost | null>(null);
   const error = base.error ?? hosts.error;
   const retry = () => void Promise.all([base.refetch(), hosts.refetch()]);
   return (
     <Card aria-label="Base model">
-      <CardHeader title="Base model" note={base.data === undefined ? "Which one this installation serves" : <Served base={base.data} />} />
+      {served.length > 1 ? (
+        <CardHeader title="Base models" note={<Several count={served.length} />} />
+      ) : (
+        <CardHeader title="Base model" note={base.data === undefined ? "Which one this installation serves" : <Served base={base.data} />} />
+      )}
       {error && <ErrorNotice error={asApiError(error)} onRetry={retry} className="m-4" />}
       {!error && !hosts.data && <SkeletonRows rows={2} />}
       {hosts.data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>}
       {hosts.data && hosts.data.length > 0 && <Hosts hosts={hosts.data} onChoose={setChosen} />}
-      {chosen && <Decide host={chosen} current={base.data ?? null} onClose={() => setChosen(null)} />}
+      {chosen && <Decide host={chosen} current={base.data ?? null} others={served.length > 1} onClose={() => setChosen(null)} />}
     </Card>
   );
 }
@@ -42,6 +49,19 @@ function Served({ base }: { base: BaseModel | null }): ReactNode {
           ; with adapters of <span className="font-mono">{base.adapters_of.map(shortDigest).join(", ")}</span>
         </>
       )}
+    </>
+  );
+}
+
+function Several({ count }: { count: number }): ReactNode {
+  const tenant = useTenant();
+  return (
+    <>
+      {count} are served. They are admitted, renamed and withdrawn under{" "}
+      <Link to="/t/$tenant/operator/hosts" params={{ tenant }} className="underline underline-offset-2">
+        Hosts & staging
+      </Link>
+      .
     </>
   );
 }
@@ -68,12 +88,19 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
         <tbody>
           {hosts.map((host) => (
             <Tr key={host.name}>
-              <Td className="font-medium">{host.name}</Td>
+              <Td className="font-medium">
+                <span className="block max-w-40 truncate sm:max-w-72" title={host.name}>
+                  {host.name}
+                </span>
+              </Td>
               <Td>
                 <HostStatus host={host} />
               </Td>
               <Td>
-                {host.model || <span className="text-ink-3">never seen</span>} <span className="hidden font-mono text-2xs text-ink-3 sm:inline">{shortDigest(host.base_digest)}</span>
+                <span className="flex max-w-72 items-baseline gap-1.5" title={host.model}>
+                  {host.model ? <bdi className="truncate">{host.model}</bdi> : <span className="text-ink-3">never seen</span>}
+                  <span className="hidden font-mono text-2xs text-ink-3 sm:inline">{shortDigest(host.base_digest)}</span>
+                </span>
               </Td>
               <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
               <Td className="hidden text-ink-2 md:table-cell">
@@ -94,7 +121,15 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
   );
 }
 
-function Decide({ host, current, onClose }: { host: OperatorHost; current: BaseModel | null; onClose: () => void }) {
+interface DecideProps {
+  host: OperatorHost;
+  current: BaseModel | null;
+  /** Several are served now. */
+  others: boolean;
+  onClose: () => void;
+}
+
+function Decide({ host, current, others, onClose }: DecideProps) {
   const decide = useSetBaseModel();
   const [keep, setKeep] = useState(false);
   const isOther = current !== null && current.digest !== host.base_digest;
@@ -114,9 +149,11 @@ function Decide({ host, current, onClose }: { host: OperatorHost; current: BaseM
       onOpenChange={(open) => !open && onClose()}
       title={`Serve ${host.model} of ${host.name}?`}
       description={
-        current
-          ? "Hosts with anything else go into quarantine at once: they get neither adapters nor requests until they are started with this model."
-          : "From now on this installation serves this model; hosts with another one go into quarantine."
+        others
+          ? "It takes the place of all base models that are served now: their hosts go into quarantine at once. To serve it beside them, admit it under Hosts & staging."
+          : current
+            ? "Hosts with anything else go into quarantine at once: they get neither adapters nor requests until they are started with this model."
+            : "From now on this installation serves this model; hosts with another one go into quarantine."
       }
       action="Serve this model"
       busy={decide.isPending}
@@ -126,7 +163,7 @@ function Decide({ host, current, onClose }: { host: OperatorHost; current: BaseM
         <label className="mt-3 flex items-start gap-2.5 text-sm">
           <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.target.checked)} className="mt-0.5 size-4 shrink-0 accent-(--accent)" />
           <span>
-            Keep the adapters of {current.name}
+            Keep the adapters of {others ? "all of them" : current.name}
             <span className="block text-xs text-ink-3">Only if it is the same model, saved anew. Otherwise they fail, and their owners upload adapters for this one.</span>
           </span>
         </label>

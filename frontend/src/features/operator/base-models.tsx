@@ -54,7 +54,11 @@ export function BaseModels() {
           <tbody>
             {data.map((base) => (
               <Tr key={base.digest}>
-                <Td className="font-medium">{base.name}</Td>
+                <Td className="font-medium">
+                  <bdi className="block max-w-48 truncate lg:max-w-64" title={base.name}>
+                    {base.name}
+                  </bdi>
+                </Td>
                 <Td>
                   <span className="inline-flex flex-wrap gap-1.5">
                     <Badge tone={TONES[base.state]}>{base.state}</Badge>
@@ -62,10 +66,14 @@ export function BaseModels() {
                   </span>
                 </Td>
                 <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{shortDigest(base.digest)}</Td>
-                <Td className="text-ink-2">{base.hosts.join(", ") || "none"}</Td>
+                <Td className="text-ink-2">
+                  <span className="block max-w-40 truncate" title={base.hosts.join(", ")}>
+                    {base.hosts.join(", ") || "none"}
+                  </span>
+                </Td>
                 <Td className="text-right">{number(base.adapters)}</Td>
                 <Td className="text-right">
-                  <span className="inline-flex flex-wrap justify-end gap-2">
+                  <span className="inline-flex justify-end gap-2">
                     {base.state === "served" && (
                       <Button size="sm" aria-label={`Rename ${base.name}`} onClick={() => setAsked({ step: "rename", base })}>
                         Rename

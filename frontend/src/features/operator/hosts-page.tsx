@@ -80,7 +80,8 @@ function Hosts() {
   const [revoking, setRevoking] = useState<string | null>(null);
   const revoked = data?.find(({ name }) => name === revoking);
   const restarting = data?.find(({ name }) => name === restarted);
-  const beside = (name: string) => (data ?? []).filter((one) => one.name !== name);
+  const beside = (host: OperatorHost) => (data ?? []).filter((one) => one.name !== host.name && one.base_digest === host.base_digest);
+  const severalBases = new Set((data ?? []).map((host) => host.base_digest).filter(Boolean)).size > 1;
   useSayBack(data);
   return (
     <Card aria-label="Hosts">
@@ -99,27 +100,32 @@ function Hosts() {
       {data && data.length > 0 && (
         <ul className="divide-y">
           {data.map((host) => (
-            <HostRow key={host.name} host={host} onChange={(service) => setChange({ host, service })} onRestart={() => setRestarted(host.name)} onRevoke={() => setRevoking(host.name)} />
+            <HostRow key={host.name} host={host} severalBases={severalBases} onChange={(service) => setChange({ host, service })} onRestart={() => setRestarted(host.name)} onRevoke={() => setRevoking(host.name)} />
           ))}
         </ul>
       )}
       <OpenTokens />
       {adding && <AddHost onClose={() => setAdding(false)} />}
-      {revoked && <RevokeDialog host={revoked} others={beside(revoked.name)} onClose={() => setRevoking(null)} />}
-      {change && <ConfirmService {...change} others={beside(change.host.name)} onClose={() => setChange(null)} />}
-      {restarting && <RestartDialog host={restarting} others={beside(restarting.name)} onClose={() => setRestarted(null)} />}
+      {revoked && <RevokeDialog host={revoked} others={beside(revoked)} onClose={() => setRevoking(null)} />}
+      {change && <ConfirmService {...change} others={beside(change.host)} onClose={() => setChange(null)} />}
+      {restarting && <RestartDialog host={restarting} others={beside(restarting)} onClose={() => setRestarted(null)} />}
     </Card>
   );
 }
 
+/** Characters of a base model's name beside a host's. */
+const LONGEST_MODEL = 40;
+
 interface HostRowProps {
   host: OperatorHost;
+  /** Not all hosts have the same. */
+  severalBases: boolean;
   onChange: (service: HostService) => void;
   onRestart: () => void;
   onRevoke: () => void;
 }
 
-function HostRow({ host, onChange, onRestart, onRevoke }: HostRowProps) {
+function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowProps) {
   const idle = host.running + host.waiting === 0;
   const revoked = Boolean(host.joined?.revoked_at);
   return (
@@ -128,6 +134,11 @@ function HostRow({ host, onChange, onRestart, onRevoke }: HostRowProps) {
         <span className="font-medium break-all">{host.name}</span>
         <HostStatus host={host} />
         <span className="tnum text-xs text-ink-3">
+          {severalBases && host.model && (
+            <>
+              <bdi title={host.model}>{host.model.length > LONGEST_MODEL ? `${host.model.slice(0, LONGEST_MODEL)}…` : host.model}</bdi>,{" "}
+            </>
+          )}
           {number(host.running)} running, {number(host.waiting)} waiting, {plural(host.adapters_total, "adapter")}
           {host.only_here > 0 && `, ${number(host.only_here)} only here`}
         </span>
@@ -203,7 +214,7 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       busy={set.isPending}
       onConfirm={confirm}
     >
-      {last && <p className="mt-2 text-sm font-medium text-danger-text">No other host serves: every new request will be refused with 503.</p>}
+      {last && <p className="mt-2 text-sm font-medium text-danger-text">No other host serves its base model: every new request for it will be refused with 503.</p>}
       {takes && !last && host.only_here > 0 && (
         <p className="mt-2 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.</p>
       )}

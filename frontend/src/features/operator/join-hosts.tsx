@@ -161,7 +161,7 @@ export function RevokeDialog({ host, others, onClose }: { host: OperatorHost; ot
       onConfirm={confirm}
     >
       {isUsed(host) && !others.some(isUsed) && (
-        <p className="mt-3 text-sm font-medium text-danger-text">No other host serves: every new request will be refused with 503.</p>
+        <p className="mt-3 text-sm font-medium text-danger-text">No other host serves its base model: every new request for it will be refused with 503.</p>
       )}
       {isUsed(host) && others.some(isUsed) && host.only_here > 0 && (
         <p className="mt-3 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called until staged elsewhere.</p>

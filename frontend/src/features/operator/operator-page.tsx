@@ -141,7 +141,9 @@ function Tenants({ report }: { report: OperatorReport }) {
             {report.by_tenant.map((row) => (
               <Tr key={row.tenant}>
                 <Td>
-                  <span className="font-medium">{row.name}</span> <span className="text-ink-3">{row.tenant}</span>
+                  <span className="flex max-w-56 items-baseline gap-1.5" title={row.name}>
+                    <bdi className="truncate font-medium">{row.name}</bdi> <span className="text-ink-3">{row.tenant}</span>
+                  </span>
                 </Td>
                 <Td className="tnum text-right">{number(row.requests)}</Td>
                 <Td className="tnum text-right">{number(row.failed)}</Td>

@@ -101,7 +101,7 @@ describe("prices of base models, for operators", () => {
     const { user } = openConsole("/t/acme/operator");
     await user.click(await screen.findByRole("button", { name: "End the own prices of llama-70b" }));
     await user.click(await screen.findByRole("button", { name: "End its prices" }));
-    await waitFor(() => expect(asked).toEqual([{ base_model_digest: "sha256:aa", effective_on: expect.stringMatching(/^\d{4}-\d\d-\d\d$/) }]));
+    await waitFor(() => expect(asked).toEqual([{ base_model_digest: "sha256:aa", effective_on: expect.stringMatching(/^\d{4}-\d\d-\d\d$/) as string }]));
   });
 
   it("shows the report of one base model, kept in the address", async () => {

@@ -16,14 +16,15 @@ import { money } from "@/lib/format";
 import { z } from "@/lib/zod";
 import { baseModelsQuery, pricesQuery, useEndPrices, usePublishPrices } from "./queries";
 
+/** As the form and as the table calls them; the table says once that tokens are counted in millions. */
 const AMOUNTS = [
-  ["input_per_million", "Input, a million tokens"],
-  ["cached_input_per_million", "Cached input, a million tokens"],
-  ["output_per_million", "Output, a million tokens"],
-  ["storage_per_gb_month", "Adapter storage, a GB for a month"],
-  ["batch_input_per_million", "Input of batches, a million tokens"],
-  ["batch_cached_input_per_million", "Cached input of batches, a million tokens"],
-  ["batch_output_per_million", "Output of batches, a million tokens"],
+  ["input_per_million", "Input, a million tokens", "Input"],
+  ["cached_input_per_million", "Cached input, a million tokens", "Cached"],
+  ["output_per_million", "Output, a million tokens", "Output"],
+  ["storage_per_gb_month", "Adapter storage, a GB for a month", "GB-month"],
+  ["batch_input_per_million", "Input of batches, a million tokens", "Batch input"],
+  ["batch_cached_input_per_million", "Cached input of batches, a million tokens", "Batch cached"],
+  ["batch_output_per_million", "Output of batches, a million tokens", "Batch output"],
 ] as const;
 
 /** A base model's own list says nothing of these. */
@@ -37,7 +38,7 @@ export function PricesCard() {
     <Card>
       <CardHeader
         title="Prices"
-        note="A version holds from midnight UTC of its day; what was used before keeps its price. A base model's own prices count before those of all."
+        note="For a million tokens. A version holds from midnight UTC of its day; what was used before keeps its price. A base model's own prices count before those of all."
         actions={
           data && (
             <Button size="sm" onClick={() => setPublishing(true)}>
@@ -81,9 +82,9 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
           <Th>Version</Th>
           {several && <Th>Base model</Th>}
           <Th>From</Th>
-          {AMOUNTS.map(([name, label]) => (
-            <Th key={name} className="text-right">
-              {label}
+          {AMOUNTS.map(([name, label, heading]) => (
+            <Th key={name} className="text-right" title={label}>
+              {heading}
             </Th>
           ))}
           <Th>Published by</Th>
@@ -102,8 +103,10 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
               {version.effective_on > today() && <Badge tone="blue">to come</Badge>}
             </Td>
             {several && (
-              <Td className="max-w-64 truncate" title={version.base_model ?? undefined}>
-                {version.base_model ?? <span className="text-ink-3">all others</span>}
+              <Td>
+                <bdi className="block max-w-44 truncate" title={version.base_model ?? undefined}>
+                  {version.base_model ?? <span className="text-ink-3">all others</span>}
+                </bdi>
               </Td>
             )}
             <Td>{version.effective_on}</Td>
@@ -118,7 +121,11 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
                 </Td>
               ))
             )}
-            <Td className="text-ink-2">{version.created_by ?? "–"}</Td>
+            <Td className="text-ink-2">
+              <span className="block max-w-40 truncate" title={version.created_by ?? undefined}>
+                {version.created_by ?? "–"}
+              </span>
+            </Td>
             {several && (
               <Td className="text-right">
                 {version.base_model_digest && !version.inherits && last.has(version.number) && (

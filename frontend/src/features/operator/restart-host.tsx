@@ -52,7 +52,7 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
           )}
         </Field>
       </div>
-      {last && <p className="mt-3 text-sm font-medium text-danger-text">No other host serves: every new request will be refused with 503 until it is back.</p>}
+      {last && <p className="mt-3 text-sm font-medium text-danger-text">No other host serves its base model: every new request for it will be refused with 503 until it is back.</p>}
       {!last && host.only_here > 0 && (
         <p className="mt-3 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.</p>
       )}

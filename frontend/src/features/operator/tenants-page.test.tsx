@@ -136,11 +136,14 @@ describe("tenants for operators", () => {
 
 describe("hosts and staging for operators", () => {
   it("drains the last host only after saying what that means", async () => {
-    server.use(http.put("/api/operator/hosts/gpu1/service", note({ service: "drained" })));
+    const ofAnotherBase = { ...host, name: "gpu2", model: "mistral", base_digest: "sha256:other" };
+    server.use(http.get("/api/operator/hosts", () => HttpResponse.json([host, ofAnotherBase])), http.put("/api/operator/hosts/gpu1/service", note({ service: "drained" })));
     const { user } = openConsole("/t/acme/operator/hosts");
-    await user.click(await screen.findByRole("button", { name: "Drain" }));
+    const row = await screen.findByRole("listitem", { name: "Host gpu1" });
+    expect(screen.getByRole("listitem", { name: "Host gpu2" })).toHaveTextContent("mistral");
+    await user.click(within(row).getByRole("button", { name: "Drain" }));
     const dialog = await screen.findByRole("alertdialog");
-    expect(dialog).toHaveTextContent("every new request will be refused with 503");
+    expect(dialog).toHaveTextContent("every new request for it will be refused with 503");
     await user.click(within(dialog).getByRole("button", { name: "Drain" }));
     await waitFor(() => expect(sent).toEqual([["PUT /api/operator/hosts/gpu1/service", { service: "drained" }]]));
   });
@@ -157,7 +160,7 @@ describe("hosts and staging for operators", () => {
     const { user } = openConsole("/t/acme/operator/hosts");
     await user.click(await screen.findByRole("button", { name: "Restart" }));
     const dialog = await screen.findByRole("alertdialog");
-    expect(dialog).toHaveTextContent("every new request will be refused with 503 until it is back");
+    expect(dialog).toHaveTextContent("every new request for it will be refused with 503 until it is back");
     await user.selectOptions(within(dialog).getByLabelText("Wait for requests there (2 now)"), "60");
     await user.click(within(dialog).getByRole("button", { name: "Restart" }));
     expect(await screen.findByText(/1 request may still end, for 1 min 0 s at most/)).toBeInTheDocument();

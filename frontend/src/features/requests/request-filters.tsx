@@ -43,7 +43,7 @@ export function RequestFilters({ search, onChange }: Props) {
         <SearchInput label="Version" value={search.version === undefined ? "" : String(search.version)} onChange={(version) => onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })} />
         <SearchInput label="Host" value={search.host ?? ""} onChange={(host) => onChange({ host: host || undefined })} />
       </div>
-      <div className="grid grid-cols-2 gap-2 sm:grid-cols-3 lg:grid-cols-5">
+      <div className="grid grid-cols-2 gap-2 sm:grid-cols-3 lg:auto-cols-fr lg:grid-flow-col lg:grid-cols-none">
         <Select aria-label="Outcome" value={search.outcome ?? ""} onChange={(event) => onChange({ outcome: (event.target.value || undefined) as RequestsSearch["outcome"] })}>
           <option value="">Any outcome</option>
           {OUTCOMES.map((outcome) => (

@@ -43,7 +43,11 @@ export function Breakdown({ title, note, noun, rows, totals, currency }: Breakdo
             .toSorted((a, b) => tokens(b) - tokens(a))
             .map((row) => (
               <Tr key={row.id}>
-                <Td className="font-medium">{row.label}</Td>
+                <Td className="font-medium">
+                  <bdi className="block max-w-40 truncate sm:max-w-64" title={typeof row.label === "string" ? row.label : undefined}>
+                    {row.label}
+                  </bdi>
+                </Td>
                 <Td className="tnum text-right">{number(row.requests)}</Td>
                 <Td className="tnum text-right">{number(row.prompt_tokens)}</Td>
                 <Td className="tnum text-right">{number(row.completion_tokens)}</Td>

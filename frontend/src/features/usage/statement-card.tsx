@@ -84,7 +84,11 @@ function Lines({ statement }: { statement: Statement }) {
           <Tr key={`${line.kind} ${line.price_version}`}>
             <Td className="font-medium">
               {KINDS[line.kind].label}
-              {line.base_model && <span className="block max-w-72 truncate font-normal text-ink-3" title={line.base_model}>{`on ${line.base_model}`}</span>}
+              {line.base_model && (
+                <span className="block max-w-60 truncate font-normal text-ink-3" title={line.base_model}>
+                  on <bdi>{line.base_model}</bdi>
+                </span>
+              )}
             </Td>
             <Td className="text-ink-2">
               {day(line.first)} – {day(line.last)}
