@@ -14,6 +14,8 @@ from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import table
 
 MIB = 1 << 20
+# Of a chat's request, what its beginning depends on.
+_OF_CHATS = ("messages", "tools", "chat_template_kwargs", "reasoning_effort", "cache_salt")
 
 
 def pin(asked: Namespace) -> None:
@@ -83,7 +85,7 @@ def _content(text: str, *, is_prompt: bool) -> dict[str, Any]:
     if isinstance(found, list):
         return {"messages": found}
     if isinstance(found, dict) and "messages" in found:
-        return found
+        return {name: found[name] for name in _OF_CHATS if name in found}
     return {"messages": [{"role": "system", "content": text}]}
 
 

@@ -124,7 +124,11 @@ def test_adapters_are_pinned_and_unpinned_and_listed(
         ("Be brief.\n", [], {"messages": [{"role": "system", "content": "Be brief.\n"}]}),
         ("{not JSON", [], {"messages": [{"role": "system", "content": "{not JSON"}]}),
         ('[{"role": "system", "content": "a"}]', [], {"messages": [{"role": "system", "content": "a"}]}),
-        ('{"messages": [], "tools": []}', [], {"messages": [], "tools": []}),
+        (
+            '{"model": "other", "messages": [], "tools": [], "temperature": 0}',
+            [],
+            {"messages": [], "tools": []},
+        ),
         ('{"a": 1}', ["--as-prompt", "--salt", "s"], {"prompt": '{"a": 1}', "cache_salt": "s"}),
     ],
 )

@@ -218,6 +218,17 @@ def test_a_chats_beginning_goes_to_hosts_as_its_requests_do(acme: Any, engine: F
     assert shown["content"]["tools"] == tools
 
 
+def test_an_adapters_own_chat_template_writes_its_prefixes(acme: Any, engine: FakeEngine) -> None:
+    own = {"source": "{{ messages }}", "tool_source": "", "special_tokens": {"eos_token": "</s>"}}
+    version = ready(acme, "support")
+    AdapterVersion.objects.filter(pk=version.pk).update(chat_template=own)
+    allow(acme, 100)
+    assert pin(acme, model="support", messages=SYSTEM_PROMPT).status_code == 201
+    assert engine.submits[-1].chat.own_template.source == "{{ messages }}", "also when it is measured"
+    tell()
+    assert engine.prefixes[0].prompt.chat.own_template.special_tokens == {"eos_token": "</s>"}
+
+
 def test_only_who_may_change_adapters_pins_prefixes_and_reads_their_text(
     acme: Any, globex: Any, engine: FakeEngine
 ) -> None:

@@ -92,7 +92,7 @@ function Prefixes({ prefixes, showsModel = false }: { prefixes: Prefix[]; showsM
   const may = useCan("adapters.write");
   return (
     <>
-      <ul aria-label="Prefixes" className="divide-y border-t text-sm">
+      <ul aria-label="Prefixes" className="max-h-120 divide-y overflow-y-auto border-t text-sm">
         {prefixes.map((prefix) => (
           <li key={prefix.name} className="grid gap-2 px-4 py-2.5 sm:grid-cols-[minmax(0,1fr)_auto] sm:items-center">
             <div className="min-w-0">
