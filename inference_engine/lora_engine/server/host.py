@@ -515,9 +515,14 @@ class EngineHost:
 
     async def pin_prefixes(self, prefixes: Iterable[pb.PinnedPrefix]) -> pb.PinPrefixesReply:
         """These prefixes, and no others, stay in the KV cache. The state of each; waits a moment for those that are
-        missing.
+        missing. Dispatchers are told of those that are kept, as of prompts that were just computed.
         """
-        return await self._prefix_pins.set([*prefixes])
+        pinned = [*prefixes]
+        reply = await self._prefix_pins.set(pinned)
+        for prefix, said in zip(pinned, reply.prefixes, strict=True):
+            if said.state == pb.PrefixState.KEPT:
+                self.prefixes.used(prefix_marks(prefix.prompt), said.tokens)
+        return reply
 
     # State.
 

@@ -14,6 +14,7 @@ from lora_engine.server.chat import ChatFormat
 from lora_engine.server.translation import beginning
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.prompt_prefixes import KnownPrefixes, prefix_marks
 
 LONG = "Once upon a time there was a parrot. " * 8
 MARKED = (
@@ -107,6 +108,13 @@ async def test_what_is_missing_is_computed_in_the_background_and_is_nobodys_usag
     assert len(engine.prompts) == asked and set(engine.prefixes) == {"one"}
     async with client.session() as session:
         assert (await session.run(text_request("p"))).usage.outcome == "finished"
+    known = KnownPrefixes()
+    watch = client.stub.Watch(pb.WatchRequest(interval_ms=300, prefixes=True))
+    known.observe(await anext(aiter(watch)))
+    watch.cancel()
+    asked = pb.Submit(text=LONG + "Tell me more.", tenant="acme", cache_salt="s")
+    assert known.share(prefix_marks(asked)) > 0.6, "who has a choice of hosts sends requests to one that keeps it"
+    assert not known.share(prefix_marks(pb.Submit(text=LONG, tenant="other", cache_salt="s")))
     assert await pin(client) == {} and engine.prefixes == {}
 
 
