@@ -58,12 +58,13 @@ class StampingEngine(FakeEngine):
         request.emitted += 1
         request.first_token = request.first_token or time.time()
         last = request.emitted >= max(plan.num_tokens for plan in request.plans)
-        step.deltas.add(
-            request_id=request.request_id,
-            text=f"{time.monotonic_ns()}|",
-            num_tokens=1,
-            finish_reason="stop" if last else "",
-        )
+        text = f"{time.monotonic_ns()}|"
+        if last:
+            step.deltas.add(request_id=request.request_id, text=text, num_tokens=1, token_ids=[0], finish_reason="stop")
+        else:
+            step.plain.handles.append(request.submit.handle)
+            step.plain.texts.append(text)
+            step.plain.token_ids.append(0)
 
 
 async def run_engine(address: str, steps_per_second: float) -> None:

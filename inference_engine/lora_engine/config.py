@@ -9,6 +9,7 @@ from .host_limits import memory_bytes
 
 _HOST_SHARE = 4
 _CPU_ARENA_BYTES = 1 << 30
+_STEP_TOKENS = 1024
 
 HIGHEST_LORA_RANK = 512  # that the kernels' launches are made for
 
@@ -50,7 +51,7 @@ class EngineConfig:
     max_context: int = 0  # 0 = the model's own limit
     max_running: int = 256
     max_waiting: int = 10_000
-    step_tokens: int = 2048  # tokens a step may process
+    step_tokens: int = 0  # tokens a step may process; 0 = 1,024 (the largest graph's), or twice ``max_running``
     prefix_cache: bool = True
     prefetch: int = 16  # waiting requests whose adapters are brought to the device ahead of their turn
     max_lora_rank: int = 256  # at most HIGHEST_LORA_RANK
@@ -87,6 +88,15 @@ class EngineConfig:
     def merges(self) -> bool:
         """Whether the mode needs a second set of the model's matrices."""
         return self.mode != "unmerged"
+
+    @property
+    def max_step_tokens(self) -> int:
+        """Tokens that a step may process.
+
+        Larger steps are little more efficient: an 8B model's products are bound by computing from some 300 rows on.
+        They run without graphs, and everybody who decodes waits for them (docs/LOG.md).
+        """
+        return self.step_tokens or max(_STEP_TOKENS, 2 * self.max_running)
 
     @property
     def host_arena_bytes(self) -> int:

@@ -269,6 +269,12 @@ class TokenDelta:
     finish_reason: str = ""
     of_prompt: PromptLogprobs | Embedding | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one token of choice 0 with its text and nothing else."""
+        more = self.choice or self.finish_reason or self.logprobs or self.of_prompt is not None
+        return not more and len(self.token_ids) == 1
+
 
 @dataclass(slots=True)
 class RequestUsage:

@@ -134,3 +134,50 @@ def test_a_reader_that_waits_has_not_stalled() -> None:
         await waiting
 
     run(go())
+
+
+def test_plain_tokens_join_what_is_there() -> None:
+    async def go() -> None:
+        buffer, now = RequestBuffer(POLICY), asyncio.get_running_loop().time()
+        assert not buffer.push_plain("a", 7, now)
+        (chunk,) = await buffer.take()
+        assert (chunk.choice, chunk.text, chunk.tokens, chunk.token_ids) == (0, "a", 1, [7])
+        assert buffer.push(delta("b", token_ids=[8]), now)  # begins a wait
+        assert not buffer.push_plain("c", 9, now)
+        buffer.push(delta("d", finish_reason="stop", token_ids=[10]), now)
+        (chunk,) = await buffer.take()
+        assert (chunk.text, chunk.tokens, chunk.token_ids, chunk.finish_reason) == ("bcd", 3, [8, 9, 10], "stop")
+        for _ in range(5):
+            buffer.push_plain("x" * 30, 1, now)
+        assert buffer.stalled(now)
+
+    run(go())
+
+
+def test_a_reader_with_patience() -> None:
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        buffer = RequestBuffer(POLICY)
+        began = loop.time()
+        assert await buffer.take_within(0.05) is None
+        assert 0.05 <= loop.time() - began < 5
+        assert await buffer.take_within(0) is None
+        waiting = asyncio.ensure_future(buffer.take_within(1000))
+        await asyncio.sleep(0)
+        buffer.interrupt()
+        assert await waiting is None
+        buffer.interrupt()  # while nobody waits: it is no one's
+        waiting = asyncio.ensure_future(buffer.take_within(0.3))
+        await asyncio.sleep(0.2)
+        buffer.push(delta("a"), loop.time())
+        assert [chunk.text for chunk in await waiting or []] == ["a"]
+        began = loop.time()
+        assert await buffer.take_within(0.3) is None
+        assert loop.time() - began >= 0.3  # from the last output on
+        buffer.push(delta("b"), loop.time())
+        buffer.make_due(loop.time())
+        assert [chunk.text for chunk in await buffer.take_within(0) or []] == ["b"]
+        buffer.finish()
+        assert await buffer.take_within(0) == []
+
+    run(go())

@@ -29,17 +29,23 @@ class Stream:
     def __init__(self) -> None:
         self.items: asyncio.Queue[Any] = asyncio.Queue()
         self.closed, self.held_s = False, 0.0
+        self._waiting: asyncio.Timeout | None = None
 
-    def __aiter__(self) -> Stream:
-        return self
-
-    async def __anext__(self) -> list[Chunk]:
-        item = await self.items.get()
+    async def next(self, patience_s: float) -> list[Chunk] | None:
+        try:
+            async with asyncio.timeout(patience_s) as self._waiting:
+                item = await self.items.get()
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting = None
         if isinstance(item, HostError):
             raise item
-        if item is None:
-            raise StopAsyncIteration
-        return [item]
+        return [] if item is None else [item]
+
+    def interrupt(self) -> None:
+        if self._waiting is not None:
+            self._waiting.reschedule(asyncio.get_running_loop().time())
 
     def abort(self) -> None: ...
 

@@ -26,7 +26,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
     web = WebProcess(folder / "var", f"local={engine.engine.address}")
     web.seed()
     web.start()
-    web.wait_until_ready("support", "fake-base")
+    web.wait_until_ready("support", "pirate", "fake-base")
     yield web
     web.stop()
     engine.close()

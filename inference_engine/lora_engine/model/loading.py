@@ -195,7 +195,7 @@ def build_transformer(
         model.ops = TritonOps(*sizes)
         return model, tables
     model.ops = InvariantOps(*sizes)
-    model.ops.choose_products(weights, config.step_tokens, config.max_running)
+    model.ops.choose_products(weights, config.max_step_tokens, config.max_running)
     return model, tables
 
 
@@ -309,7 +309,7 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
 def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
     """Bytes the pool may take: run one full-size prefill step and see what is left of the card."""
     device = model.device
-    tokens = min(config.step_tokens, model.shape.max_context)
+    tokens = min(config.max_step_tokens, model.shape.max_context)
     scratch = PagePool(geometry, geometry.pages_for_tokens(tokens) + 1, model.dtype, device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

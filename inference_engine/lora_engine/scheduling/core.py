@@ -75,7 +75,7 @@ class SchedulingCore:
             evictor=Evictor(self.allocator, evictables, self.device_tier, self.prefixes),
             source=source,
             prefetch=config.prefetch,
-            step_tokens=config.step_tokens,
+            step_tokens=config.max_step_tokens,
             max_running=config.max_running,
             min_prefill_share=config.min_prefill_share,
             clock=clock,

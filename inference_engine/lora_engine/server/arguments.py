@@ -47,7 +47,7 @@ _HELP = {
     "max_context": "longest prompt plus output in tokens; 0 is the model's own limit",
     "max_running": "sequences in one batch",
     "max_waiting": "sequences in the queue before requests are refused",
-    "step_tokens": "tokens that one step may process",
+    "step_tokens": "tokens that one step may process; 0 = 1,024, or twice --max-running",
     "prefix_cache": "keep keys and values of prompts for requests that begin alike (--no-prefix-cache to not)",
     "prefetch": "waiting requests whose adapters are brought to the device ahead of their turn",
     "max_lora_rank": f"highest adapter rank that is accepted, up to {HIGHEST_LORA_RANK}",
@@ -87,7 +87,7 @@ _CHOICES = {
 }
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
-    | {"adapter_price", "small_sum_kb", "fair_slack", "starvation_s", "tenant_max_running"}
+    | {"adapter_price", "small_sum_kb", "step_tokens", "fair_slack", "starvation_s", "tenant_max_running"}
 )
 
 

@@ -86,6 +86,7 @@ class Live:
     submit: pb.Submit
     session: ClientSession | None
     submitted_unix: float
+    handle: int = 0  # in its session
     is_in_engine: bool = False
     is_aborted: bool = False
     prompt: pb.PromptDescription | None = None  # goes out with its first delta
@@ -93,6 +94,11 @@ class Live:
     parsers: dict[int, ChoiceParser] = field(default_factory=dict)
     finish_reasons: set[str] = field(default_factory=set)
     prompt_tokens: int = 0  # in the engine; 0 again once they are computed
+
+    @property
+    def has_plain_output(self) -> bool:
+        """Whether a token's text goes out as it is, and its client reads ``PlainTokens``."""
+        return self.handle > 0 and self.output is None and self.prompt is None
 
     def resume(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
         """Read what another host has delivered already; it goes nowhere."""
@@ -225,7 +231,7 @@ class EngineHost:
 
     def submit(self, session: ClientSession, submit: pb.Submit) -> None:
         """Take a request on. Whatever is wrong with it becomes its ``Finished``."""
-        live = Live(submit, session, time.time())
+        live = Live(submit, session, time.time(), submit.handle)
         if error := self._refusal(submit):
             self._refuse(live, error)
             return
@@ -395,14 +401,18 @@ class EngineHost:
                 live.prompt_tokens = 0
             if live.session is None:
                 live.finish_reasons.add(delta.finish_reason)
-            else:
+            elif not (
+                delta.is_plain
+                and live.has_plain_output
+                and live.session.add_plain(output.step, live.handle, delta.text, delta.token_ids[0])
+            ):
                 message = delta_message(delta, live.submit.echo_token_ids, self._tokenizer)
                 if live.prompt is not None:
                     message.prompt.CopyFrom(live.prompt)
                     live.prompt = None
                 live.read(message)
                 live.finish_reasons.add(message.finish_reason)
-                live.session.add_delta(output.step, message)
+                live.session.add_delta(output.step, message, live.handle)
         if tokens:
             self._generated.append((time.monotonic(), tokens))
         if output.finished:

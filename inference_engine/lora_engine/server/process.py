@@ -113,7 +113,7 @@ def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
     smaller = "--pool-mb" if config.pool_mb else "--gpu-memory-fraction"
     return (
         f"{config.device} has too little free memory for {config.model} with --max-running {config.max_running} and "
-        f"--step-tokens {config.step_tokens}; end what else uses the card, or lower {smaller}, --max-running or "
+        f"--step-tokens {config.max_step_tokens}; end what else uses the card, or lower {smaller}, --max-running or "
         f"--step-tokens, or take a smaller model. ({str(error).splitlines()[0]})"
     )
 

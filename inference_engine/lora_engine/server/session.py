@@ -19,6 +19,11 @@ class ClientSession:
         self.requests: set[str] = set()
         self._welcome: pb.Welcome | None = None
         self._pending: pb.StepDeltas | None = None
+        # Of the pending message: its plain tokens, and the requests with a delta, whose later tokens come after it.
+        self._handles: list[int] = []
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._with_delta: set[int] = set()
         self._filled = asyncio.Event()
         self._ending = False
 
@@ -26,8 +31,21 @@ class ClientSession:
         self._welcome = pb.Welcome(boot_id=boot_id, base_digest=base_digest, resumes=True)
         self._filled.set()
 
-    def add_delta(self, step: int, delta: pb.Delta) -> None:
+    def add_delta(self, step: int, delta: pb.Delta, handle: int = 0) -> None:
+        """``handle``: of its request, if it has one."""
         self._outbox(step).deltas.append(delta)
+        if not delta.choice:
+            self._with_delta.add(handle)
+
+    def add_plain(self, step: int, handle: int, text: str, token_id: int) -> bool:
+        """A token of choice 0 with nothing but its text; False if it has to be a delta, as it follows one."""
+        if handle in self._with_delta:
+            return False
+        self._outbox(step)
+        self._handles.append(handle)
+        self._texts.append(text)
+        self._token_ids.append(token_id)
+        return True
 
     def add_finished(self, step: int, finished: pb.Finished) -> None:
         """The request's last message; a session that is ending ends with its last request."""
@@ -48,8 +66,7 @@ class ClientSession:
                 message, self._welcome = pb.EngineMessage(welcome=self._welcome), None
                 yield message
             if self._pending is not None:
-                message, self._pending = pb.EngineMessage(step=self._pending), None
-                yield message
+                yield pb.EngineMessage(step=self._take())
             if self._ending and not self.requests and self._pending is None:
                 return
 
@@ -59,3 +76,15 @@ class ClientSession:
             self._filled.set()
         self._pending.step = max(step, self._pending.step)
         return self._pending
+
+    def _take(self) -> pb.StepDeltas:
+        step, self._pending = self._pending, None
+        assert step is not None
+        if self._handles:
+            plain = step.plain
+            plain.handles.extend(self._handles)
+            plain.texts.extend(self._texts)
+            plain.token_ids.extend(self._token_ids)
+            self._handles, self._texts, self._token_ids = [], [], []
+        self._with_delta.clear()
+        return step

@@ -97,7 +97,7 @@ class Hello(_message.Message):
     def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "cache_salt", "is_beginning", "constraint")
+    __slots__ = ("request_id", "tenant", "adapter_digest", "text", "token_ids", "chat", "sampling", "slo", "echo_token_ids", "base_digest", "prompt_only", "prompt_logprobs", "most_prompt_logprobs", "describe_prompt", "add_special_tokens", "pooling", "more_prompts", "so_far", "handle", "cache_salt", "is_beginning", "constraint")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class Submit(_message.Message):
     POOLING_FIELD_NUMBER: _ClassVar[int]
     MORE_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     SO_FAR_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     IS_BEGINNING_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
@@ -137,10 +138,11 @@ class Submit(_message.Message):
     pooling: Pooling
     more_prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
     so_far: _containers.RepeatedCompositeFieldContainer[ChoiceSoFar]
+    handle: int
     cache_salt: str
     is_beginning: bool
     constraint: Constraint
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., cache_salt: _Optional[str] = ..., is_beginning: bool = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., adapter_digest: _Optional[str] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., echo_token_ids: bool = ..., base_digest: _Optional[str] = ..., prompt_only: bool = ..., prompt_logprobs: _Optional[int] = ..., most_prompt_logprobs: _Optional[int] = ..., describe_prompt: bool = ..., add_special_tokens: bool = ..., pooling: _Optional[_Union[Pooling, _Mapping]] = ..., more_prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ..., so_far: _Optional[_Iterable[_Union[ChoiceSoFar, _Mapping]]] = ..., handle: _Optional[int] = ..., cache_salt: _Optional[str] = ..., is_beginning: bool = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("kind", "text", "best_effort")
@@ -418,14 +420,26 @@ class Welcome(_message.Message):
     def __init__(self, boot_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., resumes: bool = ...) -> None: ...
 
 class StepDeltas(_message.Message):
-    __slots__ = ("step", "deltas", "finished")
+    __slots__ = ("step", "deltas", "finished", "plain")
     STEP_FIELD_NUMBER: _ClassVar[int]
     DELTAS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_FIELD_NUMBER: _ClassVar[int]
     step: int
     deltas: _containers.RepeatedCompositeFieldContainer[Delta]
     finished: _containers.RepeatedCompositeFieldContainer[Finished]
-    def __init__(self, step: _Optional[int] = ..., deltas: _Optional[_Iterable[_Union[Delta, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[Finished, _Mapping]]] = ...) -> None: ...
+    plain: PlainTokens
+    def __init__(self, step: _Optional[int] = ..., deltas: _Optional[_Iterable[_Union[Delta, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[Finished, _Mapping]]] = ..., plain: _Optional[_Union[PlainTokens, _Mapping]] = ...) -> None: ...
+
+class PlainTokens(_message.Message):
+    __slots__ = ("handles", "texts", "token_ids")
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    handles: _containers.RepeatedScalarFieldContainer[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, handles: _Optional[_Iterable[int]] = ..., texts: _Optional[_Iterable[str]] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Delta(_message.Message):
     __slots__ = ("request_id", "choice", "text", "num_tokens", "token_ids", "logprobs", "finish_reason", "reasoning", "tool_calls", "prompt", "prompt_logprobs", "embedding")

@@ -63,9 +63,12 @@ class RequestBuffer:
         "_due_since",
         "_error",
         "_finished",
+        "_interrupted",
         "_last_taken",
+        "_patient_until",
         "_pending",
         "_policy",
+        "_timer",
         "_tokens",
         "_waiter",
     )
@@ -78,6 +81,9 @@ class RequestBuffer:
         self._due_since = 0.0
         self._last_taken = float("-inf")
         self._waiter: asyncio.Future[None] | None = None
+        self._interrupted = False
+        self._patient_until = math.inf
+        self._timer: asyncio.TimerHandle | None = None
         self._finished = False
         self._error: HostError | None = None
 
@@ -116,14 +122,29 @@ class RequestBuffer:
             _add_prompt(chunk, delta)
         elif delta.HasField("prompt"):
             chunk.prompt = delta.prompt
-        self._tokens += delta.num_tokens
-        self._bytes += len(delta.text)
+        return self._pushed(delta.num_tokens, len(delta.text), now, begins=begins)
+
+    def _pushed(self, tokens: int, size: int, now: float, *, begins: bool) -> bool:
+        self._tokens += tokens
+        self._bytes += size
         if self._due:
             return False
         if self._tokens >= self._policy.max_tokens or now - self._last_taken >= self._policy.max_delay_s:
             self.make_due(now)
             return False
         return begins and self._policy.max_delay_s < math.inf
+
+    def push_plain(self, text: str, token_id: int, now: float) -> bool:
+        """As ``push``, for a token of choice 0 with its text and nothing else."""
+        begins = not self._pending
+        chunk = self._pending.get(0)
+        if chunk is None:
+            self._pending[0] = Chunk(0, text, 1, token_ids=[token_id])
+        else:
+            chunk.text += text
+            chunk.tokens += 1
+            chunk.token_ids.append(token_id)
+        return self._pushed(1, len(text), now, begins=begins)
 
     def stalled(self, now: float) -> bool:
         """Whether the reader left too much, or for too long, in the buffer."""
@@ -143,6 +164,9 @@ class RequestBuffer:
         """No more will come. The reader still gets what is buffered, then the end or the error."""
         if not self._finished:
             self._finished, self._error = True, error
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             self._wake()
 
     def give_up(self) -> None:
@@ -154,17 +178,58 @@ class RequestBuffer:
     async def take(self) -> list[Chunk]:
         """Wait for due output. Empty at the end. Raises the ``HostError`` the request ended with."""
         while not (self._due or self._finished):
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._wait(asyncio.get_running_loop())
+        return self._taken()
+
+    async def take_within(self, seconds: float) -> list[Chunk] | None:
+        """As ``take``; None if nothing comes in time, or ``interrupt`` is called meanwhile."""
+        if not (self._due or self._finished):
+            loop = asyncio.get_running_loop()
+            self._interrupted = seconds <= 0
+            self._be_patient(loop, loop.time() + seconds)
+            while not (self._due or self._finished):
+                if self._interrupted:
+                    return None
+                await self._wait(loop)
+        return self._taken()
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiter = loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _taken(self) -> list[Chunk]:
         chunks = list(self._pending.values())
         if not chunks and self._error is not None:
             raise self._error
         self._pending, self._tokens, self._bytes, self._due = {}, 0, 0, False
         self._last_taken = asyncio.get_running_loop().time()
         return chunks
+
+    def interrupt(self) -> None:
+        """Let a reader that waits go on without output."""
+        self._interrupted = True
+        self._wake()
+
+    def _be_patient(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        # A timer that is set anew for each chunk would cost more than the rest of the buffer's work.
+        self._patient_until = until
+        if self._timer is not None and self._timer.when() > until:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(until, self._look_at_the_time, loop)
+
+    def _look_at_the_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._waiter is None or self._finished:
+            return
+        if loop.time() >= self._patient_until:
+            self.interrupt()
+        else:
+            self._timer = loop.call_at(self._patient_until, self._look_at_the_time, loop)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

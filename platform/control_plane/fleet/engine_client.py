@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LAST_S = 3.0
+_MOST_HANDLES = (1 << 32) - 1
 UsageSink = Callable[[str, pb.Finished], None]
 LostSink = Callable[[Iterable[str]], None]
 
@@ -47,10 +48,10 @@ class RequestStream:
     ``usage`` is the engine's own count, set when the iteration ends.
     """
 
-    __slots__ = ("_buffer", "_client", "_closed", "held_s", "request_id", "usage")
+    __slots__ = ("_buffer", "_client", "_closed", "handle", "held_s", "request_id", "usage")
 
-    def __init__(self, client: "EngineClient", request_id: str, policy: Coalescing) -> None:
-        self.request_id = request_id
+    def __init__(self, client: "EngineClient", request_id: str, handle: int, policy: Coalescing) -> None:
+        self.request_id, self.handle = request_id, handle
         self.usage: pb.UsageRecord | None = None
         self.held_s = 0.0  # that it waited for its tenant's turn, before it was sent
         self._client = client
@@ -68,9 +69,17 @@ class RequestStream:
 
     async def __anext__(self) -> list[Chunk]:
         chunks = await self._buffer.take()
-        if not chunks and self._buffer.finished:
+        if not chunks:
             raise StopAsyncIteration
         return chunks
+
+    async def next(self, patience_s: float) -> list[Chunk] | None:
+        """The next chunks, empty at the end; None if none come in time, or ``interrupt`` is called meanwhile."""
+        return await self._buffer.take_within(patience_s)
+
+    def interrupt(self) -> None:
+        """Let who waits in ``next`` go on without."""
+        self._buffer.interrupt()
 
     @property
     def tokens_waiting(self) -> int:
@@ -116,6 +125,8 @@ class EngineClient:
         self._connect_timeout_s = connect_timeout_s
         self._client_id = f"web-{uuid.uuid4().hex[:12]}"
         self._streams: dict[str, RequestStream] = {}
+        self._by_handle: dict[int, RequestStream] = {}
+        self._last_handle = 0
         self._background: set[str] = set()  # of these, what makes way for others
         self.has_room: Callable[[], None] = lambda: None  # called when a request is over
         # Also those whose reader has gone: the engine still reports their end.
@@ -150,8 +161,9 @@ class EngineClient:
     async def submit(self, submit: pb.Submit, coalescing: Coalescing | None = None) -> RequestStream:
         """Hand a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
         await self._ensure_connected()
-        stream = RequestStream(self, submit.request_id, coalescing or self._coalescing)
-        self._streams[submit.request_id] = stream
+        submit.handle = self._next_handle()
+        stream = RequestStream(self, submit.request_id, submit.handle, coalescing or self._coalescing)
+        self._streams[submit.request_id] = self._by_handle[submit.handle] = stream
         if submit.slo.background:
             self._background.add(submit.request_id)
         self._unfinished.add(submit.request_id)
@@ -294,6 +306,7 @@ class EngineClient:
         for stream in [*self._streams.values()]:
             stream._buffer.finish(errors.disconnected(self.host))
         self._streams.clear()
+        self._by_handle.clear()
         self._background.clear()
         self.has_room()
         lost, self._unfinished = self._unfinished, set()
@@ -302,26 +315,28 @@ class EngineClient:
     # -- per step --------------------------------------------------------------
 
     def _deliver(self, step: pb.StepDeltas) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        streams = self._streams
+        now, streams = asyncio.get_running_loop().time(), self._streams
+        for handle, text, token_id in zip(step.plain.handles, step.plain.texts, step.plain.token_ids, strict=True):
+            if (of_handle := self._by_handle.get(handle)) is not None:
+                self._pushed(of_handle, now, begins=of_handle._buffer.push_plain(text, token_id, now))
         for delta in step.deltas:
             stream = streams.get(delta.request_id)
-            if stream is None:
-                continue  # closed here; its abort is on the way
-            buffer = stream._buffer
-            if buffer.push(delta, now):
-                self._linger(stream, loop)
-            elif buffer.stalled(now):
-                buffer.give_up()
-                self._forget(delta.request_id, abort=True)
+            if stream is not None:  # else closed here; its abort is on the way
+                self._pushed(stream, now, begins=stream._buffer.push(delta, now))
         for finished in step.finished:
             self._finish(finished)
 
-    def _linger(self, stream: RequestStream, loop: asyncio.AbstractEventLoop) -> None:
+    def _pushed(self, stream: RequestStream, now: float, *, begins: bool) -> None:
+        if begins:
+            self._linger(stream)
+        elif stream._buffer.stalled(now):
+            stream._buffer.give_up()
+            self._forget(stream.request_id, abort=True)
+
+    def _linger(self, stream: RequestStream) -> None:
         # One timer serves every buffer of the host: those that joined later leave a little early.
         if not self._lingering:
-            loop.call_later(self._coalescing.max_delay_s, self._flush)
+            asyncio.get_running_loop().call_later(self._coalescing.max_delay_s, self._flush)
         self._lingering.append(stream)
 
     def _flush(self) -> None:
@@ -351,8 +366,14 @@ class EngineClient:
         stream = self._streams.pop(request_id, None)
         self._background.discard(request_id)
         if stream is not None:
+            self._by_handle.pop(stream.handle, None)
             self.has_room()
         return stream
+
+    def _next_handle(self) -> int:
+        """One that no open request has; what still comes of one that was closed must find no other."""
+        self._last_handle = self._last_handle % _MOST_HANDLES + 1
+        return self._last_handle if self._last_handle not in self._by_handle else self._next_handle()
 
     def _send(self, message: pb.ClientMessage) -> None:
         self._outbox.append(message)

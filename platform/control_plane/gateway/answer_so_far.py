@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from control_plane.fleet.coalescing import Chunk
 from lora_engine.wire import engine_pb2 as pb
+
+
+@dataclass(slots=True)
+class _Part:
+    token_ids: list[int] = field(default_factory=list)
+    finished: bool = False
 
 
 class AnswerSoFar:
     """The tokens of each choice, as far as they have been read from a host."""
 
     def __init__(self, submit: pb.Submit) -> None:
-        self._submit = submit
-        self._choices: dict[int, pb.ChoiceSoFar] = {}
+        self._submit, self._tells_ids = submit, submit.echo_token_ids
+        self._choices: dict[int, _Part] = {}
         self.tokens = 0
 
-    def add(self, chunks: Iterable[Chunk]) -> None:
-        """Token ids, which hosts are always asked for, go no further unless the caller asked for them."""
+    def add(self, chunks: Iterable[Chunk]) -> int:
+        """How many tokens ``chunks`` have. Token ids, which hosts are always asked for, go no further unless the
+        caller asked for them."""
+        before = self.tokens
         for chunk in chunks:
-            part = self._choices.setdefault(chunk.choice, pb.ChoiceSoFar(choice=chunk.choice))
-            part.token_ids.extend(chunk.token_ids)
-            part.finished = part.finished or bool(chunk.finish_reason)
+            part = self._choices.get(chunk.choice)
+            if part is None:
+                part = self._choices[chunk.choice] = _Part()
+            part.token_ids += chunk.token_ids
+            if chunk.finish_reason:
+                part.finished = True
             self.tokens += chunk.tokens
-            if not self._submit.echo_token_ids:
+            if not self._tells_ids:
                 chunk.token_ids = []
+        return self.tokens - before
 
     def forget(self) -> None:
         """The answer begins anew."""
@@ -42,6 +55,7 @@ class AnswerSoFar:
 
     def continue_in(self, submit: pb.Submit) -> None:
         """Let `submit`, a copy of the request, go on after it."""
-        submit.so_far.extend(self._choices.values())
+        for choice, part in self._choices.items():
+            submit.so_far.add(choice=choice, token_ids=part.token_ids, finished=part.finished)
         submit.ClearField("prompt_logprobs")
         submit.ClearField("describe_prompt")

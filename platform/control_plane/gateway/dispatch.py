@@ -123,7 +123,7 @@ class Dispatch:
         self._broken = 0
         self._moves = 0
         self._moves_to = ""  # the host that is to go on with it
-        self._patience: asyncio.Timeout | None = None  # of who waits for output
+        self._hangs_after = config.current().engine_hang_s
         self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
         self._handed_out = 0  # tokens
         self._began = False  # something was handed out
@@ -207,23 +207,17 @@ class Dispatch:
 
     async def _output(self) -> list[Chunk]:
         """The host's next chunks; of another host if this one hangs."""
-        hangs_after = config.current().engine_hang_s
         while True:
-            try:
-                async with asyncio.timeout(0 if self._moves_to else hangs_after / HANG_PROBES) as self._patience:
-                    chunks: list[Chunk] = await anext(self._stream, [])
-            except TimeoutError:
+            chunks = await self._stream.next(0 if self._moves_to else self._hangs_after / HANG_PROBES)
+            if chunks is None:
                 if self._moves_to:
                     await self._move()
                 elif self._runtime.fleet.hangs(self._now.host):
-                    await self._go_elsewhere(errors.hung(self._now.host, hangs_after))
+                    await self._go_elsewhere(errors.hung(self._now.host, self._hangs_after))
                 continue
-            finally:
-                self._patience = None
             if chunks:
                 self._first_output_at = self._first_output_at or time.monotonic()
-                self._so_far.add(chunks)
-                self._runtime.fleet.charge(self._submit, sum(chunk.tokens for chunk in chunks))
+                self._runtime.fleet.charge(self._submit, self._so_far.add(chunks))
                 self._fruitless, self._returns_until = 0, 0.0
             return chunks
 
@@ -258,8 +252,7 @@ class Dispatch:
         """Let another host go on with it, once its reader has what came so far."""
         if attempt is self._now and self._can_go_on:
             self._moves_to = host
-            if self._patience is not None and not self._patience.expired():
-                self._patience.reschedule(asyncio.get_running_loop().time())
+            self._stream.interrupt()
 
     async def _move(self) -> None:
         fleet, hosts = self._runtime.fleet, await self._hosts(())  # it may be cordoned since

@@ -11,6 +11,7 @@ from lorikeet_testing.engine_client import text_request
 
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.server.session import ClientSession
 from lora_engine.structured import Grammars
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterList
@@ -49,6 +50,45 @@ async def test_many_requests_on_one_session(client, host, engine):
     assert len({result.usage.seq for result in results}) == 40
     assert threading.get_ident() not in engine.threads
     assert len(engine.threads) == 1
+
+
+async def test_tokens_of_requests_with_a_handle_are_told_in_columns(client, host):
+    """The same tokens, in the same order, whatever else is in a message; only the first and last are deltas."""
+    requests = [text_request(f"prompt {i}", max_tokens=1 + i % 9, n=1 + i % 2, logprobs=i == 5) for i in range(24)]
+    for handle, request in enumerate(requests):
+        request.handle = handle  # the first has none
+        request.describe_prompt, request.echo_token_ids = handle % 3 == 0, True
+    async with client.session() as session:
+        results = await asyncio.gather(*(session.run(request) for request in requests))
+        steps = session.steps
+    for request, result in zip(requests, results, strict=True):
+        sampling, told = request.sampling, [[] for _ in range(request.sampling.n)]
+        for step in steps:
+            plain = step.plain
+            for handle, text, token in zip(plain.handles, plain.texts, plain.token_ids, strict=True):
+                if handle == request.handle:
+                    told[0].append((text, token))
+            for delta in step.deltas:
+                if delta.request_id == request.request_id:
+                    assert not told[delta.choice] or not delta.HasField("prompt"), "the prompt comes first"
+                    told[delta.choice] += [(delta.text, token) for token in delta.token_ids]
+        assert [len(of_choice) for of_choice in told] == [sampling.max_tokens] * sampling.n
+        assert all(text == "x" for of_choice in told for text, _ in of_choice)
+        first = sum(delta.choice == 0 for delta in result.deltas)
+        assert first <= 2 or not request.handle or sampling.logprobs or request.describe_prompt
+    assert sum(len(step.plain.handles) for step in steps) > 20
+
+
+def test_what_follows_a_delta_in_a_message_is_one_too():
+    session = ClientSession()
+    session.add_delta(1, pb.Delta(request_id="a", text="1"), 5)
+    assert not session.add_plain(2, 5, "2", 2)
+    assert session.add_plain(2, 6, "1", 1) and session.add_plain(3, 6, "2", 2)
+    session.add_delta(3, pb.Delta(request_id="b", text="3"), 6)
+    step = session._take()
+    assert (step.step, list(step.plain.handles), list(step.plain.texts)) == (3, [6, 6], ["1", "2"])
+    assert session.add_plain(4, 5, "3", 3) and session.add_plain(4, 6, "4", 4)
+    assert [*session._take().plain.handles] == [5, 6]
 
 
 async def test_a_chat_by_the_adapters_own_template(client, host):

@@ -484,7 +484,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             _, step = batches.setdefault(id(request.outbox), (request.outbox, pb.StepDeltas(step=self.steps_sent)))
             self._advance(request, step)
         for outbox, step in batches.values():
-            if step.deltas or step.finished:
+            if step.deltas or step.finished or step.plain.handles:
                 outbox.put_nowait(pb.EngineMessage(step=step))
 
     def _admit(self) -> None:
@@ -548,6 +548,11 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             if choice not in request.over and (at < plan.num_tokens or (at == 0 and not plan.pieces)):
                 piece = plan.pieces[at] if plan.pieces else ""
                 last = at >= plan.num_tokens - 1
+                if not last and self._is_plain(request, choice, at):
+                    step.plain.handles.append(request.submit.handle)
+                    step.plain.texts.append(piece)
+                    step.plain.token_ids.append(len(piece))
+                    continue
                 delta = step.deltas.add(
                     request_id=request.request_id,
                     choice=choice,
@@ -563,6 +568,13 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
                     delta.token_ids.append(len(piece))
                 if sampling.logprobs:
                     delta.logprobs.append(token_logprob(piece, sampling.top_logprobs))
+
+    @staticmethod
+    def _is_plain(request: Running, choice: int, at: int) -> bool:
+        """Whether its next token goes out with its text and nothing else."""
+        submit = request.submit
+        more = choice or choice in request.parsers or submit.sampling.logprobs or submit.prompt_only
+        return bool(submit.handle) and not more and not (at == 0 and submit.describe_prompt)
 
     @staticmethod
     def _tell_prompt(request: Running, step: pb.StepDeltas) -> None:

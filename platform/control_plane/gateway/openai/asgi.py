@@ -108,11 +108,13 @@ class GatewayHandler(ASGIHandler):
 
     async def send_response(self, response: HttpResponseBase, send: Send) -> None:
         """However it ends, a stream is closed, so that the engine does not go on for nobody."""
-        try:
+        if not isinstance(response, EventStreamResponse):
             await super().send_response(response, send)
+            return
+        try:
+            await _send_events(response, send)
         finally:
-            if isinstance(response, EventStreamResponse):
-                await response.events.aclose()
+            await response.events.aclose()
 
     async def read_body(  # type: ignore[override]
         self, receive: Receive, held: HeldBody, declared: int | None, limit: int
@@ -134,6 +136,15 @@ class GatewayHandler(ASGIHandler):
                 break
         body.seek(0)
         return body
+
+
+async def _send_events(response: EventStreamResponse, send: Send) -> None:
+    """What Django does for any stream, without its cost for every token: it wraps each part in three generators."""
+    headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    async for data in response.events:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def body_limit(scope: Scope) -> int:
