@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--lora-off", action="store_true")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each case; the median counts")
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--step-tokens", type=int, default=4096)
+    parser.add_argument("--step-tokens", type=int, default=0, help="0: as many as the engine does")
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
@@ -248,7 +248,7 @@ def main() -> None:
         system += ", deterministic"
     if arguments.tensor_parallel > 1:
         system += f", {arguments.tensor_parallel} GPUs"
-    sizes = {"requests": arguments.requests, "step_tokens": arguments.step_tokens}
+    sizes = {"requests": arguments.requests, "step_tokens": config.max_step_tokens}
     rows = Rows(arguments.out, "W1", arguments.model, **sizes, max_running=arguments.max_running)
     if isinstance(engine.runner, GraphRunner):
         rows.add("decode graphs", "kept", engine.runner.graphs.kept_bytes / 2**20, "MiB", None, system)
