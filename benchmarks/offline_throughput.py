@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--lora-off", action="store_true")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each case; the median counts")
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--step-tokens", type=int, default=0, help="0: as many as the engine does")
+    parser.add_argument("--step-tokens", type=int, default=4096, help="0: as many as the engine does")
     parser.add_argument("--max-running", type=int, default=256)
     parser.add_argument("--pool-mb", type=int, default=0)
     parser.add_argument("--kv-cache-dtype", choices=("auto", "fp8"), default="auto")
