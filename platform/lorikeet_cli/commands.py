@@ -298,7 +298,7 @@ def usage(asked: Namespace) -> None:
     if asked.month:
         _statement(own.tenant("GET", "statement", month=asked.month))
         return
-    report = own.tenant("GET", "usage", days=asked.days)
+    report = own.tenant("GET", "usage", days=asked.days, **_on_base(asked))
     currency = report["currency"]
     rows = [_used(row, row["adapter"] or "(base model)", currency) for row in report["by_adapter"]]
     rows.append(_used(report["totals"], "total", currency))
@@ -319,7 +319,7 @@ def _statement(found: Any) -> None:
     currency = found["currency"]
     rows = [
         [
-            line["kind"],
+            f"{line['kind']} on {line['base_model']}" if line.get("base_model") else line["kind"],
             f"{line['first']} to {line['last']}",
             f"{line['quantity']:,}",
             money(line["amount_micros"], currency),
@@ -331,7 +331,12 @@ def _statement(found: Any) -> None:
 
 
 def _write_csv(own: Client, asked: Namespace) -> None:
-    write(own.stream(own.tenant_path("usage.csv"), days=asked.days, grain=asked.grain), asked.csv)
+    rows = own.stream(own.tenant_path("usage.csv"), days=asked.days, grain=asked.grain, **_on_base(asked))
+    write(rows, asked.csv)
+
+
+def _on_base(asked: Namespace) -> dict[str, str]:
+    return {"base_model": asked.base} if asked.base else {}
 
 
 TAIL_PAGE = 100

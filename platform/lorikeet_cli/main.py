@@ -230,6 +230,7 @@ def _origins(verb: argparse.ArgumentParser) -> None:
 
 def _usage(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--days", type=int, default=30)
+    verb.add_argument("--base", default="", help="only what ran on this base model; not of a statement")
     verb.add_argument("--month", default="", help="the statement of a month, like 2026-05")
     verb.add_argument("--csv", default="", metavar="FILE", help='write CSV there; "-" is standard output')
     verb.add_argument("--grain", choices=("day", "hour"), default="day", help="a row of CSV for each")

@@ -130,6 +130,9 @@ def test_usage_and_tail(member: Run, access: Access, api: httpx.Client, environm
     rows = list(csv.DictReader(io.StringIO(member("usage", "--csv", "-").stdout)))
     assert sum(int(row["requests"]) for row in rows) >= 1
     assert "total" in member("usage", "--month", rows[0]["start"][:7]).stdout
+    assert "total" in member("usage", "--base", "lorikeet-demo").stdout
+    assert member("usage", "--base", "lorikeet-demo", "--csv", "-").stdout.splitlines()[1:]
+    assert 'No base model is called "nope"' in member("usage", "--base", "nope", fails=True).stderr
 
 
 def test_strangers(lorikeet: Run, access: Access) -> None:

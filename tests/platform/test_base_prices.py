@@ -173,6 +173,10 @@ def test_every_figure_is_the_ledger_at_the_price_of_its_base(acme: Any, bases: A
     by_request = {
         row["id"]: row["cost_micros"] for row in client.get(acme.path("requests?limit=100")).json()["results"]
     }
+    named = {
+        row["id"]: row["base_model"] for row in client.get(acme.path("requests?base_model=large")).json()["results"]
+    }
+    assert set(named.values()) == {"large"}, "also of several adapters as one"
     assert by_request == {
         row.request_id: None if priced_at(row, lists) is None else micros(pico(row, lists))
         for row in everything

@@ -16,7 +16,7 @@ from control_plane.usage.aggregation import aggregate
 from control_plane.usage.costs import RequestCosts
 from control_plane.usage.counters import Counts, Details
 from control_plane.usage.models import UsageEvent
-from control_plane.usage.payloads import request_json
+from control_plane.usage.payloads import base_names_of, request_json
 from control_plane.usage.queries import recent_requests
 from control_plane.usage.serializers import RequestRecordSerializer
 from lora_engine.wire import engine_pb2 as pb
@@ -65,7 +65,7 @@ def test_live_events_are_what_the_api_shows(acme: Any, ready_version: Any) -> No
     record(acme, "b")
     for event in recent_requests(acme.tenant, 10).results:
         shown = json.loads(json.dumps(RequestRecordSerializer(event).data, cls=JSONEncoder))
-        assert request_json(event, RequestCosts([event])) == shown
+        assert request_json(event, RequestCosts([event]), base_names_of([event])) == shown
 
 
 def test_a_request_says_what_it_waited_for_and_what_it_cost(acme: Any) -> None:

@@ -5029,7 +5029,7 @@ export interface components {
             adapter_loaded_from: string;
             /** @description Finding the key, the adapter and its hosts. */
             auth_ms: number;
-            /** @description On which it ran, by its name now; null of several adapters as one. */
+            /** @description On which it ran, by its name now; null of several adapters as one, of before it was written down. */
             readonly base_model: string | null;
             /** @description A line of a batch. */
             batch: boolean;

@@ -19,7 +19,7 @@ from control_plane.usage import watermark
 from control_plane.usage.costs import RequestCosts
 from control_plane.usage.counters import NO_DETAILS, Counts, Details
 from control_plane.usage.models import AbandonedTry, Outcome, UsageEvent
-from control_plane.usage.payloads import request_json
+from control_plane.usage.payloads import base_names_of, request_json
 from control_plane.writes import announce
 
 OVERFLOW = "adapter_overflow"  # as the engine says it
@@ -68,9 +68,9 @@ def record_events(ended: Sequence[Ended]) -> int:
         rows = [by_id[request_id].row() for request_id in by_id.keys() - set(known)]
         # Another process may be storing the same one from the host's journal: the first of both counts.
         UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
-        costs = RequestCosts(rows)
+        costs, base_names = RequestCosts(rows), base_names_of(rows)
         for row in rows:
-            announce(row.tenant_id, "usage.tick", partial(request_json, row, costs))
+            announce(row.tenant_id, "usage.tick", partial(request_json, row, costs, base_names))
         transaction.on_commit(partial(_mark_overflowed, rows), robust=True)
     return len(rows)
 

@@ -95,7 +95,7 @@ def recent_requests(
     """The newest requests first. With filters a page ends where `MOST_LOOKED_AT` have been looked through."""
     own, asked = UsageEvent.objects.for_tenant(tenant), filters or RequestFilters()
     adapters = Adapter.objects.for_tenant(tenant)
-    related = ("adapter", "version", "api_key")
+    related = ("adapter", "version", "api_key", "base_model")
     if asked == RequestFilters() or asked.id:  # an index leads there
         return _priced(page_of(_matching(own, adapters, asked), limit, cursor, *related))
     walked = own

@@ -37,7 +37,7 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
     adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     base_model = serializers.SerializerMethodField(
-        help_text="On which it ran, by its name now; null of several adapters as one."
+        help_text="On which it ran, by its name now; null of several adapters as one, of before it was written down."
     )
     endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
     streamed = serializers.BooleanField()
@@ -61,7 +61,7 @@ class RequestRecordSerializer(serializers.Serializer[Any]):
         return {**super().get_fields(), **_counters(SHOWN)}
 
     def get_base_model(self, row: UsageEvent) -> str | None:
-        return base_model_of(row)
+        return base_model_of(row, {row.base_model.pk: row.base_model.name} if row.base_model else {})
 
     @extend_schema_field(PreemptionSpanSerializer(many=True))
     def get_preemption_spans(self, row: UsageEvent) -> list[dict[str, int]]:

@@ -12,6 +12,7 @@ import { Confirm, Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
+import { cn } from "@/lib/cn";
 import { money } from "@/lib/format";
 import { z } from "@/lib/zod";
 import { baseModelsQuery, pricesQuery, useEndPrices, usePublishPrices } from "./queries";
@@ -87,7 +88,7 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
               {heading}
             </Th>
           ))}
-          <Th>Published by</Th>
+          <Th className={several ? "hidden 2xl:table-cell" : undefined}>Published by</Th>
           {several && (
             <Th>
               <span className="sr-only">Change</span>
@@ -121,7 +122,7 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
                 </Td>
               ))
             )}
-            <Td className="text-ink-2">
+            <Td className={cn("text-ink-2", several && "hidden 2xl:table-cell")}>
               <span className="block max-w-40 truncate" title={version.created_by ?? undefined}>
                 {version.created_by ?? "–"}
               </span>
