@@ -217,9 +217,10 @@ class Engine:
     def pool_stats(self) -> PoolStats:
         return self.core.allocator.stats()
 
-    def prefix_tokens(self) -> int:
-        """Whose keys and values requests could share now."""
-        return len(self.core.prefixes) * self.config.page_tokens
+    def prefix_tokens(self) -> int | None:
+        """Whose keys and values requests could share now; None if none ever are."""
+        prefixes = self.core.prefixes
+        return len(prefixes) * self.config.page_tokens if prefixes.enabled else None
 
     def queue_report(self) -> QueueReport:
         """Tenants' shares and how the admission policy does."""

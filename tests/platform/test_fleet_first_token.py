@@ -69,6 +69,18 @@ def test_what_was_sent_since_the_heartbeat_counts_until_the_next(host: FirstToke
     assert host.seconds(ask()) == pytest.approx(0.2)
 
 
+def test_where_some_wait_each_that_was_sent_takes_a_place_in_the_queue(host: FirstTokenPrediction) -> None:
+    queue = status(seconds=0.5)
+    queue.waiting = 4
+    host.observed(queue)
+    for _ in range(3):
+        host.sent(ask(tokens=0))
+    assert host.seconds(ask()) == pytest.approx(0.5 + 3 * 0.1 + 0.1)
+    host.observed(status(seconds=0.5))
+    host.sent(ask(tokens=0))
+    assert host.seconds(ask()) == pytest.approx(0.5 + 0.1), "nobody waits there: it begins at once"
+
+
 def test_between_heartbeats_hosts_tell_their_load_only(host: FirstTokenPrediction) -> None:
     load = pb.HostStatus(first_token=pb.FirstTokenForecast(seconds=0.4, prompt_token_s=0.002), load_only=True)
     host.sent(ask(tokens=1000))

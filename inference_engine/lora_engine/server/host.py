@@ -130,7 +130,7 @@ class Snapshot:
     running: int
     waiting: int
     pool: PoolStats
-    prefix_tokens: int
+    prefix_tokens: int | None
     on_device: tuple[DeviceAdapter, ...]
     queue: QueueReport
     merging: MergeReport
@@ -397,8 +397,7 @@ class EngineHost:
             if live is None:
                 continue
             if live.prompt_tokens:
-                self.prefixes.used(prefix_marks(live.submit), live.prompt_tokens)
-                live.prompt_tokens = 0
+                self._computed(live)
             if live.session is None:
                 live.finish_reasons.add(delta.finish_reason)
             elif not (
@@ -417,6 +416,12 @@ class EngineHost:
             self._generated.append((time.monotonic(), tokens))
         if output.finished:
             self._record_finished(output.step, output.finished)
+
+    def _computed(self, live: Live) -> None:
+        """Its prompt is."""
+        if self._snapshot is None or self._snapshot.prefix_tokens is not None:
+            self.prefixes.used(prefix_marks(live.submit), live.prompt_tokens)
+        live.prompt_tokens = 0
 
     def _record_finished(self, step: int, finished: Iterable[RequestFinished]) -> None:
         """Usage goes to the journal first; ``Finished`` leaves when it is there. Refusals used nothing."""
@@ -663,7 +668,7 @@ class EngineHost:
         done, _ = await asyncio.wait([asked], timeout=patience)
         if done:
             self._snapshot = asked.result()
-            self.prefixes.keep(self._snapshot.prefix_tokens)
+            self.prefixes.keep(self._snapshot.prefix_tokens or 0)
         assert self._snapshot is not None
         return self._snapshot
 

@@ -160,8 +160,10 @@ class LetterEngine:
     def pool_stats(self) -> PoolStats:
         return PoolStats(10, 9, 0, 0, 0, 1)
 
-    def prefix_tokens(self) -> int:
-        return 16 * 100
+    cached_tokens: int | None = 16 * 100
+
+    def prefix_tokens(self) -> int | None:
+        return self.cached_tokens
 
     def queue_report(self) -> QueueReport:
         share = TenantShare("acme", 2.0, 3, 1, 40, 8, 56.0, 28.0, 0.5, 0.25, "own_quota", 0.75)

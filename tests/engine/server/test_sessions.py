@@ -480,6 +480,17 @@ async def test_heartbeats_tell_which_prompts_are_cached_to_those_that_ask(client
     assert not status.prefixes and not status.prefixes_kept
 
 
+async def test_a_host_that_keeps_no_prefixes_tells_none(client, engine):
+    engine.cached_tokens = None
+    request = pb.WatchRequest(interval_ms=300, load_every_ms=100, prefixes=True)
+    statuses = aiter(client.stub.Watch(request, metadata=client.metadata))
+    await anext(statuses)
+    async with client.session() as session:
+        await session.run(text_request("a long prompt, " * 40))
+    load = await anext(statuses)
+    assert load.load_only and not load.prefixes
+
+
 async def test_who_waits_and_why_can_be_asked(client):
     reply = await client.stub.ListWaiting(pb.ListWaitingRequest(tenant="acme"))
     (waiting,) = reply.requests
