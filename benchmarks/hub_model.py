@@ -1,11 +1,13 @@
 """A request that first names a 100 MB adapter of the Hub, up to its answer, on loopback.
 
     python benchmarks/hub_model.py                        three revisions, one after another
+    python benchmarks/hub_model.py --engine cpu           the same with an engine that answers
     python benchmarks/hub_model.py --out results/hub_model.jsonl
 
-Starts a web process over a folder of its own, with its worker inside, a scripted engine of Llama 3.2 1B's shapes and a
-server that speaks the Hub's protocol. Measured is the platform: fetching, checking and storing the adapter, and
-noticing that it is ready. The scripted engine neither fetches nor loads anything: what a host adds is not in it.
+Starts a web process over a folder of its own, with its worker inside, an engine and a server that speaks the Hub's
+protocol. With a scripted engine, of Llama 3.2 1B's shapes, the platform is measured: fetching, checking and storing the
+adapter, and noticing that it is ready. With one on the CPU, of a random model of 0.1 billion parameters, so is what a
+host does: fetching from the store, checking, packing, trying the adapter, and the answer's first token.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -34,8 +38,18 @@ from lorikeet_testing.web import WebProcess  # noqa: E402
 
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
+MODELS = {"scripted": "scripted, shapes of Llama 3.2 1B", "cpu": "random, 0.1 billion parameters, CPU"}
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-RANK = 36
+RANK, CPU_RANK = 36, 144
+CPU_SHAPES: dict[str, Any] = {
+    "num_layers": 8,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "vocab_size": 512,
+}
 SHAPES: dict[str, Any] = {
     "num_layers": 16,
     "hidden_size": 2048,
@@ -47,16 +61,42 @@ SHAPES: dict[str, Any] = {
 }
 
 
-def revisions(count: int) -> dict[str, dict[str, bytes]]:
+@contextmanager
+def scripted_engine(folder: Path) -> Iterator[tuple[str, str]]:
+    """Its address, and what its model is called."""
+    behaviour = Behaviour(steps_per_second=2000, known_digests_only=True, geometry=pb.BaseGeometry(**SHAPES))
+    engine = FakeEngineThread(f"unix:{folder}/e.sock", behaviour)
+    try:
+        yield engine.engine.address, "fake-base"
+    finally:
+        engine.close()
+
+
+@contextmanager
+def cpu_engine(folder: Path) -> Iterator[tuple[str, str]]:
+    """The same of an engine's process. What it needs takes seconds to import."""
+    from lorikeet_testing.engine_process import EngineProcess
+    from lorikeet_testing.tiny_models import save_model
+
+    save_model("llama2-mha", folder / "model", num_hidden_layers=CPU_SHAPES["num_layers"], **CPU_SHAPES)
+    options = ("--model-name", "fake-base", "--pool-mb", "1024", "--host-arena-mb", "1024", "--threads", "2")
+    engine = EngineProcess(folder / "model", folder, *options)
+    try:
+        yield engine.address, "fake-base"
+    finally:
+        engine.end()
+
+
+def revisions(count: int, rank: int, shapes: dict[str, Any]) -> dict[str, dict[str, bytes]]:
     """Adapters of which each differs from the others in one value."""
-    made = peft_files.tensors(RANK, TARGETS, replace(peft_files.GEOMETRY, **SHAPES))
+    made = peft_files.tensors(rank, TARGETS, replace(peft_files.GEOMETRY, **shapes))
     first = next(iter(made.values()))
     found = {}
     for number in range(count):
         first[0, 0] = number
         weights = peft_files.safetensors_bytes(made)
         found[f"v{number}"] = {
-            "adapter_config.json": peft_files.config_bytes(RANK, TARGETS),
+            "adapter_config.json": peft_files.config_bytes(rank, TARGETS),
             "adapter_model.safetensors": weights,
         }
     return found
@@ -71,12 +111,12 @@ def allow(web: WebProcess, tenant: str) -> None:
         member.put(f"/api/tenants/{tenant}/hub-models", json={"enabled": True}, headers=headers).raise_for_status()
 
 
-def row(revision: str, size: int, took: float) -> str:
+def row(model: str, revision: str, size: int, took: float) -> str:
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
     return json.dumps(
         {
             "workload": "hub_model",
-            "model": "scripted, shapes of Llama 3.2 1B",
+            "model": model,
             "system": "lorikeet",
             "case": revision,
             "metric": "request to answer",
@@ -87,7 +127,7 @@ def row(revision: str, size: int, took: float) -> str:
             "gpus": 0,
             "commit": commit,
             "date": date.today().isoformat(),
-            "settings": {"mb": round(size / 1e6, 1), "cores": os.cpu_count()},
+            "settings": {"mb": round(size / 1e6, 1), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
         }
     )
 
@@ -95,32 +135,32 @@ def row(revision: str, size: int, took: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--engine", choices=MODELS, default="scripted")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, running_hub() as hub:
-        hub.repositories["org/adapter"] = revisions(asked.times)
-        behaviour = Behaviour(steps_per_second=2000, known_digests_only=True, geometry=pb.BaseGeometry(**SHAPES))
-        engine = FakeEngineThread(f"unix:{folder}/e.sock", behaviour)
+    scripted = asked.engine == "scripted"
+    rank, shapes = (RANK, SHAPES) if scripted else (CPU_RANK, CPU_SHAPES)
+    with tempfile.TemporaryDirectory() as folder, running_hub() as hub, ExitStack() as stack:
+        hub.repositories["org/adapter"] = revisions(asked.times, rank, shapes)
+        address, base = stack.enter_context((scripted_engine if scripted else cpu_engine)(Path(folder)))
         env = {"LORIKEET_HUB_URL": hub.url, "LORIKEET_IMPORT_ALLOW_PRIVATE": "1", "LORIKEET_HUB_MODEL_WAIT_S": "120"}
-        web = WebProcess(Path(folder) / "var", f"local={engine.engine.address}", env)
+        web = WebProcess(Path(folder) / "var", f"local={address}", env)
         web.seed(adapters=False)
         web.start()
-        try:
-            web.wait_until_ready("fake-base")
-            allow(web, "acme")
-            for revision, files in hub.repositories["org/adapter"].items():
-                body = {"model": f"hub:org/adapter@{revision}", "prompt": "hello", "max_tokens": 1}
-                began = time.perf_counter()
-                url, headers = f"{web.url}/v1/completions", web.tenants["acme"].bearer
-                httpx.post(url, json=body, headers=headers, timeout=180, trust_env=False).raise_for_status()
-                line = row(revision, sum(map(len, files.values())), time.perf_counter() - began)
-                print(line, flush=True)
-                if asked.out:
-                    with asked.out.open("a") as out:
-                        out.write(line + "\n")
-        finally:
-            web.kill()
-            engine.close()
+        stack.callback(web.kill)
+        web.wait_until_ready(base)
+        allow(web, "acme")
+        for revision, files in hub.repositories["org/adapter"].items():
+            body = {"model": f"hub:org/adapter@{revision}", "prompt": "hello", "max_tokens": 1}
+            began = time.perf_counter()
+            url, headers = f"{web.url}/v1/completions", web.tenants["acme"].bearer
+            answer = httpx.post(url, json=body, headers=headers, timeout=180, trust_env=False)
+            assert answer.is_success, answer.text
+            line = row(MODELS[asked.engine], revision, sum(map(len, files.values())), time.perf_counter() - began)
+            print(line, flush=True)
+            if asked.out:
+                with asked.out.open("a") as out:
+                    out.write(line + "\n")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ STAGE_ATTEMPTS = 5
 LONGEST_PAUSE_S = 60.0
 PROGRESS_EVERY_S = 0.25
 # How long staging waits for a host to try a version, and how long others wait for it later.
-STAGING_PATIENCE_S = 1.0
+STAGING_PATIENCE_S = 0.5
 LATER_PATIENCE_S = 5.0
 PROBES_AT_ONCE = 8
 UNOBSERVED_GRACE = timedelta(seconds=15)
