@@ -61,7 +61,7 @@ NAMES, RUNNING, ADAPTERS, TENANTS = "abcd", 4, 24, 8
 ON_A_HOST, TENANTS_ON_A_HOST = 64, 8
 """Requests; the product's bound is to its migration's threshold (16 more than the mean) as the first is."""
 MEAN_PROMPT, MEAN_OUTPUT, MOST_OUTPUT = 60.0, 24.0, 120
-CALLERS = {"light": 16, "heavy": 64}
+CALLERS = {"light": 40, "heavy": 160}  # more than the four have at once, so that both wait all the time
 FAIR_OUTPUT = 24
 WORDS = ["river", "stone", "light", "walks", "under", "seven", "green", "and", "the", "old"]
 
