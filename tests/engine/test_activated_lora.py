@@ -21,7 +21,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.request import GenerationRequest, PromptLogprobs, SamplingParams
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, PromptLogprobs, SamplingParams
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 FAMILY = "llama3-scaled-rope-tied"
@@ -191,6 +191,39 @@ def test_the_context_is_shared_with_the_base_and_among_adapters(made: Made) -> N
     other.step()
     tokens, cached, _ = run(other, [second])
     assert cached[second.request_id] == shared
+
+
+@pytest.mark.parametrize("settings", [{}, {"deterministic": True}], ids=str)
+def test_a_prefix_that_is_pinned_for_one_is_the_bases_up_to_the_invocation(
+    made: Made, settings: dict[str, Any]
+) -> None:
+    """The context of a pin is found by the base and by other activated adapters; what comes behind an invocation in it,
+    by the same adapter at the same place alone. A plain adapter finds nothing of either."""
+    engine, params = made.engine(page_tokens=4, **settings), SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+    context, digest = prompts()[7][:20], made.digest("activated")
+    invoked = [*context, *INVOCATION, *context[:5]]
+    pins = [PinnedPrefix(name, "", digest, "", ids) for name, ids in (("context", context), ("invoked", invoked))]
+    engine.pin_prefixes(pins)
+    computing = [
+        GenerationRequest(pin.name, pin.token_ids, adapter_digest=digest, prompt_only=True, pin=pin.name)
+        for pin in pins
+    ]
+    run(engine, computing)
+    assert set(engine.pinned_prefixes().values()) == {PinState.KEPT}
+    assert engine.core.prefixes.pinned_pages == 7, "the second one goes on from the first"
+    for number, (name, prompt, found) in enumerate(
+        [
+            ("", [*context, 30, 31], 20),
+            ("another", [*context, *OTHER, 3], 20),
+            ("activated", [*invoked, 40], 28),
+            ("activated", [*invoked, *INVOCATION], 20),
+            ("plain", [*invoked, 40], 0),
+        ]
+    ):
+        request = GenerationRequest(f"{name}#{number}", prompt, params, made.digest(name))
+        tokens, cached, _ = run(engine, [request])
+        check(made, [request], tokens)
+        assert cached[request.request_id] == found, name
 
 
 def test_an_answer_is_shared_by_the_same_adapter_alone(made: Made) -> None:

@@ -18,6 +18,7 @@ from control_plane.adapters.models import LIVE, AdapterVersion, Alias
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import served_bases, serving_hosts
 from control_plane.fleet.models import EngineHost
+from control_plane.limits.models import LimitSet
 from control_plane.limits.queries import tenant_limits
 from control_plane.placements.actions import ready_here
 from control_plane.placements.models import PinnedPrefix, Placement
@@ -98,17 +99,17 @@ def pins(host: EngineHost | None = None, tenant: Tenant | None = None) -> list[P
     return sorted(found, key=lambda pin: pin.order)
 
 
-def pins_within_quota(host: EngineHost) -> list[Pin]:
-    """What is to stay there, the oldest first: of each tenant as much as its quota allows."""
-    taken: Counter[UUID] = Counter()
-    allowed: dict[UUID, int] = {}
+def within_quota(found: Iterable[Pin]) -> list[Pin]:
+    """Of pins in their order, those that are to stay: of each tenant as much of each host as its quota allows."""
+    found = list(found)
+    limits = LimitSet.objects.filter(api_key=None, tenant__in={pin.tenant.pk for pin in found})
+    allowed = dict(limits.values_list("tenant", "pinned_bytes"))
+    taken: Counter[tuple[UUID, int]] = Counter()
     wanted = []
-    for pin in pins(host):
-        tenant = pin.tenant
-        if tenant.pk not in allowed:
-            allowed[tenant.pk] = tenant_limits(tenant).pinned_bytes or 0
-        if taken[tenant.pk] + pin.bytes <= allowed[tenant.pk]:
-            taken[tenant.pk] += pin.bytes
+    for pin in found:
+        key = (pin.tenant.pk, pin.host.pk)
+        if taken[key] + pin.bytes <= (allowed.get(pin.tenant.pk) or 0):
+            taken[key] += pin.bytes
             wanted.append(pin)
     return wanted
 
@@ -154,7 +155,7 @@ def require_room(tenant: Tenant, what: str, costs: Mapping[EngineHost, tuple[int
             )
     for host, (_, pages) in costs.items():
         most = host.description.get("pages_total", 0) // SHARE_FOR_PINS
-        if most and sum(pin.pages for pin in pins_within_quota(host)) + pages > most:
+        if most and sum(pin.pages for pin in within_quota(pins(host))) + pages > most:
             raise PinError(
                 "pins_full",
                 f"What is pinned may take a quarter of a host's memory pool, and with {what} it would take more of "

@@ -21,11 +21,11 @@ from control_plane.placements.pin_room import (
     PinError,
     device_bytes,
     pins,
-    pins_within_quota,
     ready_placements,
     require_quota,
     require_room,
     taken_by,
+    within_quota,
 )
 from control_plane.tenants.models import Tenant
 from control_plane.writes import enqueue
@@ -111,7 +111,7 @@ def apply_pins_on(hosts: Iterable[str]) -> None:
 
 def wanted_pins(host: EngineHost) -> list[Placement]:
     """Adapters that are to stay loaded there, the oldest pins first."""
-    return [pin.placement for pin in pins_within_quota(host) if isinstance(pin, AdapterPin)]
+    return [pin.placement for pin in within_quota(pins(host)) if isinstance(pin, AdapterPin)]
 
 
 def needs_pins(host: EngineHost) -> bool:

@@ -27,16 +27,15 @@ from control_plane.fleet.models import EngineHost, HostState
 from control_plane.limits.queries import tenant_limits
 from control_plane.placements.models import PinnedPrefix, PrefixOnHost, PrefixState
 from control_plane.placements.pin_room import (
-    Pin,
     PinError,
     PrefixPin,
     hosts_of,
     pins,
-    pins_within_quota,
     prefix_pages,
     require_quota,
     require_room,
     taken_by,
+    within_quota,
 )
 from control_plane.placements.pins import apply_pins_on, no_live_version
 from control_plane.tenants.models import Tenant
@@ -169,7 +168,7 @@ def forget_deleted() -> None:
 def keep(host: EngineHost, engine: EngineCalls) -> None:
     """Tell a host which prefixes are to stay, and note what it says of each. Raises HostError."""
     known = PrefixOnHost.objects.filter(host=host)
-    wanted = [pin for pin in pins_within_quota(host) if isinstance(pin, PrefixPin)]
+    wanted = [pin for pin in within_quota(pins(host)) if isinstance(pin, PrefixPin)]
     if not wanted and not known.exists():
         return  # an engine of an earlier version is not asked for nothing
     asked = [pb.PinnedPrefix(name=str(pin.prefix.pk), prompt=_submit(pin.prefix, pin.version)) for pin in wanted]
@@ -329,11 +328,11 @@ def _note(host: EngineHost, prefix: PinnedPrefix, row: PrefixOnHost | None, said
 def _details(tenant: Tenant, prefixes: QuerySet[PinnedPrefix]) -> list[PrefixDetails]:
     rows = list(prefixes)
     here: dict[Any, list[PrefixPin]] = {row.pk: [] for row in rows}
-    for pin in pins(tenant=tenant) if rows else ():
+    found = pins(tenant=tenant) if rows else []
+    for pin in found:
         if isinstance(pin, PrefixPin) and pin.prefix.pk in here:
             here[pin.prefix.pk].append(pin)
-    hosts = {pin.host.pk: pin.host for own in here.values() for pin in own}
-    within = {pk: {_key(pin) for pin in pins_within_quota(host)} for pk, host in hosts.items()}
+    within = {(pin.prefix.pk, pin.host.pk) for pin in within_quota(found) if isinstance(pin, PrefixPin)}
     said = {(row.prefix_id, row.host_id): row for row in PrefixOnHost.objects.filter(prefix__in=rows)}
     names = {base.digest: base.name for base in served_bases()}
     return [
@@ -345,16 +344,12 @@ def _details(tenant: Tenant, prefixes: QuerySet[PinnedPrefix]) -> list[PrefixDet
             bytes=max((pin.bytes for pin in here[row.pk]), default=0),
             pinned_at=row.pinned_at,
             hosts=[
-                _host_prefix(pin, said.get((row.pk, pin.host.pk)), within=row.pk in within[pin.host.pk])
+                _host_prefix(pin, said.get((row.pk, pin.host.pk)), within=(row.pk, pin.host.pk) in within)
                 for pin in sorted(here[row.pk], key=lambda pin: pin.host.name)
             ],
         )
         for row in rows
     ]
-
-
-def _key(pin: Pin) -> Any:
-    return pin.prefix.pk if isinstance(pin, PrefixPin) else pin.placement.pk
 
 
 def _host_prefix(pin: PrefixPin, row: PrefixOnHost | None, *, within: bool) -> HostPrefix:
