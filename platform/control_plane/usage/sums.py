@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models
-from django.db.models import F, QuerySet, Sum
+from django.db.models import Case, F, QuerySet, Sum, Value, When
 from django.utils import timezone
 
 from control_plane.prices.models import PriceVersion
@@ -83,12 +83,21 @@ class PricedPart:
 
 def priced(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> Iterator[PricedPart]:
     """The sums of rollup rows for each combination of the columns `by`, cut where prices differ."""
-    apart = price_columns(rows.model)
-    grouped = rows.annotate(period=period_number(prices, "start")).order_by().values_list(*by, "period", *apart)
+    batch_column, base_column = price_columns(rows.model)
+    dated = rows.annotate(period=period_number(prices, "start"), list_of=_list_of(prices, base_column)).order_by()
+    grouped = dated.values_list(*by, "period", batch_column, "list_of")
     for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
         key, (period, batch, base), counts = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
         sums, price = UsageSums(**dict(zip(COUNTED, counts, strict=True))), prices[period].price(base)
         yield PricedPart(key, price, batch, replace(sums, cost_pico=cost_of(price, sums, batch=batch)))
+
+
+def _list_of(prices: Sequence[BillingPeriod], base_column: str) -> Case | Value:
+    """In SQL, the base model that has prices of its own, or 0: what has none is added up together."""
+    own = sorted({base for period in prices for base in period.own})
+    if not own:
+        return Value(0)
+    return Case(When(**{f"{base_column}__in": own}, then=F(base_column)), default=Value(0))
 
 
 def price_columns(rollup: type[models.Model]) -> tuple[str, str]:
