@@ -98,7 +98,7 @@ function LayerChanges({ changes, quantised }: { changes: number[]; quantised: nu
         {changes.map((change, layer) => (
           <span key={layer} className="relative flex h-full min-w-px flex-1 items-end">
             <span className="w-full rounded-t-sm bg-accent" style={{ height: height(change) }} />
-            {quantised[layer] !== undefined && <span className="absolute inset-x-0 border-t-2 border-amber-text" style={{ bottom: height(quantised[layer]) }} />}
+            {quantised[layer] !== undefined && <span className="absolute inset-x-0 border-t-2 border-ink" style={{ bottom: height(quantised[layer]) }} />}
           </span>
         ))}
       </div>
