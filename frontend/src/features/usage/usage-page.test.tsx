@@ -72,7 +72,7 @@ describe("usage", () => {
     expect(within(bases).getByRole("row", { name: /^not recorded/ })).toBeVisible();
     expect(await screen.findByTestId("statement-total")).toHaveTextContent("$0.70");
     expect(screen.getByText("so far")).toBeVisible();
-    expect(screen.getByText("on llama")).toBeVisible();
+    expect(screen.getByRole("row", { name: /^Output tokens ?on llama/ })).toBeVisible();
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30`);
   });
 
