@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from lorikeet_testing import script
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
@@ -15,6 +18,7 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually, free_port
 from playwright.sync_api import Browser, expect
 
+from control_plane.gateway.idempotency import LEASE_S
 from lora_engine.wire import engine_pb2 as pb
 
 PROMPT = "words 400"
@@ -114,3 +118,44 @@ def test_the_answer_goes_on_in_the_other_process(
     assert len(engine.submits) == 1
     assert page.get_by_role("alert").count() == 0
     context.close()
+
+
+def test_a_stream_over_rest_is_picked_up_at_the_other_process(webs: list[WebProcess], engine: FakeEngine) -> None:
+    """Sent again with its key, soon after its process died: the same text, from the beginning."""
+    request = {"model": "support", "prompt": "words 60", "max_tokens": 60, "temperature": 0, "stream": True}
+    asked = {
+        "headers": {**webs[0].tenants["acme"].bearer, "Idempotency-Key": "picked-up"},
+        "json": request,
+        "timeout": 30.0,
+    }
+    seen = ""
+    with (
+        httpx.Client(trust_env=False) as http,
+        pytest.raises(httpx.TransportError),
+        http.stream("POST", f"{webs[0].url}/v1/completions", **asked) as first,  # type: ignore[arg-type]
+    ):
+        for line in first.iter_lines():
+            seen += text_of(line)
+            if len(seen) > 30 and webs[0].process is not None:
+                webs[0].kill()
+    died = time.monotonic()
+    with httpx.Client(trust_env=False) as http:
+
+        def again() -> str:
+            time.sleep(0.5)  # as Retry-After asks, or sooner
+            answer = http.post(f"{webs[1].url}/v1/completions", **asked)  # type: ignore[arg-type]
+            assert answer.status_code == 200 or answer.json()["error"]["code"] == "idempotency_in_progress"
+            return "".join(map(text_of, answer.text.splitlines())) if answer.status_code == 200 else ""
+
+        assert not again(), "its process may only be slow"
+        whole = eventually(again, LEASE_S + 10, what="the answer")
+    assert time.monotonic() - died < LEASE_S + 8
+    assert whole.startswith(seen) and len(whole.split()) == 60
+    eventually(lambda: len(engine.aborts) >= 1 or len(engine.journal) >= 2, 10, what="the end of the first")
+
+
+def text_of(line: str) -> str:
+    """What an event of a stream of completions adds."""
+    if not line.startswith("data: {"):
+        return ""
+    return "".join(choice["text"] for choice in json.loads(line.removeprefix("data: "))["choices"])

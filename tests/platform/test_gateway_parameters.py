@@ -171,6 +171,7 @@ def test_what_has_no_effect_is_accepted(web: WebProcess, engine: FakeEngine) -> 
     plain = asked(web, engine)
     harmless = asked(web, engine, **values)
     plain.request_id = harmless.request_id = ""
+    plain.handle = harmless.handle = 0
     assert harmless == plain
 
 
@@ -287,6 +288,7 @@ def test_values_that_ask_for_nothing_are_accepted(web: WebProcess, engine: FakeE
         web, engine, **{name: value for name, value in values.items() if name not in ("tools", "functions")}
     )
     plain.request_id = neutral.request_id = ""
+    plain.handle = neutral.handle = 0
     # These are served by chats, and what they are set to changes nothing but how it is asked.
     neutral.chat.no_generation_prompt, neutral.chat.reasoning_effort = False, ""
     assert neutral == plain

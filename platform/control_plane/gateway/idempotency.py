@@ -27,8 +27,10 @@ from control_plane.gateway.idempotency_store import (
     StoredAnswer,
 )
 
-LEASE_S, RENEW_S = 120, 30.0
-"""A process that died while it answered holds the key no longer than this; one that lives says so this often."""
+LEASE_S, RENEW_S = 15, 4.0
+"""A process that died while it answered holds the key no longer than this: then its caller can pick the answer up at
+another. One that lives says so this often.
+"""
 LONGEST_KEY = 255
 MOST_BYTES = 1 << 20
 """Of an answer that is kept."""
