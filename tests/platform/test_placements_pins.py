@@ -10,20 +10,16 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
+from lorikeet_testing.pinning import boot, enrolled, ready, resize, the_host
 from lorikeet_testing.platform_fixtures import Queue
 from lorikeet_testing.seed import add_version
 
 from control_plane.access.actor import SYSTEM
 from control_plane.adapters.archiving import archive_adapter
-from control_plane.adapters.models import Adapter, AdapterVersion
+from control_plane.adapters.models import Adapter
 from control_plane.adapters.queries import get_adapter
 from control_plane.adapters.versions import promote_version
 from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
-from control_plane.fleet.models import EngineHost
 from control_plane.limits.actions import set_tenant_limits
 from control_plane.limits.values import Limits
 from control_plane.placements import actions, pins, tasks
@@ -42,36 +38,7 @@ def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
 
 @pytest.fixture
 def engine(thread: FakeEngineThread, settings: Any) -> FakeEngine:
-    settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": thread.engine.address}})
-    fleet_actions.sync_hosts(configured_endpoints())
-    boot(thread.engine)
-    return thread.engine
-
-
-def boot(engine: FakeEngine) -> EngineHost:
-    with engine_calls(HostEndpoint("local", engine.address)) as calls:
-        fleet_actions.record_boot("local", calls.describe())
-    return the_host()
-
-
-def the_host() -> EngineHost:
-    return EngineHost.objects.get(name="local")
-
-
-def resize(pages: int) -> None:
-    host = the_host()
-    host.description = {**host.description, "pages_total": pages}
-    host.save()
-
-
-def ready(org: Any, name: str, number: int = 1) -> AdapterVersion:
-    """Staged by a worker; the first of its name becomes live by itself."""
-    version: AdapterVersion = add_version(org.tenant, name, number)
-    actions.place_version(version)
-    tasks.stage_next()
-    version.refresh_from_db()
-    assert version.state == "ready"
-    return version
+    return enrolled(thread, settings)
 
 
 def allow(org: Any, adapters: float) -> int:

@@ -11,8 +11,8 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThread
+from lorikeet_testing.pinning import boot, enrolled, ready, resize, the_host
 from lorikeet_testing.platform_fixtures import Queue
-from lorikeet_testing.seed import add_version
 
 from control_plane.access.actor import SYSTEM
 from control_plane.adapters.archiving import archive_adapter
@@ -21,14 +21,9 @@ from control_plane.adapters.queries import get_adapter
 from control_plane.adapters.versions import promote_version
 from control_plane.administration.actions import delete_tenant
 from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
-from control_plane.fleet.models import EngineHost
 from control_plane.limits.actions import set_tenant_limits
 from control_plane.limits.values import Limits
-from control_plane.placements import actions, pin_room, pins, prefixes, tasks
+from control_plane.placements import pin_room, pins, prefixes, tasks
 from control_plane.placements.models import PinnedPrefix, Placement, PrefixOnHost
 from control_plane.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
@@ -38,6 +33,7 @@ BASE = "fake-base"
 PAGE_TOKENS, PAGE_BYTES = 16, 65536
 TEXT = "word " * 64  # four pages and a token, for the fake engine
 SYSTEM_PROMPT = [{"role": "system", "content": TEXT}]
+LARGE_TOOL = {"type": "function", "function": {"name": "f", "description": "x" * 300_000}}
 
 
 @pytest.fixture
@@ -49,34 +45,7 @@ def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
 
 @pytest.fixture
 def engine(thread: FakeEngineThread, settings: Any) -> FakeEngine:
-    settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": thread.engine.address}})
-    fleet_actions.sync_hosts(configured_endpoints())
-    boot(thread.engine)
-    return thread.engine
-
-
-def boot(engine: FakeEngine) -> EngineHost:
-    with engine_calls(HostEndpoint("local", engine.address)) as calls:
-        fleet_actions.record_boot("local", calls.describe())
-    return the_host()
-
-
-def the_host() -> EngineHost:
-    return EngineHost.objects.get(name="local")
-
-
-def resize(pages: int) -> None:
-    host = the_host()
-    host.description = {**host.description, "pages_total": pages}
-    host.save()
-
-
-def ready(org: Any, name: str, number: int = 1) -> AdapterVersion:
-    version: AdapterVersion = add_version(org.tenant, name, number)
-    actions.place_version(version)
-    tasks.stage_next()
-    version.refresh_from_db()
-    return version
+    return enrolled(thread, settings)
 
 
 def allow(org: Any, pages: int) -> None:
@@ -179,6 +148,8 @@ def test_all_tenants_together_pin_a_quarter_of_a_pool(acme: Any, globex: Any, en
         ({"messages": [{"role": "robot", "content": TEXT}]}, 400, "invalid_request"),
         ({"messages": SYSTEM_PROMPT, "tools": [{"type": "function"}]}, 400, "invalid_request"),
         ({"prompt": TEXT, "tools": []}, 400, "invalid_request"),
+        ({"messages": SYSTEM_PROMPT, "chat_template_kwargs": {"x": "y" * 20_000}}, 400, "invalid_request"),
+        ({"messages": SYSTEM_PROMPT, "tools": [LARGE_TOOL]}, 400, "invalid_request"),
     ],
 )
 def test_what_cannot_be_pinned_is_refused_with_a_fix(

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 from rest_framework import serializers
 
 from control_plane.adapters.models import NAME
+from control_plane.chats import (
+    FUNCTION_NAME,
+    MOST_DEFINITION_CHARS,
+    MOST_TEMPLATE_CHARS,
+    MOST_TEMPLATE_KWARGS,
+    MOST_TOOLS,
+    REASONING_EFFORTS,
+)
 from control_plane.http.serializers import ProblemSerializer
 from control_plane.placements.models import PrefixState
 
 ROLES = ("system", "developer", "user", "assistant")
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 MOST_MESSAGES = 256
-MOST_TOOLS = 128
-MOST_TEMPLATE_KWARGS = 64
 LONGEST_TEXT = 4_000_000
 """Characters; what a context holds is less."""
-_FUNCTION = re.compile(r"^[a-zA-Z0-9_-]{1,64}\Z")
+_FUNCTION = re.compile(FUNCTION_NAME)
 _OF_CHATS = ("tools", "chat_template_kwargs", "reasoning_effort")
 
 
@@ -39,7 +45,7 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
         child=serializers.DictField(), required=False, max_length=MOST_TOOLS, help_text="Of the requests, as in a chat."
     )
     chat_template_kwargs = serializers.DictField(required=False, help_text="Of the requests, as in a chat.")
-    reasoning_effort = serializers.ChoiceField(choices=EFFORTS, required=False, help_text="Of the requests.")
+    reasoning_effort = serializers.ChoiceField(choices=REASONING_EFFORTS, required=False, help_text="Of the requests.")
     prompt = serializers.CharField(required=False, trim_whitespace=False, max_length=LONGEST_TEXT)
     cache_salt = serializers.CharField(
         required=False, default="", allow_blank=True, max_length=256, help_text="Of the requests, if they have one."
@@ -51,11 +57,13 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
             if tool.get("type") != "function" or not isinstance(function, dict):
                 raise serializers.ValidationError('Each is {"type": "function", "function": {…}}.')
             _check_function(function)
+        _require_size(tools, MOST_DEFINITION_CHARS)
         return tools
 
     def validate_chat_template_kwargs(self, value: dict[str, Any]) -> dict[str, Any]:
         if len(value) > MOST_TEMPLATE_KWARGS:
             raise serializers.ValidationError(f"{MOST_TEMPLATE_KWARGS} variables are the most.")
+        _require_size(value, MOST_TEMPLATE_CHARS)
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -66,8 +74,13 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
         return attrs
 
 
+def _require_size(value: object, most: int) -> None:
+    if (size := len(json.dumps(value))) > most:
+        raise serializers.ValidationError(f"As JSON it has {size} characters; {most} is the most.")
+
+
 def _check_function(function: dict[str, Any]) -> None:
-    if not _FUNCTION.match(str(function.get("name", ""))):
+    if not _FUNCTION.fullmatch(str(function.get("name", ""))):
         raise serializers.ValidationError("A function has a name of 1-64 letters, digits, hyphens and underscores.")
     if not isinstance(function.get("description", ""), str):
         raise serializers.ValidationError("A function's description is text.")

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from control_plane.chats import MOST_TEMPLATE_CHARS, MOST_TEMPLATE_KWARGS, MOST_TOOLS, ReasoningEffort
 from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
 from control_plane.gateway.openai.tools import (
     MOST_CALLS,
-    MOST_TOOLS,
     CallId,
     FunctionTool,
     ToolCall,
@@ -23,10 +23,6 @@ from lora_engine.wire import engine_pb2 as pb
 
 MOST_MESSAGES = 2048
 MOST_PARTS = 1024
-MOST_TEMPLATE_KWARGS = 64
-MOST_TEMPLATE_CHARS = 1 << 14
-
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ContentPartText(BaseModel):

@@ -8,15 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from control_plane.chats import FUNCTION_NAME, MOST_DEFINITION_CHARS
 from control_plane.gateway.json_encoding import encode
 from lora_engine.wire import engine_pb2 as pb
 
-MOST_TOOLS = 128
 MOST_CALLS = 128
-MOST_DEFINITION_CHARS = 1 << 18
-"""Of all definitions together, as JSON: a chat template works on all of them."""
-
-FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+FunctionName = Annotated[str, Field(pattern=f"^{FUNCTION_NAME}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
 
 

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from control_plane.chats import MOST_TOOLS, ReasoningEffort
 from control_plane.gateway.errors import ApiError
-from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest, ReasoningEffort
+from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, checked, read_parameters
-from control_plane.gateway.openai.tools import MOST_TOOLS, CallId, FunctionName
+from control_plane.gateway.openai.tools import CallId, FunctionName
 
 Json = dict[str, Any]
 # Accepted, whatever their value, and without effect here.
