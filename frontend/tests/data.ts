@@ -150,6 +150,7 @@ export const version: Version = {
   overflowed_at: null,
   verdict: null,
   agreement: null,
+  asks_for_effect: false,
   kept_until: null,
   report: validReport,
   effect: null,

@@ -191,7 +191,9 @@ def _follow(own: Client, sent: Any, asked: Namespace) -> None:
     accepted = upload.decided(own, sent, say)
     adapter, number = accepted["adapter"], accepted["version"]
     say(f"accepted as {adapter}@v{number}" + (" (the same content was there)" if accepted["reused_version"] else ""))
-    say(effect.told(upload.ready(own, adapter, number, say)["effect"]))
+    version = upload.ready(own, adapter, number, say)
+    for line in (effect.told(version["effect"]), *effect.asked(version)):
+        say(line)
     print(f"{adapter}@v{number}")
 
 
@@ -205,6 +207,13 @@ def confirm_base(asked: Namespace) -> None:
     name, number = version_of(asked.version)
     found = client().tenant("POST", f"adapters/{name}/versions/{number}/confirm-base")
     say(f"{name}@v{number} is taken for an adapter of {found['base_model']}.")
+
+
+def confirm_effect(asked: Namespace) -> None:
+    name, number = version_of(asked.version)
+    found = client().tenant("POST", f"adapters/{name}/versions/{number}/confirm-effect")
+    live = "; it is live" if "live" in found["aliases"] else ""
+    say(f"{name}@v{number} may be live as it is{live}.")
 
 
 def version_of(text: str) -> tuple[str, str]:

@@ -18,6 +18,20 @@ def told(effect: Any) -> str:
     return "\n".join([acts, *_agreement(effect.get("agreement"))])
 
 
+def asked(version: Any) -> list[str]:
+    """What somebody has to say before `version`, as the API has it, can be live."""
+    name = f"{version['adapter']}@v{version['number']}"
+    lines = []
+    if version["asks_for_base"]:
+        lines.append(
+            f"it names {version['named_base']} as its base model, and {version['base_model']} is served; "
+            f"it can be live with: lorikeet confirm-base {name}"
+        )
+    if version["asks_for_effect"]:
+        lines.append(f"it can be live as it is with: lorikeet confirm-effect {name}")
+    return lines
+
+
 def _agreement(found: Any) -> list[str]:
     """With the unquantised base, where the host's is quantised."""
     if found is None:

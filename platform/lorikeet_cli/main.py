@@ -57,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
     promote.add_argument("version", help="like support@v7")
     confirm = add("confirm-base", commands.confirm_base, "Say that the base which a version names is the served one.")
     confirm.add_argument("version", help="like support@v7")
+    effect = add("confirm-effect", commands.confirm_effect, "Say that a flagged version may be live as it is.")
+    effect.add_argument("version", help="like support@v7")
     _pin(add("pin", pins.pin, "Keep an adapter's live version, or the beginning of prompts, in device memory."))
     unpin = add("unpin", pins.unpin, "Let hosts evict what was pinned.")
     unpin.add_argument("name", help="an adapter, or with --prefix a pinned prefix")

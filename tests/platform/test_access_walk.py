@@ -137,6 +137,11 @@ def unconfirmed(world: World) -> Sent:
     return {}
 
 
+def flagged(world: World) -> Sent:
+    AdapterVersion.objects.update(overflowed_at=timezone.now())
+    return {}
+
+
 def unused(world: World) -> Sent:
     Alias.objects.all().delete()
     return {}
@@ -201,6 +206,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}bucket-credentials/<str:bucket>": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/promote": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-base": unconfirmed,
+    f"POST {_T}adapters/<str:name>/versions/<int:number>/confirm-effect": flagged,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restage": lambda world: {},
     f"POST {_T}adapters/<str:name>/versions/<int:number>/archive": unused,
     f"POST {_T}adapters/<str:name>/versions/<int:number>/restore": archived,

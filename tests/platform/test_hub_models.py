@@ -171,7 +171,7 @@ def test_what_could_not_become_live_by_itself_does_not_answer(acme: Org, hub: Hu
     AdapterVersion.objects.filter(pk=version.pk).update(effect={"verdict": "overflows"})
     with pytest.raises(ModelNotReadyError) as refused:
         ask(acme)
-    assert refused.value.code == "adapter_overflow"
+    assert (refused.value.code, refused.value.param) == ("effect_not_confirmed", "model")
     AdapterVersion.objects.filter(pk=version.pk).update(named_base="another", effect=None)
     with pytest.raises(ModelNotReadyError) as refused:
         ask(acme)

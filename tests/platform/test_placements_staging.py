@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,8 +23,10 @@ from control_plane.access.principal import Principal
 from control_plane.adapters import queries
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import AdapterVersion, Alias, VersionState
-from control_plane.adapters.payloads import adapter_json, plain
+from control_plane.adapters.payloads import LARGEST, adapter_json, plain
+from control_plane.adapters.resolve import ModelLoadingError, resolve_model
 from control_plane.adapters.serializers import VersionSerializer
+from control_plane.adapters.versions import mark_version_ready, record_effect
 from control_plane.audit.models import AuditEvent
 from control_plane.config import current
 from control_plane.errors import NotFoundError
@@ -35,6 +39,7 @@ from control_plane.keys.models import ApiKey
 from control_plane.placements import actions, tasks
 from control_plane.placements.hosts import hosts_for_operator
 from control_plane.placements.models import Placement
+from control_plane.placements.payloads import effect_json
 from control_plane.placements.queries import staging_page
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
@@ -590,15 +595,14 @@ def test_staging_tries_a_version(host: EngineHost, version: AdapterVersion, engi
 
 
 @pytest.mark.parametrize(
-    ("verdict", "becomes_live", "told"),
-    [(pb.AdapterEffect.CHANGES_NOTHING, True, "CHANGES NOTHING"), (pb.AdapterEffect.OVERFLOWS, False, "OVERFLOWS")],
+    ("verdict", "told"),
+    [(pb.AdapterEffect.CHANGES_NOTHING, "CHANGES NOTHING"), (pb.AdapterEffect.OVERFLOWS, "OVERFLOWS")],
 )
 def test_what_does_not_act_is_flagged_before_it_is_live(
     host: EngineHost,
     version: AdapterVersion,
     engine: FakeEngine,
     verdict: pb.AdapterEffect.Verdict,
-    becomes_live: bool,
     told: str,
 ) -> None:
     engine.behaviour.verdicts[version.digest] = verdict
@@ -606,7 +610,17 @@ def test_what_does_not_act_is_flagged_before_it_is_live(
     assert shown["verdict"] == pb.AdapterEffect.Verdict.Name(verdict).lower()
     assert told in told_by_cli(shown["effect"])
     assert adapter_json(version.adapter)["versions"][0]["verdict"] == shown["verdict"]
-    assert Alias.objects.filter(version=version).exists() is becomes_live
+    assert (shown["asks_for_effect"], Alias.objects.filter(version=version).exists()) == (True, False)
+
+
+def test_numbers_that_json_does_not_have_are_kept_as_large_ones(version: AdapterVersion) -> None:
+    """As a host tells them of weights near the largest that there are."""
+    prompt = pb.ProbedPrompt(largest_change=math.inf, mean_change=math.nan, finite=True)
+    effect = pb.AdapterEffect(verdict=pb.AdapterEffect.ACTS, layer_changes=[math.inf, 0.5], prompts=[prompt])
+    record_effect(version, effect_json(effect, "local"))
+    version.refresh_from_db()
+    assert version.effect is not None and json.dumps(version.effect, allow_nan=False)
+    assert (version.effect["layer_changes"], version.effect["largest_change"]) == ([LARGEST, 0.5], LARGEST)
 
 
 def figures(agreeing: int, distance: float) -> pb.AgreementFigures:
@@ -671,6 +685,40 @@ def test_an_agreement_that_was_not_measured_says_why(
     assert (shown["agreement"], shown["effect"]["agreement"]) == (None, None)
 
 
+def test_a_first_version_is_live_when_it_was_tried(
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host had no time at first. Until it has, the version's own name calls it, and the adapter's waits."""
+    busy_for = iter([True, False])
+    looks: list[str] = []
+
+    def probe(engine: Any, placement: Placement, patience_s: float) -> bool:
+        if looks:
+            with pytest.raises(ModelLoadingError, match="A host tries"):
+                resolve_model(version.tenant, version.adapter.name)
+            assert resolve_model(version.tenant, f"{version.adapter.name}@v1")[0].version == version
+        looks.append(placement.host.name)
+        return False if next(busy_for) else tried(engine, placement, patience_s)
+
+    tried = tasks.probe
+    monkeypatch.setattr(tasks, "probe", probe)
+    assert staged_and_shown(version)["aliases"] == ["live"]
+    assert len(looks) == 2
+    looks.clear()
+    busy_for = iter([True])  # with a live version nothing waits for another one's trial
+    assert staged_and_shown(add_version(version.tenant, "support", 2))["verdict"] is None
+
+
+def test_nothing_waits_for_a_trial_for_ever(host: EngineHost, version: AdapterVersion, engine: FakeEngine) -> None:
+    """The worker died between the version's being ready and its trial."""
+    mark_version_ready(version, to_be_tried=True)
+    assert actions.settle_untried(timedelta(minutes=1)) == 0
+    assert not Alias.objects.exists()
+    assert actions.settle_untried(timedelta(0)) == 1
+    assert Alias.objects.get().version == version
+    assert actions.settle_untried(timedelta(0)) == 0
+
+
 def test_a_busy_host_delays_nothing_and_is_asked_again(
     host: EngineHost,
     version: AdapterVersion,
@@ -680,7 +728,7 @@ def test_a_busy_host_delays_nothing_and_is_asked_again(
 ) -> None:
     engine.behaviour.busy_for_probes = True
     shown = staged_and_shown(version)
-    assert (shown["verdict"], shown["effect"]) == (None, None)
+    assert (shown["verdict"], shown["effect"], shown["aliases"]) == (None, None, ["live"])
     assert "not tried yet" in told_by_cli(None)
     tasks.probe_missing("local")
     version.refresh_from_db()

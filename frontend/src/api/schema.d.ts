@@ -923,6 +923,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-effect": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** @description Say that a version may be live although it is flagged (`asks_for_effect`). */
+        post: operations["confirm_effect"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote": {
         parameters: {
             query?: never;
@@ -6127,6 +6144,8 @@ export interface components {
             readonly aliases: string[];
             /** @description Whether that has to be confirmed before it can be live. */
             asks_for_base: boolean;
+            /** @description Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs on the quantised base. */
+            asks_for_effect: boolean;
             base_model: string;
             bytes: number;
             /** @description Its own; null: the base model's. */
@@ -6221,6 +6240,8 @@ export interface components {
             agreement: (components["schemas"]["AgreementOutcome"] | components["schemas"]["NullEnum"]) | null;
             /** @description Whether that has to be confirmed before it can be live. */
             asks_for_base: boolean;
+            /** @description Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs on the quantised base. */
+            asks_for_effect: boolean;
             base_model: string;
             bytes: number;
             /** Format: date-time */
@@ -9602,6 +9623,43 @@ export interface operations {
         };
     };
     confirm_base: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                number: number;
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
+        };
+    };
+    confirm_effect: {
         parameters: {
             query?: never;
             header?: never;

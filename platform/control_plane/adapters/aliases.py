@@ -14,7 +14,7 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, NAME_FORM, Adapter, AdapterVersion, Alias
 from control_plane.adapters.promotion_rules import require_rule
-from control_plane.adapters.versions import promote_version, require_ready, tell_adapter
+from control_plane.adapters.versions import promote_version, require_effect, require_ready, tell_adapter
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.tenants.models import Tenant
@@ -65,16 +65,17 @@ def remove_alias(*, acting: Principal, adapter: Adapter, name: str) -> None:
 def start_canary(*, acting: Principal, version: AdapterVersion, name: str, percent: int) -> Alias:
     """Give `version` that share of the alias's requests, or change the share; its figures count from the start.
 
-    Raises AliasNotFoundError, VersionNotReadyError, RuleUnmetError (409), AliasError (409) if the alias points there
-    already.
+    Raises AliasNotFoundError, VersionNotReadyError, EffectNotConfirmedError, RuleUnmetError (409), AliasError (409) if
+    the alias points there already.
     """
     with transaction.atomic():
         version = lock_version(version)
         alias = _lock(acting.tenant, version.adapter, name)
         require_ready(version)
-        require_rule(version, name)
         if alias.version_id == version.pk:
             raise AliasError("already_there", f"{label(alias)} is version {version.number}.", "Choose another version.")
+        require_effect(version)
+        require_rule(version, name)
         if alias.canary_id != version.pk:
             alias.canary_since, alias.rolled_back = timezone.now(), None
         alias.canary, alias.canary_percent = version, percent
@@ -111,8 +112,7 @@ def roll_back(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
         raise AliasError(
             "nothing_before", f"{label(alias)} has not pointed at another version.", "Promote the one you want."
         )
-    # It was live: a rule may keep nobody from going back.
-    return promote_version(acting=acting, version=alias.previous, alias=name, regardless_of_rule=True)
+    return promote_version(acting=acting, version=alias.previous, alias=name, again=True)
 
 
 def label(alias: Alias) -> str:

@@ -78,6 +78,14 @@ class AgreementOutcome(models.TextChoices):
     NOT_MEASURED = "not_measured"
 
 
+class EffectFlag(models.TextChoices):
+    """Why somebody has to say that a version may be live as it is."""
+
+    OVERFLOWS = "overflows"  # when a host tried it, or with a request
+    CHANGES_NOTHING = "changes_nothing"
+    DIFFERS = "differs"  # from what it is on the unquantised base
+
+
 class EvaluationMetric(models.TextChoices):
     """What an answer scores beside the expected one; a set's score is the mean over its items."""
 
@@ -98,7 +106,10 @@ class AdapterVersion(models.Model):
     """Immutable content, identified by its digest; only `state` and what goes with it move."""
 
     MUTABLE = frozenset(
-        {"state", "error", "ready_at", "archived_at", "overflowed_at", "base_confirmed_at", "effect", "evaluations"}
+        {
+            *("state", "error", "ready_at", "archived_at", "overflowed_at"),
+            *("base_confirmed_at", "effect", "effect_confirmed_at", "evaluations"),
+        }
     )
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -135,6 +146,9 @@ class AdapterVersion(models.Model):
 
     effect = models.JSONField(
         null=True, blank=True, help_text="What it did when a host tried it, as `VersionEffectSerializer` says."
+    )
+    effect_confirmed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When somebody said that it may be live although it is flagged."
     )
     evaluations = models.JSONField(
         default=list, db_default=[], blank=True, help_text="The last result of each set, as `ScoreSerializer` says."
@@ -174,6 +188,20 @@ class AdapterVersion(models.Model):
         """With the unquantised base; None until a host has tried it, and where the base is not quantised."""
         found = (self.effect or {}).get("agreement")
         return found["outcome"] if found else None
+
+    @property
+    def flag(self) -> EffectFlag | None:
+        """What speaks against it, by its trial on a host or a request that overflowed with it."""
+        if self.verdict == EffectVerdict.OVERFLOWS or self.overflowed_at is not None:
+            return EffectFlag.OVERFLOWS
+        if self.verdict == EffectVerdict.CHANGES_NOTHING:
+            return EffectFlag.CHANGES_NOTHING
+        return EffectFlag.DIFFERS if self.agreement == AgreementOutcome.DIFFERS else None
+
+    @property
+    def asks_for_effect(self) -> bool:
+        """Whether somebody has to say first that it may be live as it is."""
+        return self.flag is not None and self.effect_confirmed_at is None
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding and not set(kwargs.get("update_fields") or ["*"]) <= self.MUTABLE:

@@ -23,7 +23,12 @@ def adapter_json(adapter: Adapter) -> dict[str, Any]:
     return plain(AdapterSerializer(queries.get_adapter(adapter.tenant, adapter.name)).data)
 
 
+LARGEST = 3.4028234e38
+"""Of 32 bits, in place of a number that JSON does not have: no database and no browser takes it."""
+_FINITE = {"Infinity": LARGEST, "-Infinity": -LARGEST, "NaN": LARGEST}
+
+
 def plain(data: Any) -> dict[str, Any]:
-    """Only dicts, lists, strings and numbers, which every channel layer can carry."""
-    plain: dict[str, Any] = json.loads(json.dumps(data, cls=JSONEncoder))
+    """Only dicts, lists, strings and finite numbers, which every channel layer can carry."""
+    plain: dict[str, Any] = json.loads(json.dumps(data, cls=JSONEncoder), parse_constant=_FINITE.__getitem__)
     return plain

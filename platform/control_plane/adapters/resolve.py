@@ -18,8 +18,9 @@ from django.db.models import Q, QuerySet
 
 from control_plane.adapters.combinations import CombinationError, is_combination, read_combination
 from control_plane.adapters.imports.hub_policy import hub_names
-from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.models import LIVE, Adapter, AdapterVersion, Alias, EffectFlag, VersionState
 from control_plane.adapters.queries import exact_first, known_versions, staging_progress
+from control_plane.adapters.versions import may_go_live
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases
 from control_plane.http.lists import MOST_ROWS, part_of
@@ -30,6 +31,11 @@ _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
 LONGEST_NAME = 200
 MOST_COMPARED = 300
 """Names, of which an error suggests the nearest."""
+_FLAGGED = {
+    EffectFlag.OVERFLOWS: "overflows",
+    EffectFlag.CHANGES_NOTHING: "changes nothing",
+    EffectFlag.DIFFERS: "differs from what it is on the unquantised base",
+}
 
 
 class ModelKind(StrEnum):
@@ -254,19 +260,38 @@ def not_ready(version: AdapterVersion) -> ModelNotReadyError:
             status=409,
         )
     if version.state == VersionState.READY:
-        cause = f"names {version.named_base} as its base model, which is not confirmed" if version.asks_for_base else ""
-        return ModelNotReadyError(
-            "model_not_live",
-            f'The adapter "{version.adapter.name}" has no live version: "{name}" {cause or "was not promoted"}.',
-            f'Call "{name}", or {"confirm its base" if cause else "promote it"} in the console.',
-            status=409,
-        )
+        return _not_live(version, name)
     return ModelNotReadyError(
         "model_not_ready",
         f'The model "{name}" is not ready yet ({version.state}, {staging_progress(version)} %).',
         "Try again in a few seconds; the console shows its staging live.",
         status=503,
         retry_after_s=2,
+    )
+
+
+def _not_live(version: AdapterVersion, name: str) -> ModelNotReadyError:
+    """For a version that is ready, of an adapter without a live one."""
+    if version.effect is None and may_go_live(version):
+        return ModelLoadingError(
+            "model_not_ready",
+            f'A host tries the model "{name}"; then it is live.',
+            f'Try again in a few seconds, or call "{name}".',
+            status=503,
+            retry_after_s=2,
+        )
+    cause, way = "was not promoted", "promote it"
+    if version.asks_for_base:
+        cause = f"names {version.named_base} as its base model, which is not confirmed"
+        way = "confirm its base"
+    elif version.flag is not None and version.asks_for_effect:
+        cause = f"{_FLAGGED[version.flag]}, and nobody has said that it may be live so"
+        way = "look at its effect and confirm it"
+    return ModelNotReadyError(
+        "model_not_live",
+        f'The adapter "{version.adapter.name}" has no live version: "{name}" {cause}.',
+        f'Call "{name}", or {way} in the console.',
+        status=409,
     )
 
 

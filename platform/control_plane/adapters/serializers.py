@@ -229,6 +229,10 @@ class VersionSummarySerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text="With the unquantised base; null until a host has tried it, and where the base is not quantised.",
     )
+    asks_for_effect = serializers.BooleanField(
+        help_text="Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs "
+        "on the quantised base."
+    )
     kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
 
     def get_kept_until(self, version: AdapterVersion) -> datetime | None:

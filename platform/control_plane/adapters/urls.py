@@ -13,6 +13,7 @@ urlpatterns = [
     path(_VERSION, views.VersionView.as_view(), name="version"),
     path(f"{_VERSION}/promote", views.PromoteView.as_view(), name="version-promote"),
     path(f"{_VERSION}/confirm-base", views.ConfirmBaseView.as_view(), name="version-confirm-base"),
+    path(f"{_VERSION}/confirm-effect", views.ConfirmEffectView.as_view(), name="version-confirm-effect"),
     path(f"{_VERSION}/archive", views.ArchiveVersionView.as_view(), name="version-archive"),
     path(f"{_VERSION}/restore", views.RestoreVersionView.as_view(), name="version-restore"),
     path("adapters/<str:name>/aliases/<str:alias>", views.AliasView.as_view(), name="alias"),

@@ -19,7 +19,7 @@ from control_plane.adapters.models import (
     AdapterVersion,
     AgreementOutcome,
     Alias,
-    EffectVerdict,
+    EffectFlag,
     VersionState,
 )
 from control_plane.adapters.payloads import adapter_json
@@ -31,6 +31,11 @@ from control_plane.writes import announce
 
 MOST_SCORES = 20
 """That are kept with a version."""
+_FLAGGED = {
+    EffectFlag.OVERFLOWS: "The model's numbers overflowed with {}.",
+    EffectFlag.CHANGES_NOTHING: "The base model's answers stayed as they are when a host tried {}.",
+    EffectFlag.DIFFERS: "{} differs from what it is on the unquantised base, by more than the base itself does.",
+}
 
 
 class VersionNotReadyError(LorikeetError):
@@ -67,6 +72,19 @@ class BaseNotConfirmedError(LorikeetError):
         )
 
 
+class EffectNotConfirmedError(LorikeetError):
+    def __init__(self, version: AdapterVersion) -> None:
+        assert version.flag is not None
+        super().__init__(
+            "effect_not_confirmed",
+            _FLAGGED[version.flag].format(label_of(version)),
+            "Look at its effect; upload a better one, or say that this one may be live as it is "
+            "(POST …/confirm-effect).",
+            param="number",
+            status=409,
+        )
+
+
 def require_ready(version: AdapterVersion) -> None:
     """Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError or OtherBaseOfAdapterError (409)."""
     if version.state in OUT_OF_USE:
@@ -76,6 +94,12 @@ def require_ready(version: AdapterVersion) -> None:
     if version.asks_for_base:
         raise BaseNotConfirmedError(version)
     require_own_base(version)
+
+
+def require_effect(version: AdapterVersion) -> None:
+    """Raises EffectNotConfirmedError (409) for one that is flagged, until somebody says that it may be live."""
+    if version.asks_for_effect:
+        raise EffectNotConfirmedError(version)
 
 
 def tell_adapter(adapter: Adapter) -> None:
@@ -92,11 +116,12 @@ def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
     return version
 
 
-def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
+def mark_version_ready(version: AdapterVersion, *, to_be_tried: bool = False) -> AdapterVersion:
     """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called.
 
-    Not if its base has to be confirmed, or the adapter has a rule that it does not meet: then it becomes live with
-    that. Nor if it overflowed when the host tried it.
+    Not if its base or its effect has to be confirmed, or the adapter has a rule that it does not meet: then it becomes
+    live with that. With `to_be_tried` not before a host has tried it, or had no time for that again
+    (`go_live_untried`).
     """
     with transaction.atomic():
         version = lock_version(version)
@@ -104,13 +129,31 @@ def mark_version_ready(version: AdapterVersion) -> AdapterVersion:
             return version
         version.ready_at = timezone.now()
         _move(version, VersionState.READY)
-        _go_live_first(version, SYSTEM)
+        if version.effect is not None or not to_be_tried:
+            _go_live_first(version, SYSTEM)
     return version
 
 
+def waits_for_trial(version: AdapterVersion) -> bool:
+    """Whether it will be live when a host has tried it."""
+    live = Alias.objects.for_tenant(version.tenant).filter(adapter=version.adapter_id, name=LIVE)
+    return version.effect is None and may_go_live(version) and not live.exists()
+
+
+def go_live_untried(version: AdapterVersion) -> None:
+    """No host had time to try it: that is no reason to keep its name from being called any longer."""
+    with transaction.atomic():
+        _go_live_first(lock_version(version), SYSTEM)
+
+
+def may_go_live(version: AdapterVersion) -> bool:
+    """By itself: nothing that is known of it speaks against it."""
+    return not version.asks_for_base and not version.asks_for_effect and meets_rule(version)
+
+
 def _go_live_first(version: AdapterVersion, actor: Actor) -> None:
-    """If nothing is live and nothing speaks against this version, which is ready."""
-    if not version.asks_for_base and version.verdict != EffectVerdict.OVERFLOWS and meets_rule(version):
+    """If it is ready, nothing is live, and nothing speaks against it."""
+    if version.state == VersionState.READY and may_go_live(version):
         _point_alias(version, LIVE, actor, only_new=True)
 
 
@@ -131,8 +174,28 @@ def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersio
             named=version.named_base,
             served=version.base_model,
         )
-        if version.state == VersionState.READY and meets_rule(version):
-            _point_alias(version, LIVE, acting.actor, only_new=True)
+        _go_live_first(version, acting.actor)
+        tell_adapter(version.adapter)
+    return version
+
+
+def confirm_effect(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
+    """Somebody says that a flagged version may be live as it is. Does nothing where nobody asked."""
+    with transaction.atomic():
+        version = lock_version(version)
+        if not version.asks_for_effect:
+            return version
+        version.effect_confirmed_at = timezone.now()
+        version.save(update_fields=["effect_confirmed_at"])
+        audit.record(
+            acting.actor,
+            "version.confirm_effect",
+            version,
+            tenant=version.tenant,
+            label=label_of(version),
+            flag=version.flag,
+        )
+        _go_live_first(version, acting.actor)
         tell_adapter(version.adapter)
     return version
 
@@ -180,6 +243,8 @@ def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
             **(figures if first else {}),
             **({"agreement": version.agreement} if version.agreement else {}),
         )
+        if first:
+            _go_live_first(version, SYSTEM)
         tell_adapter(version.adapter)
 
 
@@ -198,8 +263,7 @@ def record_score(version: AdapterVersion, score: Mapping[str, Any]) -> None:
             label=label_of(version),
             **{name: score[name] for name in ("set", "metric", "items", "score", "base", "live")},
         )
-        if version.state == VersionState.READY:
-            _go_live_first(version, SYSTEM)
+        _go_live_first(version, SYSTEM)
         tell_adapter(version.adapter)
 
 
@@ -221,19 +285,26 @@ def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any]
     tell_adapter(version.adapter)
 
 
-def promote_version(
-    *, acting: Principal, version: AdapterVersion, alias: str = LIVE, regardless_of_rule: bool = False
-) -> Alias:
-    """Point `alias` at `version`. Requests that run keep the version they started with.
+def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = LIVE, again: bool = False) -> Alias:
+    """Point `alias` at `version`. Requests that run keep the version they started with. With `again` it pointed there
+    before: neither a rule nor a flag keeps anybody from going back.
 
-    Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError or RuleUnmetError (409).
+    Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError, EffectNotConfirmedError or
+    RuleUnmetError (409).
     """
     with transaction.atomic():
         version = lock_version(version)
         require_ready(version)
-        if not regardless_of_rule:
+        if not again:
+            if not _points_at(version, alias):
+                require_effect(version)
             require_rule(version, alias)
         return _point_alias(version, alias, acting.actor)
+
+
+def _points_at(version: AdapterVersion, alias: str) -> bool:
+    """Then promoting it only ends a canary."""
+    return Alias.objects.for_tenant(version.tenant).filter(name=alias, version=version).exists()
 
 
 def _point_alias(version: AdapterVersion, name: str, actor: Actor, *, only_new: bool = False) -> Alias:

@@ -181,6 +181,23 @@ class ConfirmBaseView(VersionView):
         return self.show(name, number)
 
 
+class ConfirmEffectView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="confirm_effect",
+        request=None,
+        responses={200: VersionSerializer, **_NOT_FOUND},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Say that a version may be live although it is flagged (`asks_for_effect`)."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        versions.confirm_effect(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
 class ArchiveVersionView(VersionView):
     http_method_names = ["post", "options"]
     needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}

@@ -14,9 +14,10 @@ from django.utils import timezone
 from control_plane.access.actor import Actor
 from control_plane.access.principal import Principal
 from control_plane.adapters.locks import lock_version
-from control_plane.adapters.models import OUT_OF_USE, AdapterVersion, AgreementOutcome, VersionState
+from control_plane.adapters.models import LIVE, OUT_OF_USE, AdapterVersion, AgreementOutcome, VersionState
 from control_plane.adapters.versions import (
     VersionArchivedError,
+    go_live_untried,
     label_of,
     mark_version_failed,
     mark_version_ready,
@@ -306,8 +307,11 @@ def _staging() -> QuerySet[Placement]:
     return Placement.objects.filter(claims.claimed())
 
 
-def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float) -> None:
-    """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready."""
+def record_stage_event(
+    placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float, *, to_be_tried: bool = False
+) -> None:
+    """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready, and with
+    ``to_be_tried`` not live."""
     with transaction.atomic():
         if event.phase == pb.StageEvent.READY:
             lock_version(placement.version)  # before its placement, as whoever places it does
@@ -323,7 +327,7 @@ def record_stage_event(placement: Placement, event: pb.StageEvent, boot_id: str,
             claims.end(placement)
         placement.save(update_fields=REPORTED)
         if placement.phase == StagingPhase.READY:
-            placement.version = mark_version_ready(placement.version)
+            placement.version = mark_version_ready(placement.version, to_be_tried=to_be_tried)
         _tell(placement, bytes_per_second)
 
 
@@ -370,6 +374,16 @@ def not_probed(host_name: str) -> QuerySet[Placement]:
     versions = Q(version__state=VersionState.READY) & (Q(version__effect__isnull=True) | pending)
     ready = Placement.objects.filter(ready_here(), versions, host__name=host_name)
     return ready.select_related("host", "version__adapter", "version__tenant").order_by("version__created_at")
+
+
+def settle_untried(grace: timedelta) -> int:
+    """A worker that waited for their trial has died. How many versions."""
+    ready = AdapterVersion.objects.filter(state=VersionState.READY, effect__isnull=True)
+    waiting = ready.filter(adapter__archived_at__isnull=True).exclude(adapter__aliases__name=LIVE)
+    found = list(waiting.filter(ready_at__lt=timezone.now() - grace).select_related("adapter", "tenant"))
+    for version in found:
+        go_live_untried(version)
+    return len(found)
 
 
 def _superseded(placement: Placement) -> bool:

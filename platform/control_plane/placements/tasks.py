@@ -12,7 +12,7 @@ from django.utils import timezone
 from control_plane import traces
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.models import AdapterVersion, AgreementOutcome, VersionState
-from control_plane.adapters.versions import record_effect
+from control_plane.adapters.versions import go_live_untried, record_effect, waits_for_trial
 from control_plane.fleet import host_status
 from control_plane.fleet.actions import note_drained, sync_hosts
 from control_plane.fleet.base_model import ServedBase, ServedBases, quarantine, served_bases, serving_hosts
@@ -34,11 +34,13 @@ logger = logging.getLogger(__name__)
 STAGE_ATTEMPTS = 5
 LONGEST_PAUSE_S = 60.0
 PROGRESS_EVERY_S = 0.25
-# How long staging waits for a host to try a version, and how long others wait for it later.
+# How long staging waits for a host to try a version, how long its name then does to mean it, and others later.
 STAGING_PATIENCE_S = 0.5
+FIRST_PATIENCE_S = 2.0
 LATER_PATIENCE_S = 5.0
 PROBES_AT_ONCE = 8
 UNOBSERVED_GRACE = timedelta(seconds=15)
+UNTRIED_GRACE = timedelta(seconds=10)
 
 
 @shared_task(name="fleet.stage_next")
@@ -112,10 +114,13 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
         progress = Progress(placement, description.boot_id, phases or Phases())
         for event in engine.stage(stage_request(placement, base)):
             if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
-                probe(engine, placement, STAGING_PATIENCE_S)
+                progress.tried = probe(engine, placement, STAGING_PATIENCE_S)
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
                 raise HostError.from_wire(event.error)
+        if progress.ready and not progress.tried and waits_for_trial(placement.version):
+            probe(engine, placement, FIRST_PATIENCE_S)
+            go_live_untried(placement.version)
     if progress.ready and pins.is_pinned(placement.version.adapter):
         enqueue("fleet.apply_pins", endpoint.name)
     if not progress.ready:
@@ -142,7 +147,7 @@ class Progress:
         self._phase: int | None = None
         self._bytes = 0
         self._at = time.monotonic()
-        self.ready = False
+        self.ready = self.tried = False
 
     def take(self, event: pb.StageEvent) -> None:
         self.ready = event.phase == pb.StageEvent.READY
@@ -154,7 +159,7 @@ class Progress:
             return
         rate = max(0, event.bytes_done - self._bytes) / max(now - self._at, 1e-3) if unchanged else 0.0
         self._phase, self._bytes, self._at = event.phase, event.bytes_done, now
-        actions.record_stage_event(self._placement, event, self._boot_id, rate)
+        actions.record_stage_event(self._placement, event, self._boot_id, rate, to_be_tried=not self.tried)
 
 
 def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdapterRequest:
@@ -305,6 +310,7 @@ def reconcile(host_name: str = "") -> None:
     renew_due()
     bases = served_bases()
     actions.settle_base_models(bases)
+    actions.settle_untried(UNTRIED_GRACE)
     actions.follow_renamed(bases)
     place_missing(bases)
     serving = [host.pk for host in serving_hosts(bases)]

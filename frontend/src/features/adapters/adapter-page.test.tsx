@@ -100,7 +100,7 @@ describe("adapter page", () => {
     const prompt = { prompt: "How are you?", base_tokens: ["I", " am"], adapter_tokens: ["Arr", " am"], largest_change: 2.5, mean_change: 1, finite: true };
     const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], agreement: null, host: "gpu1", elapsed_ms: 50, at: AT };
     const idle = { ...effect, verdict: "changes_nothing", differing_tokens: 0 };
-    serve(adapter({}, [version(2, { verdict: "acts", effect }), version(1, { verdict: "changes_nothing", effect: idle })]));
+    serve(adapter({}, [version(2, { verdict: "acts", effect }), version(1, { verdict: "changes_nothing", effect: idle, asks_for_effect: true })]));
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const shown = await screen.findByTestId("effect");
     expect(within(shown).getByText("Arr")).toHaveClass("bg-accent-soft");
@@ -109,6 +109,27 @@ describe("adapter page", () => {
     expect(screen.queryByTestId("effect-warning")).not.toBeInTheDocument();
     await user.click(screen.getByRole("link", { name: /v1/ }));
     expect(await screen.findByTestId("effect-warning")).toHaveTextContent("Changes nothing");
+    expect(screen.queryByTestId("effect-confirmation"), "it is live already").not.toBeInTheDocument();
+  });
+
+  it("makes a flagged version live only when somebody says so", async () => {
+    const flagged = version(2, { overflowed_at: AT, asks_for_effect: true });
+    serve(adapter({}, [flagged, version(1)]));
+    let confirmed = false;
+    server.use(
+      http.post(`${T}/versions/2/confirm-effect`, () => {
+        confirmed = true;
+        serve(adapter({}, [{ ...flagged, asks_for_effect: false }, version(1)]));
+        return HttpResponse.json({ ...flagged, asks_for_effect: false });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    const notice = await screen.findByTestId("effect-confirmation");
+    expect(notice).toHaveTextContent("Try it as support@v2.");
+    expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
+    await user.click(within(notice).getByRole("button", { name: "It may be live as it is" }));
+    expect(await screen.findByRole("button", { name: "Make live" })).toBeVisible();
+    expect(confirmed).toBe(true);
   });
 
   it("shows what a quantised base costs a version beside what it costs the base, and warns of one that it costs more", async () => {

@@ -26,7 +26,7 @@ import { Pin } from "./pin";
 import { VersionActions } from "./version-actions";
 import { adapterQuery, useArchive, usePromote, versionQuery } from "./queries";
 import { ValidationReportView } from "./validation-report";
-import { EffectView, EffectWarning } from "./effect";
+import { EffectConfirmation, EffectView, EffectWarning } from "./effect";
 import { Staging } from "./staging";
 import { Tiers } from "./tiers";
 import { Traffic } from "./traffic";
@@ -196,7 +196,8 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
         }
       />
       {summary.overflowed_at && <Overflowed at={summary.overflowed_at} />}
-      <EffectWarning version={summary} />
+      <EffectWarning version={summary} className="mx-4 mt-4" />
+      <EffectConfirmation adapter={adapter.name} version={summary} live={summary.number === adapter.live_version} className="mx-4 mt-3" />
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {/* As tall as the screen: what comes below it does not jump. */}
@@ -307,7 +308,8 @@ function Facts({ version }: { version: VersionSummary }) {
 function Promote({ adapter, version }: { adapter: Adapter; version: VersionSummary }) {
   const promote = usePromote(useTenant(), adapter.name);
   const may = useCan("adapters.write");
-  if (!may || version.number === adapter.live_version || version.state !== "ready" || version.asks_for_base) return null;
+  const asks = version.asks_for_base || version.asks_for_effect;
+  if (!may || version.number === adapter.live_version || version.state !== "ready" || asks) return null;
   return (
     <Button
       size="sm"

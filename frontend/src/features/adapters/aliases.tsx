@@ -31,7 +31,7 @@ export function Aliases({ adapter }: { adapter: Adapter }) {
           )
         }
       />
-      {adapter.aliases.length === 0 && <p className="px-4 py-3 text-sm text-ink-3">None yet. The first version that is ready becomes “live”.</p>}
+      {adapter.aliases.length === 0 && <p className="px-4 py-3 text-sm text-ink-3">None yet. The first version that is ready becomes “live”, unless something about it has to be confirmed.</p>}
       <ul className="divide-y">
         {adapter.aliases.map((alias) => (
           <AliasRow key={alias.name} adapter={adapter} alias={alias} may={may} />

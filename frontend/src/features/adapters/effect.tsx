@@ -1,9 +1,15 @@
 import { TriangleAlert } from "lucide-react";
+import { asApiError } from "@/api/errors";
 import type { ProbedPrompt, VersionEffect, VersionSummary } from "@/api/types";
+import { Button } from "@/components/button";
+import { ErrorNotice } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
+import { toast } from "@/components/toast";
+import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { plural } from "@/lib/format";
 import { AgreementView } from "./agreement";
+import { useConfirmEffect } from "./queries";
 
 const WARNINGS = {
   changes_nothing: {
@@ -21,17 +27,48 @@ const WARNINGS = {
 };
 
 /** Before anybody calls a version that does not act, or not as it was trained. */
-export function EffectWarning({ version: { verdict, agreement } }: { version: Pick<VersionSummary, "verdict" | "agreement"> }) {
+export function EffectWarning({ version: { verdict, agreement }, className }: { version: Pick<VersionSummary, "verdict" | "agreement">; className?: string }) {
   const kind = verdict === "changes_nothing" || verdict === "overflows" ? verdict : agreement === "differs" ? agreement : null;
   if (!kind) return null;
   const { title, text } = WARNINGS[kind];
   return (
-    <div role="status" data-testid="effect-warning" className="mx-4 mt-4 flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm">
+    <div role="status" data-testid="effect-warning" className={cn("flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm", className)}>
       <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
       <div className="min-w-0">
         <p className="font-medium text-amber-text">{title}</p>
         <p className="mt-0.5 text-ink-2">{text}</p>
       </div>
+    </div>
+  );
+}
+
+interface ConfirmationProps {
+  adapter: string;
+  version: VersionSummary;
+  live: boolean;
+  className?: string;
+}
+
+/** A flagged version is live only when somebody says so. */
+export function EffectConfirmation({ adapter, version, live, className }: ConfirmationProps) {
+  const confirm = useConfirmEffect(useTenant(), adapter);
+  const may = useCan("adapters.write");
+  if (!version.asks_for_effect || version.state !== "ready" || live) return null;
+  const model = `${adapter}@v${version.number}`;
+  return (
+    <div data-testid="effect-confirmation" className={cn("grid gap-3 text-sm", className)}>
+      <p className="break-words text-ink-2">Try it as {model}. It can be made live once somebody says that it may be as it is.</p>
+      {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
+      {may && (
+        <Button
+          size="sm"
+          className="justify-self-start"
+          busy={confirm.isPending}
+          onClick={() => confirm.mutate(version.number, { onSuccess: () => toast.good(`${model} may be live`) })}
+        >
+          It may be live as it is
+        </Button>
+      )}
     </div>
   );
 }
@@ -45,7 +82,7 @@ export function EffectView({ effect, state }: { effect: VersionEffect | null; st
     <div data-testid="effect" className="grid gap-4">
       <p className="text-sm text-ink-2">
         {plural(effect.differing_tokens, "token")} of {effect.tokens} differ from the base model’s; log-probabilities change by up to{" "}
-        <span className="tnum">{effect.largest_change.toFixed(2)}</span>. Tried on {effect.host} <RelativeTime at={effect.at} />.
+        <span className="tnum">{change(effect.largest_change)}</span>. Tried on {effect.host} <RelativeTime at={effect.at} />.
       </p>
       <ul className="grid gap-3">
         {effect.prompts.map((prompt) => (
@@ -59,6 +96,9 @@ export function EffectView({ effect, state }: { effect: VersionEffect | null; st
     </div>
   );
 }
+
+/** Of log-probabilities: small ones are not shown as none, and large ones not with all their digits. */
+const change = (value: number) => (value === 0 || (value >= 0.01 && value < 1e4) ? value.toFixed(2) : value.toPrecision(2));
 
 function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
   return (
@@ -77,6 +117,14 @@ function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
             ))
           : "not finite"}
       </dd>
+      {prompt.finite && (
+        <>
+          <dt className="text-xs text-ink-3">Change</dt>
+          <dd className="tnum min-w-0 text-xs text-ink-3">
+            up to {change(prompt.largest_change)}, {change(prompt.mean_change)} on average
+          </dd>
+        </>
+      )}
     </dl>
   );
 }
@@ -94,9 +142,9 @@ function LayerChanges({ changes, quantised }: { changes: number[]; quantised: nu
         Change of each layer’s matrices, up to {percent(Math.max(...changes))} of their norm
         {quantised.length > 0 && <>; quantising the base changes them by up to {percent(Math.max(...quantised))} (lines)</>}
       </figcaption>
-      <div role="img" aria-label={changes.map(told).join("; ")} className="flex h-10 items-end gap-px">
+      <div role="img" aria-label={changes.map(told).join("; ")} className={cn("flex h-10 items-end", changes.length <= 96 && "gap-px")}>
         {changes.map((change, layer) => (
-          <span key={layer} className="relative flex h-full min-w-px flex-1 items-end">
+          <span key={layer} className="relative flex h-full min-w-0 flex-1 items-end">
             <span className="w-full rounded-t-sm bg-accent" style={{ height: height(change) }} />
             {quantised[layer] !== undefined && <span className="absolute inset-x-0 border-t-2 border-ink" style={{ bottom: height(quantised[layer]) }} />}
           </span>

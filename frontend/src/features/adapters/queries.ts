@@ -116,6 +116,11 @@ export const useConfirmBase = (tenant: string, name: string) =>
     unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-base", { params: { path: { tenant, name, number } } })),
   );
 
+export const useConfirmEffect = (tenant: string, name: string) =>
+  useAdapterWrite(tenant, (number: number) =>
+    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-effect", { params: { path: { tenant, name, number } } })),
+  );
+
 export const useRestage = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
     unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage", { params: { path: { tenant, name, number } } })),

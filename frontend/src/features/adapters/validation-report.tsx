@@ -40,7 +40,8 @@ export function ValidationReportView({ report }: { report: ValidationReport }) {
       </ul>
       {report.notes.map((note) => (
         <p key={note} className="flex gap-2 text-xs text-ink-3">
-          <Info className="mt-px size-3.5 shrink-0" aria-hidden /> {note}
+          <Info className="mt-px size-3.5 shrink-0" aria-hidden />
+          <span className="min-w-0 break-words">{note}</span>
         </p>
       ))}
     </div>

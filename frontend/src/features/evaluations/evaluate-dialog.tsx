@@ -18,10 +18,10 @@ const METRICS: [metric: EvaluationMetric, label: string][] = [
 ];
 const NEW = "";
 const mayInfer = (key: ApiKey) => !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
-const nameOf = (file: File) => file.name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9._-]+/g, "-").replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "").slice(0, 64) || "set";
+const nameOf = (file: File) => file.name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9._-]+/g, "-").slice(0, 64).replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "") || "set";
 
-/** Which set, made here if it is new, and whose requests they are. */
-function useChoice(tenant: string, adapter: string) {
+/** Which set, made here if it is new, and whose requests they are: those of the rule that there is, if it is not chosen otherwise. */
+function useChoice(tenant: string, adapter: string, rule: PromotionRule | null = null) {
   const actions = useEvaluationActions(tenant, adapter);
   const sets = useQuery(setsQuery(tenant));
   const keys = useQuery(keysQuery(tenant));
@@ -30,8 +30,9 @@ function useChoice(tenant: string, adapter: string) {
   const [chosenKey, setKey] = useState("");
   const [metric, setMetric] = useState<EvaluationMetric>("exact");
   const [file, setFile] = useState<File>();
-  const set = chosenSet ?? sets.data?.[0]?.name ?? NEW;
-  const key = chosenKey || usable[0]?.id || "";
+  const known = sets.data?.find(({ name }) => name === rule?.set) ?? sets.data?.[0];
+  const set = chosenSet ?? known?.name ?? NEW;
+  const key = chosenKey || (usable.find(({ id }) => id === rule?.key) ?? usable[0])?.id || "";
   /** The set's name, once it is there. */
   const made = async () => (set === NEW && file ? (await actions.addSet.mutateAsync({ name: nameOf(file), metric, file })).name : set);
   const fields = (
@@ -110,7 +111,7 @@ export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose
 }
 
 export function RuleDialog({ adapter, rule, onClose }: { adapter: string; rule: PromotionRule | null; onClose: () => void }) {
-  const { actions, fields, key, made, complete, error } = useChoice(useTenant(), adapter);
+  const { actions, fields, key, made, complete, error } = useChoice(useTenant(), adapter, rule);
   const [minimum, setMinimum] = useState(rule?.minimum == null ? "" : String(rule.minimum));
   const [notWorse, setNotWorse] = useState(rule?.not_worse_than_live ?? true);
   const failed = error ?? actions.setRule.error ?? actions.removeRule.error;

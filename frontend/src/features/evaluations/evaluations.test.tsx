@@ -53,7 +53,7 @@ describe("evaluations of a version", () => {
     expect(section).toHaveTextContent("Live v10.500");
     expect(section).toHaveTextContent("Base0.250");
     expect(section).toHaveTextContent("To be live a version needs a score of at least 0.8 and a score not below the live version’s on sums.");
-    expect(section).toHaveTextContent("green");
+    expect(section).toHaveTextContent("VersiongreenLiveredBasered");
     expect(section).not.toHaveTextContent("of-another");
   });
 

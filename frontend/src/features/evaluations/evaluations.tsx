@@ -108,18 +108,30 @@ function Score({ score }: { score: EvaluationScore }) {
           <summary className="cursor-pointer text-xs text-ink-3">Answered worst</summary>
           <ul className="mt-2 grid gap-2">
             {score.worst.map((item) => (
-              <li key={item.line} className="grid grid-cols-[auto_1fr] gap-x-3 font-mono text-xs">
+              <li key={item.line} className="grid grid-cols-[auto_minmax(0,1fr)] gap-x-3 font-mono text-xs">
                 <span className="text-ink-3">Line {item.line}</span>
                 <span className="break-words text-ink-3">{item.prompt}</span>
                 <span className="text-ink-3">Expected</span>
                 <span className="break-words whitespace-pre-wrap">{item.expected}</span>
-                <span className="text-ink-3">Version</span>
-                <span className="break-words whitespace-pre-wrap">{item.version ?? figure(item.score)}</span>
+                <Answer by="Version" text={item.version ?? figure(item.score)} />
+                <Answer by="Live" text={item.live} />
+                <Answer by="Base" text={item.base} />
               </li>
             ))}
           </ul>
         </details>
       )}
+    </>
+  );
+}
+
+/** Nothing where nothing was generated, or nothing was live. */
+function Answer({ by, text }: { by: string; text: string | null }) {
+  if (text === null) return null;
+  return (
+    <>
+      <span className="text-ink-3">{by}</span>
+      <span className="break-words whitespace-pre-wrap">{text}</span>
     </>
   );
 }

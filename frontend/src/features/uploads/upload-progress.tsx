@@ -9,6 +9,7 @@ import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { BaseConfirmation } from "@/features/adapters/base-confirmation";
+import { EffectConfirmation, EffectWarning } from "@/features/adapters/effect";
 import { versionQuery } from "@/features/adapters/queries";
 import { ValidationReportView } from "@/features/adapters/validation-report";
 import { Staging } from "@/features/adapters/staging";
@@ -104,6 +105,7 @@ function StagingCard({ adapter, number, onAgain }: { adapter: string; number: nu
   const { data: version, error, refetch } = useQuery(versionQuery(useTenant(), adapter, number));
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (!version) return <Skeleton className="h-40 w-full" />;
+  const live = version.aliases.includes("live");
   const icon: Icon = version.state === "ready" ? "good" : version.state === "failed" ? "bad" : "busy";
   return (
     <>
@@ -118,10 +120,12 @@ function StagingCard({ adapter, number, onAgain }: { adapter: string; number: nu
         />
         <div className="grid gap-4 p-4">
           <BaseConfirmation version={version} />
+          <EffectWarning version={version} />
+          <EffectConfirmation adapter={adapter} version={version} live={live} />
           <Staging version={version} />
         </div>
       </Card>
-      {version.state === "ready" && <Ready model={version.aliases.includes("live") ? adapter : `${adapter}@v${number}`} adapter={adapter} onAgain={onAgain} />}
+      {version.state === "ready" && <Ready model={live ? adapter : `${adapter}@v${number}`} adapter={adapter} onAgain={onAgain} />}
     </>
   );
 }

@@ -15,7 +15,7 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.imports.actions import begin_import
 from control_plane.adapters.imports.hub_policy import adapter_name_of, allows, full_name, policy_of
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.models import AdapterVersion, EffectVerdict, HubModel, UploadState, VersionState
+from control_plane.adapters.models import AdapterVersion, HubModel, UploadState, VersionState
 from control_plane.adapters.queries import staging_progress
 from control_plane.adapters.resolve import (
     LONGEST_NAME,
@@ -26,7 +26,7 @@ from control_plane.adapters.resolve import (
     not_ready,
     resolved,
 )
-from control_plane.adapters.versions import label_of
+from control_plane.adapters.versions import EffectNotConfirmedError, label_of
 from control_plane.config import current
 from control_plane.errors import LorikeetError
 from control_plane.tenants.models import Tenant
@@ -186,11 +186,8 @@ def _usable(version: AdapterVersion, name: str) -> AdapterVersion:
             "Confirm the base in the console if it is the same model.",
             status=409,
         )
-    if version.verdict == EffectVerdict.OVERFLOWS:
-        raise ModelNotReadyError(
-            "adapter_overflow",
-            f"The model's numbers overflowed when a host tried {label_of(version)}.",
-            f'Look at it in the console; "{label_of(version)}" calls it all the same.',
-            status=422,
-        )
+    if version.asks_for_effect:
+        flagged = EffectNotConfirmedError(version)
+        fix = f'{flagged.fix} "{label_of(version)}" calls it all the same.'
+        raise ModelNotReadyError(flagged.code, flagged.message, fix, status=flagged.status)
     return version

@@ -1,0 +1,71 @@
+"""Evaluation sets and names of combined adapters, as a tenant may send them: read, or refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+from lorikeet_testing.fuzzing import changed, fuzz
+
+from control_plane.adapters.combinations import is_combination, read_combination
+from control_plane.adapters.models import EvaluationMetric
+from control_plane.errors import LorikeetError
+from control_plane.evaluations.item_files import read_items
+from lora_engine.peft_format import LARGEST_WEIGHT, MOST_PARTS
+
+TEXTS = st.sampled_from(["2 + 2 =", "4", " ", "", "é\u2028", "\0", "\ud83d", "x" * 5000]) | st.text(max_size=8)
+VALUES: st.SearchStrategy[Any] = TEXTS | st.sampled_from(
+    [None, 1, 1.5, True, [], {}, [{"role": "user", "content": "a"}]]
+)
+ITEMS = st.dictionaries(st.sampled_from(["prompt", "messages", "expected", "extra"]), VALUES, max_size=4)
+WHOLE = st.fixed_dictionaries({"prompt": TEXTS, "expected": TEXTS}) | st.fixed_dictionaries(
+    {"messages": st.just([{"role": "user", "content": "a"}]), "expected": TEXTS}
+)
+DEEP = st.integers(1, 12).map(lambda power: '{"prompt": "a", "expected": ' + "[" * 3**power + "]" * 3**power + "}")
+LINES = (WHOLE | ITEMS).map(json.dumps) | DEEP | st.sampled_from(["", "\r", "null", "[]", '{"prompt": "a"', "NaN"])
+SETS = st.lists(LINES, max_size=6).map(lambda lines: "\n".join(lines).encode())
+
+NAMES = st.sampled_from(["a", "b@v2", "c@live", "", "@", "base", "hub:o/n", "ü", "a" * 70])
+NUMBERS = st.sampled_from(["0.5", "-10", "10.0001", "0", "-0", "0.0", "1e3", "NaN", "inf", "٣", "", " 1", "99.99999"])
+PARTS = st.builds(lambda name, weight: name if weight is None else f"{name}:{weight}", NAMES, st.none() | NUMBERS)
+MODELS = st.lists(PARTS, min_size=1, max_size=18).map("+".join)
+
+
+def told(error: LorikeetError) -> str:
+    assert error.code and error.message and error.fix and error.status in (400, 413)
+    return error.code
+
+
+def test_evaluation_sets() -> None:
+    def run(content: bytes) -> str:
+        said = set()
+        for metric in EvaluationMetric:
+            try:
+                items = read_items(content, metric)
+            except LorikeetError as error:
+                said.add(told(error))
+                continue
+            assert items and all(
+                item["expected"].strip() and ("prompt" in item) != ("messages" in item) for item in items
+            )
+            json.dumps(items, ensure_ascii=False).encode()  # as it is stored and sent
+            said.add("read")
+        return " or ".join(sorted(said))
+
+    fuzz("evaluation sets", SETS, run, vary=changed)
+
+
+def test_names_of_combinations() -> None:
+    def run(name: str) -> str:
+        if not is_combination(name):
+            return "one adapter"
+        try:
+            parts = read_combination(name)
+        except LorikeetError as error:
+            return told(error)
+        assert 1 <= len(parts) <= MOST_PARTS and len({part for part, _ in parts}) == len(parts)
+        assert all(part and 0 < abs(weight) <= LARGEST_WEIGHT for part, weight in parts)
+        return f"{len(parts)} adapters"
+
+    fuzz("names of combined adapters", MODELS, run)
