@@ -82,6 +82,7 @@ class EngineConfig:
     join_token: str = ""
     host_name: str = ""  # to join by; "" = the machine's own
     advertise: str = ""  # host:port at which the control plane reaches it; "" = as ``listen`` says
+    zone: str = ""  # where this machine is: a rack, a data centre; "" = not stated
     log_level: str = "INFO"
 
     @property

@@ -10,11 +10,12 @@ from lorikeet_cli.output import table
 
 
 def listed(asked: Namespace) -> None:
+    shown = ("running", "waiting", "zone", "address")
     rows = [
-        [host["name"], _state(host), host["model"], host["running"], host["waiting"], host["address"], _until(host)]
+        [host["name"], _state(host), host["model"], *[host[name] for name in shown], _until(host)]
         for host in client().call("GET", "/api/operator/hosts")
     ]
-    print(table(["host", "state", "model", "running", "waiting", "address", "certificate until"], rows))
+    print(table(["host", "state", "model", *shown, "certificate until"], rows))
 
 
 def _state(host: Any) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +22,7 @@ from lorikeet_testing.joining import Machine, free_port, token
 from lorikeet_testing.seed import add_version
 
 from control_plane.config import current
-from control_plane.fleet import authority
+from control_plane.fleet import actions, authority
 from control_plane.fleet.endpoint import endpoint_of
 from control_plane.fleet.models import EngineHost
 from control_plane.placements import peers
@@ -52,7 +53,10 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.service = kind(cast(Host, SimpleNamespace(adapter_folder=disk.reading)), identity)
+        self.host = SimpleNamespace(adapter_readers=0, adapter_folder=self._folder)
+        self.readers = list[int]()  # how many there were when each began
+        self._disk = disk
+        self.service = kind(cast(Host, self.host), identity)
         self._server = self._run(self._start(machine, identity))
 
     async def _start(self, machine: Machine, identity: HostIdentity) -> Any:
@@ -64,6 +68,10 @@ class Server:
 
     def _run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    def _folder(self, digest: str) -> AbstractContextManager[Path]:
+        self.readers.append(self.host.adapter_readers)
+        return self._disk.reading(digest)
 
     def close(self) -> None:
         self._run(self._server.stop(0))
@@ -276,6 +284,7 @@ def test_not_more_at_once_than_may(
     assert read(peer, artifact.digest) == grpc.StatusCode.RESOURCE_EXHAUSTED
     monkeypatch.setattr(service, "_MOST_READERS", 1)
     assert {read(peer, artifact.digest) for _ in range(3)} == {b"{}"}, "who has read makes room"
+    assert server.readers == [1, 1, 1] and server.host.adapter_readers == 0, "and heartbeats tell how many there are"
 
 
 def test_hosts_that_joined_and_say_that_they_have_it_are_asked(
@@ -300,3 +309,30 @@ def test_hosts_that_joined_and_say_that_they_have_it_are_asked(
     for change in ({"state": "offline"}, {"credential": ""}):
         EngineHost.objects.filter(pk=gpu1.pk).update(**change)
         assert peers.peers_of(wanted) == []
+
+
+def test_the_nearest_are_asked_first(tmp_path: Path, acme: Any) -> None:
+    version = add_version(acme.tenant, "support")
+    for number in range(6):
+        Machine(tmp_path, f"gpu{number}").join(token())
+    rows = [("", 0), ("a", 3), ("a", 1), ("b", 0), ("b", 0), ("", 2)]
+    for number, (zone, readers) in enumerate(rows):
+        name = f"gpu{number}"
+        actions.record_boot(name, pb.EngineDescription(boot_id="1", zone=zone))
+        actions.record_status(name, pb.HostStatus(boot_id="1", adapter_readers=readers))
+        EngineHost.objects.get(name=name).adapters.create(
+            digest=version.digest, tier="disk", running=0, bytes=1, rank=1
+        )
+    of_name = {authority.server_name(host.credential): host.name for host in EngineHost.objects.all()}
+
+    def asked(number: int) -> list[str]:
+        wanted = Placement(host=EngineHost.objects.get(name=f"gpu{number}"), version=version)
+        return [of_name[peer.server_name] for peer in peers.peers_of(wanted)]
+
+    drawn = {tuple(asked(1)) for _ in range(30)}
+    assert {order[0] for order in drawn} == {"gpu2"}, "of its zone, before hosts that nobody reads from"
+    assert {frozenset(order[1:]) for order in drawn} > {frozenset({"gpu3", "gpu4"})}, "others equally near are drawn"
+    assert {order[0] for order in (asked(3) for _ in range(10))} == {"gpu4"}
+    assert {host for _ in range(30) for host in asked(0)} == {"gpu2", "gpu3", "gpu4"}, "no zone: who is least read from"
+    EngineHost.objects.filter(name="gpu3").update(last_status={}, description={})
+    assert set(asked(0)) == {"gpu2", "gpu3", "gpu4"}, "an engine of before says neither"

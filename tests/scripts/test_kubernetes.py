@@ -81,7 +81,8 @@ def test_commands_are_those_of_compose(name: str) -> None:
 def test_the_engine_takes_its_command() -> None:
     command = container("engine")["command"]
     assert command[:3] == ["python", "-m", "lora_engine"]
-    config = arguments.parse([word.replace("$(MODEL_NAME)", "m") for word in command[3:]])
+    words = [word.replace("$(MODEL_NAME)", "m").replace("$(ZONE)", "") for word in command[3:]]
+    config = arguments.parse(words)
     assert (config.listen, config.tls_certificate, config.metrics_port) == (
         "0.0.0.0:7000",
         Path("/etc/lorikeet/engine-tls/tls.crt"),
@@ -90,7 +91,8 @@ def test_the_engine_takes_its_command() -> None:
     ports = {port["name"]: port["containerPort"] for port in container("engine")["ports"]}
     assert ports == {"grpc": 7000, "metrics": 9400}
     assert pod("engine")["terminationGracePeriodSeconds"] > config.drain_seconds
-    assert arguments.TOKEN_VARIABLE in {variable["name"] for variable in container("engine")["env"]}
+    given = {variable["name"] for variable in container("engine")["env"]}
+    assert given >= {arguments.TOKEN_VARIABLE, *re.findall(r"\$\((\w+)\)", " ".join(command))}
 
 
 def test_settings_are_ones_the_code_reads_and_secrets_are_no_settings() -> None:

@@ -4558,6 +4558,8 @@ export interface components {
         NullEnum: null;
         /** @description An engine host by its last heartbeat, with every tenant's adapters. */
         OperatorHost: {
+            /** @description Other hosts that read an adapter from this one now. */
+            adapter_readers: number;
             adapters: components["schemas"]["OperatorResidentAdapter"][];
             /** @description `adapters` shows at most 256, the busiest first. */
             adapters_total: number;
@@ -4595,6 +4597,8 @@ export interface components {
             /** Format: double */
             tokens_per_second: number;
             waiting: number;
+            /** @description Where it says that it is (`--zone`). */
+            zone: string;
         };
         OperatorReport: {
             /** Format: date-time */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -78,8 +79,11 @@ _HELP = {
     "join_token": f"join token, for the first start; better set by {JOIN_TOKEN_VARIABLE}",
     "host_name": "name to join by; the machine's own if empty",
     "advertise": "host:port at which the control plane reaches this engine; by default as --listen says",
+    "zone": "where this machine is (a rack, a data centre): adapters are read from hosts of the same zone first",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
+_ZONE = re.compile(r"[A-Za-z0-9._-]{0,63}")
+"""What a Kubernetes label may hold."""
 _CHOICES = {
     "lora_sharding": ["auto", "outer", "full"],
     "tool_format": [str(name) for name in TOOL_FORMATS],
@@ -108,6 +112,8 @@ def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
         parser.error("--join brings a certificate of its own; leave --tls-certificate and --tls-key out")
     if (config.host_name and not config.join) or (config.advertise and not config.join):
         parser.error("--host-name and --advertise are for --join")
+    if not _ZONE.fullmatch(config.zone):
+        parser.error(f'--zone is "{config.zone}"; it may have letters, digits, ".", "_" and "-", 63 at most')
     return config
 
 

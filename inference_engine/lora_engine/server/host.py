@@ -159,6 +159,7 @@ class EngineHost:
         self.metrics = HostMetrics()
         self.prefixes = RecentPrefixes()
         self.draining = False
+        self.adapter_readers = 0  # other hosts that read an adapter from here now
         self.failed = asyncio.Event()  # the process should end, once its requests have
         self.restarts = asyncio.Event()  # an operator wants it to, and to be started anew
         self._restart_by = 0.0  # when requests have had the time to end
@@ -631,6 +632,7 @@ class EngineHost:
             ),
             host_arena_bytes_used=self._tiers.arena.used,
             unacknowledged_usage=len(self.journal),
+            adapter_readers=self.adapter_readers,
             tenants=[tenant_message(share) for share in snapshot.queue.tenants if share.tenant != PROBING],
             refused_early=snapshot.queue.refused,
             forecast=accuracy_message(snapshot.queue.accuracy),

@@ -339,4 +339,5 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
         geometry=pb.BaseGeometry(**{name: getattr(base, name) for name in names}),
         chat_template_digest=template.digest,
         text_digest=text_digest(config.model),
+        zone=config.zone,
     )

@@ -43,7 +43,6 @@ class EngineService(engine_pb2_grpc.EngineServicer):
 
     def __init__(self, host: EngineHost, identity: HostIdentity | None = None) -> None:
         self._host, self._identity = host, identity
-        self._readers = 0
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
         return self._host.description
@@ -68,9 +67,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading another adapter")
         if request.file not in (CONFIG_FILE, WEIGHTS_FILE):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an adapter has no such file")
-        if self._readers >= _MOST_READERS:
+        if self._host.adapter_readers >= _MOST_READERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "others read from this host")
-        self._readers += 1
+        self._host.adapter_readers += 1
         try:
             with self._host.adapter_folder(request.digest) as folder, (folder / request.file).open("rb") as file:
                 total = os.fstat(file.fileno()).st_size
@@ -79,7 +78,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         except StageError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
         finally:
-            self._readers -= 1
+            self._host.adapter_readers -= 1
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
         return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))

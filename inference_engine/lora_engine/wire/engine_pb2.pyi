@@ -12,7 +12,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EngineDescription(_message.Message):
-    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest")
+    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone")
     class PoliciesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class EngineDescription(_message.Message):
     GEOMETRY_FIELD_NUMBER: _ClassVar[int]
     CHAT_TEMPLATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     engine_version: str
     base_model: str
@@ -56,7 +57,8 @@ class EngineDescription(_message.Message):
     geometry: BaseGeometry
     chat_template_digest: str
     text_digest: str
-    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ...) -> None: ...
+    zone: str
+    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class BaseGeometry(_message.Message):
     __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up")
@@ -996,7 +998,7 @@ class WatchRequest(_message.Message):
     def __init__(self, interval_ms: _Optional[int] = ..., load_every_ms: _Optional[int] = ..., adapter_changes: bool = ..., prefixes: bool = ...) -> None: ...
 
 class HostStatus(_message.Message):
-    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token", "load_only", "adapter_changes", "adapters_gone", "adapters_sum", "prefixes", "prefixes_kept")
+    __slots__ = ("boot_id", "unix_time", "steps", "running", "waiting", "draining", "tokens_per_second", "pool", "adapters", "host_arena_bytes_used", "unacknowledged_usage", "tenants", "refused_early", "forecast", "merging", "prefill_budget", "restarting", "service_gap", "load_times", "first_token", "load_only", "adapter_changes", "adapters_gone", "adapters_sum", "prefixes", "prefixes_kept", "adapter_readers")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -1023,6 +1025,7 @@ class HostStatus(_message.Message):
     ADAPTERS_SUM_FIELD_NUMBER: _ClassVar[int]
     PREFIXES_FIELD_NUMBER: _ClassVar[int]
     PREFIXES_KEPT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_READERS_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     unix_time: float
     steps: int
@@ -1049,15 +1052,20 @@ class HostStatus(_message.Message):
     adapters_sum: int
     prefixes: _containers.RepeatedScalarFieldContainer[int]
     prefixes_kept: int
-    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ..., load_only: bool = ..., adapter_changes: bool = ..., adapters_gone: _Optional[_Iterable[str]] = ..., adapters_sum: _Optional[int] = ..., prefixes: _Optional[_Iterable[int]] = ..., prefixes_kept: _Optional[int] = ...) -> None: ...
+    adapter_readers: int
+    def __init__(self, boot_id: _Optional[str] = ..., unix_time: _Optional[float] = ..., steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., draining: bool = ..., tokens_per_second: _Optional[float] = ..., pool: _Optional[_Union[PoolPages, _Mapping]] = ..., adapters: _Optional[_Iterable[_Union[AdapterResidency, _Mapping]]] = ..., host_arena_bytes_used: _Optional[int] = ..., unacknowledged_usage: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantShare, _Mapping]]] = ..., refused_early: _Optional[int] = ..., forecast: _Optional[_Union[ForecastAccuracy, _Mapping]] = ..., merging: _Optional[_Union[Merging, _Mapping]] = ..., prefill_budget: _Optional[_Union[PrefillBudget, _Mapping]] = ..., restarting: bool = ..., service_gap: _Optional[_Union[ServiceGap, _Mapping]] = ..., load_times: _Optional[_Union[LoadTimes, _Mapping]] = ..., first_token: _Optional[_Union[FirstTokenForecast, _Mapping]] = ..., load_only: bool = ..., adapter_changes: bool = ..., adapters_gone: _Optional[_Iterable[str]] = ..., adapters_sum: _Optional[int] = ..., prefixes: _Optional[_Iterable[int]] = ..., prefixes_kept: _Optional[int] = ..., adapter_readers: _Optional[int] = ...) -> None: ...
 
 class FirstTokenForecast(_message.Message):
-    __slots__ = ("seconds", "prompt_token_s")
+    __slots__ = ("seconds", "prompt_token_s", "place_s", "free_places")
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    PLACE_S_FIELD_NUMBER: _ClassVar[int]
+    FREE_PLACES_FIELD_NUMBER: _ClassVar[int]
     seconds: float
     prompt_token_s: float
-    def __init__(self, seconds: _Optional[float] = ..., prompt_token_s: _Optional[float] = ...) -> None: ...
+    place_s: float
+    free_places: int
+    def __init__(self, seconds: _Optional[float] = ..., prompt_token_s: _Optional[float] = ..., place_s: _Optional[float] = ..., free_places: _Optional[int] = ...) -> None: ...
 
 class ServiceGap(_message.Message):
     __slots__ = ("gap", "bound", "ahead", "behind")

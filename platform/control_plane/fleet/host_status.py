@@ -39,6 +39,7 @@ DESCRIPTION_FIELDS = (
     "host_arena_bytes",
     "chat_template_digest",
     "text_digest",
+    "zone",
 )
 
 
@@ -63,6 +64,7 @@ def status_json(status: pb.HostStatus) -> dict[str, Any]:
         "pool": {name: getattr(status.pool, name) for name in POOL_FIELDS},
         "host_arena_bytes_used": status.host_arena_bytes_used,
         "unacknowledged_usage": status.unacknowledged_usage,
+        "adapter_readers": status.adapter_readers,
         "load_times": {name: _fields(getattr(status.load_times, name), LOAD_FIELDS) for name in LOADS},
         "service_gap": _fields(status.service_gap, GAP_FIELDS) if status.HasField("service_gap") else None,
         "tenants": [{name: getattr(share, name) for name in SHARE_FIELDS} for share in status.tenants],

@@ -290,6 +290,8 @@ class OperatorHostSerializer(_HostSerializer):
     """An engine host by its last heartbeat, with every tenant's adapters."""
 
     address = serializers.CharField()
+    zone = serializers.CharField(allow_blank=True, help_text="Where it says that it is (`--zone`).")
+    adapter_readers = serializers.IntegerField(help_text="Other hosts that read an adapter from this one now.")
     joined = JoinedHostSerializer(allow_null=True, help_text="Null of a host of the settings.")
     only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
     base_digest = serializers.CharField(allow_blank=True)

@@ -113,6 +113,8 @@ def hosts_for_operator() -> list[dict[str, Any]]:
         {
             **_figures(host, bases),
             "address": host.address,
+            "zone": host.description.get("zone", ""),
+            "adapter_readers": host.last_status.get("adapter_readers", 0),
             "joined": _joined(host),
             "only_here": alone[host.pk],
             "base_digest": host.description.get("base_digest", ""),

@@ -118,6 +118,8 @@ def test_arguments_are_the_config(monkeypatch):
     monkeypatch.setenv("LORA_ENGINE_HOST_TOKEN", "secret")
     config = arguments.parse(["--model", "m", "--listen", "unix:/x", "--pool-mb", "7", "--drain-seconds", "1.5"])
     assert config == EngineConfig(model=Path("m"), listen="unix:/x", pool_mb=7, drain_seconds=1.5, host_token="secret")
+    assert arguments.parse(["--model", "m", "--zone", "eu-1a"]).zone == "eu-1a"
+    assert arguments.parse(["--model", "m", "--zone", ""]).zone == "", "as from a label that a node does not have"
 
 
 def test_switches_can_be_turned_off():
@@ -127,7 +129,8 @@ def test_switches_can_be_turned_off():
 
 @pytest.mark.parametrize(
     "wrong", [[], ["--model", "m", "--page-tokens", "0"], ["--model", "m", "--host-arena-mb", "-1"],
-              ["--model", "m", "--tls-key", "k"], ["--model", "m", "--gpu-memory-fraction", "nan"]]
+              ["--model", "m", "--tls-key", "k"], ["--model", "m", "--gpu-memory-fraction", "nan"],
+              ["--model", "m", "--zone", "eu 1"], ["--model", "m", "--zone", "z" * 64]]
 )  # fmt: skip
 def test_wrong_arguments_exit_with_a_message(wrong, capsys):
     with pytest.raises(SystemExit) as caught:

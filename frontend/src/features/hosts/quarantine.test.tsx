@@ -25,7 +25,7 @@ const host: Host = {
 };
 const quarantine = { code: "other_base_model", message: "This host serves mistral; this installation serves llama.", fix: "Start the engine with the right model." } as const;
 const foreign: Host = { ...host, name: "gpu2", model: "mistral", quarantine };
-const forOperators = (shown: Host, base_digest: string): OperatorHost => ({ ...shown, adapters: [], base_digest, only_here: 0, joined: null, address: `${shown.name}:7000` });
+const forOperators = (shown: Host, base_digest: string): OperatorHost => ({ ...shown, adapters: [], base_digest, only_here: 0, joined: null, zone: "", adapter_readers: 0, address: `${shown.name}:7000` });
 const base = { name: "llama", digest: "sha256:aaaaaaaaaaaaaaaa", decided_by: "ada@example.org", decided_at: "2026-05-04T09:00:00Z", adapters_of: [] };
 const report = {
   days: 30, as_of: null, tenants: 0, currency: null, by_day: [], by_tenant: [], by_base_model: [], top_adapters: [],

@@ -139,8 +139,14 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
               <bdi title={host.model}>{host.model.length > LONGEST_MODEL ? `${host.model.slice(0, LONGEST_MODEL)}…` : host.model}</bdi>,{" "}
             </>
           )}
+          {host.zone && (
+            <>
+              zone <bdi>{host.zone}</bdi>,{" "}
+            </>
+          )}
           {number(host.running)} running, {number(host.waiting)} waiting, {plural(host.adapters_total, "adapter")}
           {host.only_here > 0 && `, ${number(host.only_here)} only here`}
+          {host.adapter_readers > 0 && `, gives adapters to ${plural(host.adapter_readers, "host")}`}
         </span>
         {host.service === "drained" && idle && <Badge tone="green">can be stopped</Badge>}
       </span>

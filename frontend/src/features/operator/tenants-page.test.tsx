@@ -25,7 +25,7 @@ const detail: TenantDetail = { ...row, objectives: { first_token_ms: null, inter
 const host: OperatorHost = {
   name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 2, waiting: 0, tokens_per_second: 12,
   pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 }, page_bytes: 65536, last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 9,
-  base_digest: "sha256:aa", only_here: 5, joined: null, address: "gpu1:7000",
+  base_digest: "sha256:aa", only_here: 5, joined: null, address: "gpu1:7000", zone: "eu-1a", adapter_readers: 2,
 }; // prettier-ignore
 const staging: StagingRow = {
   id: "p1", tenant: "globex", adapter: "support", version: 3, host: "gpu1", phase: "failed", waits_for: "retry", bytes_done: 0, bytes_total: 100, bytes_per_second: 0, remaining_s: null, attempts: 5, failures: 2,
@@ -140,6 +140,7 @@ describe("hosts and staging for operators", () => {
     server.use(http.get("/api/operator/hosts", () => HttpResponse.json([host, ofAnotherBase])), http.put("/api/operator/hosts/gpu1/service", note({ service: "drained" })));
     const { user } = openConsole("/t/acme/operator/hosts");
     const row = await screen.findByRole("listitem", { name: "Host gpu1" });
+    expect(row).toHaveTextContent("zone eu-1a, 2 running, 0 waiting, 9 adapters, 5 only here, gives adapters to 2 hosts");
     expect(screen.getByRole("listitem", { name: "Host gpu2" })).toHaveTextContent("mistral");
     await user.click(within(row).getByRole("button", { name: "Drain" }));
     const dialog = await screen.findByRole("alertdialog");
