@@ -1,6 +1,6 @@
 """Dispatch over a fleet: in turn, by the fewest requests, by the soonest first token that hosts forecast.
 
-    python benchmarks/scheduling/fleet.py [--hosts 8] [--seconds 30] [--load 12 18]
+    python benchmarks/scheduling/fleet.py [--hosts 8] [--seconds 30] [--load 12 18] [--policy NAME]
 
 Simulated hosts (Llama-3.1-8B on an H200) behind four web processes. Each web process knows what the product's does: a
 heartbeat of each host four times a second, and what it has itself sent since. Requests have ShareGPT-like lengths
@@ -169,11 +169,12 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--load", type=float, nargs="*", default=[12.0, 18.0], help="requests per second and host")
+    parser.add_argument("--policy", choices=[*ROUTING_POLICIES], help="this one alone")
     options = parser.parse_args()
     rows = []
     for name, case in CASES.items():
         for load in options.load:
-            for policy in ROUTING_POLICIES:
+            for policy in [options.policy] if options.policy else ROUTING_POLICIES:
                 found = play(policy, case, options.hosts, load, options.seconds)
                 settings = {"hosts": options.hosts, "per_host": load, "policy": policy, **found}
                 rows.append(

@@ -1,6 +1,6 @@
 """Conversations over a fleet, with dispatch that knows which host has a prompt's beginning cached and without.
 
-    python benchmarks/scheduling/fleet_prefixes.py [--hosts 8] [--seconds 30] [--load 6 14] [--dry]
+    python benchmarks/scheduling/fleet_prefixes.py [--hosts 8] [--seconds 30] [--load 6 14] [--policy NAME …] [--dry]
 
 Simulated hosts (Llama-3.1-8B on an H200, 64 running) behind four web processes that share nothing; each turn of a
 conversation comes to any of them. A conversation begins with its adapter's system prompt (1,500 tokens), has eight
@@ -33,6 +33,7 @@ from lora_engine.wire.prompt_prefixes import Mark, RecentPrefixes, prefix_marks
 WEBS, SLICE_S, HEARTBEAT_S = 4, 0.025, 0.25
 TENANTS, ADAPTERS, RUNNING, TURNS = 32, 64, 64, 8
 SYSTEM, QUESTION, ANSWER, THINKING_S = 1500, 150, 200, 3.0
+POLICIES = ["round_robin", "least_pending", "blind", "prefix"]
 
 
 @dataclass
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--load", type=float, nargs="*", default=[6.0, 14.0], help="turns per second and host")
+    parser.add_argument("--policy", nargs="*", default=POLICIES, choices=POLICIES)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--dry", action="store_true", help="print only")
     options = parser.parse_args()
@@ -214,7 +216,7 @@ def main() -> None:
         (name, pages, load, policy)
         for name, pages in (("large pools", common.H200_PAGES), ("small pools", 6_000))
         for load in options.load
-        for policy in ("round_robin", "least_pending", "blind", "prefix")
+        for policy in options.policy
     ]
     with ProcessPoolExecutor(options.processes) as pool:
         rows = list(pool.map(partial(run, options), jobs))

@@ -1,7 +1,7 @@
 """W6, the fleet: 32 simulated hosts over skews and lengths, in turn, by the fewest requests, by the soonest first
 token, and with requests that go on elsewhere (dLoRA's migration).
 
-    python benchmarks/scheduling/w6.py [--hosts 32] [--seconds 30] [--load 0.8] [--only CASE …]
+    python benchmarks/scheduling/w6.py [--hosts 32] [--seconds 30] [--load 0.8] [--only CASE …] [--policy NAME]
     python benchmarks/scheduling/w6.py --azure FILE --servegen FILE      recorded traffic instead
 
 Hosts are Llama-3.1-8B on an H200 (step times fitted to measured steps), 64 running each, behind four web processes.
@@ -459,6 +459,7 @@ def main() -> None:
     parser.add_argument("--load", type=float, default=0.8)
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two looks of a web process")
     parser.add_argument("--only", action="append", help="cases whose name has this in it")
+    parser.add_argument("--policy", choices=[*ROUTING_POLICIES], help="the systems with this one alone")
     parser.add_argument("--azure", type=Path)
     parser.add_argument("--servegen", type=Path)
     parser.add_argument("--processes", type=int, default=2)
@@ -471,6 +472,7 @@ def main() -> None:
         for name, case in cases(options)
         if not options.only or any(part in name for part in options.only)
         for system in SYSTEMS
+        if options.policy in (None, system.policy)
     ]
     with ProcessPoolExecutor(options.processes) as pool:
         rows = list(pool.map(partial(run, options), jobs))

@@ -69,16 +69,15 @@ def test_what_was_sent_since_the_heartbeat_counts_until_the_next(host: FirstToke
     assert host.seconds(ask()) == pytest.approx(0.2)
 
 
-def test_where_some_wait_each_that_was_sent_takes_a_place_in_the_queue(host: FirstTokenPrediction) -> None:
-    queue = status(seconds=0.5)
-    queue.waiting = 4
-    host.observed(queue)
-    for _ in range(3):
+def test_what_is_sent_when_no_place_is_free_waits_for_one(host: FirstTokenPrediction) -> None:
+    full = status()
+    full.first_token.place_s, full.first_token.free_places = 0.02, 2
+    host.observed(full)
+    for expected in (0.2, 0.2, 0.2, 0.22, 0.24):
+        assert host.seconds(ask()) == pytest.approx(expected)
         host.sent(ask(tokens=0))
-    assert host.seconds(ask()) == pytest.approx(0.5 + 3 * 0.1 + 0.1)
-    host.observed(status(seconds=0.5))
-    host.sent(ask(tokens=0))
-    assert host.seconds(ask()) == pytest.approx(0.5 + 0.1), "nobody waits there: it begins at once"
+    host.observed(full)
+    assert host.seconds(ask()) == pytest.approx(0.2), "they are in the host's own forecast now"
 
 
 def test_between_heartbeats_hosts_tell_their_load_only(host: FirstTokenPrediction) -> None:

@@ -150,8 +150,7 @@ class Forecast:
         """From now, for a sequence that waits or is about to be queued."""
         ahead = self._queue.ahead_of(sequence)
         prompt = ahead.prompt_tokens + len(sequence.token_ids)
-        free, running = self._free_capacity(), len(self._ends)
-        fitting = min(free.slots, int(free.tokens / self._mean_prompt(sequence)))
+        running, fitting = len(self._ends), self._fitting(len(sequence.token_ids) + 1)
         decoding = min(running + max(0, fitting), running + ahead.sequences)
         released = self._steps_until_released(ahead.sequences + 1 - max(0, fitting))
         share = self._prefill_budget.expected_tokens(Work(decoding, 0, self._context), self._step_tokens - decoding)
@@ -164,10 +163,17 @@ class Forecast:
 
     def seconds_for_newcomer(self, tenant: str) -> float:
         """From now, for a request of one prompt token and no adapter that the tenant would send now."""
-        request = GenerationRequest("", [0], SamplingParams(max_tokens=_NEWCOMER_TOKENS), tenant=tenant)
-        state = RequestState(request, Timeline(0.0), RequestUsage("", tenant, ""))
-        no_text = cast(IncrementalDetokenizer, None)  # it is only asked where it would stand
-        return self.seconds_to_first_token(Sequence(state, 0, 0, [0], _NEWCOMER_TOKENS, no_text))
+        return self.seconds_to_first_token(_newcomer(tenant))
+
+    def free_places(self, tenant: str) -> int:
+        """How many could run beside those that run, and those that go before the tenant's newcomer, and it."""
+        ahead = self._queue.ahead_of(_newcomer(tenant)).sequences
+        return max(0, self._fitting(_NEWCOMER_TOKENS) - round(ahead) - 1)
+
+    def place_seconds(self) -> float:
+        """What each further one adds for those behind it: the batch's places come free about evenly over an output."""
+        running = len(self._ends)
+        return self._mean_output() * self.cost.seconds(Work(running, 0, self._context)) / running if running else 0.0
 
     def load_seconds(self, sequence: Sequence) -> float:
         """Until the adapter is on the device, if its load began now."""
@@ -188,11 +194,19 @@ class Forecast:
     def _mean_output(self) -> float:
         return max(1.0, self._waiting_output / len(self._waiting)) if self._waiting else 64.0
 
-    def _mean_prompt(self, sequence: Sequence) -> float:
-        waiting = len(self._waiting)
-        return self._waiting_tokens / waiting if waiting else float(len(sequence.token_ids) + 1)
+    def _fitting(self, tokens: int) -> int:
+        """How many could run beside those that run; of so many tokens each where none wait to go by."""
+        free, waiting = self._free_capacity(), len(self._waiting)
+        return min(free.slots, int(free.tokens / (self._waiting_tokens / waiting if waiting else tokens)))
 
     def _expected_output(self, sequence: Sequence) -> float:
         estimate = self._output_of_tenant.get(sequence.request.tenant)
         share = estimate.share if estimate else 1.0
         return max(1.0, share * sequence.max_tokens - sequence.num_output)
+
+
+def _newcomer(tenant: str) -> Sequence:
+    request = GenerationRequest("", [0], SamplingParams(max_tokens=_NEWCOMER_TOKENS), tenant=tenant)
+    state = RequestState(request, Timeline(0.0), RequestUsage("", tenant, ""))
+    no_text = cast(IncrementalDetokenizer, None)  # it is only asked where it would stand
+    return Sequence(state, 0, 0, [0], _NEWCOMER_TOKENS, no_text)

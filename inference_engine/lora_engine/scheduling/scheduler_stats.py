@@ -73,11 +73,13 @@ class Newcomer:
     """When a request would have its first token that came now.
 
     ``seconds`` for one prompt token and no adapter, of a tenant that has nothing in the engine; each further prompt
-    token adds ``prompt_token_s``.
+    token adds ``prompt_token_s``, and each further request before it ``place_s``, but for the first ``free_places``.
     """
 
     seconds: float
     prompt_token_s: float
+    place_s: float = 0.0
+    free_places: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +179,10 @@ class SchedulerStats:
         )
 
     def _newcomer(self) -> Newcomer | None:
-        seconds = self._first_token(NOBODY)
-        return None if seconds is None else Newcomer(seconds, self._scheduler.forecast.cost.prompt_token)
+        forecast, seconds = self._scheduler.forecast, self._first_token(NOBODY)
+        if seconds is None:
+            return None
+        return Newcomer(seconds, forecast.cost.prompt_token, forecast.place_seconds(), forecast.free_places(NOBODY))
 
     def _first_token(self, tenant: str) -> float | None:
         forecast = self._scheduler.forecast

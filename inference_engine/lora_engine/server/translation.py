@@ -343,7 +343,12 @@ def tenant_message(share: TenantShare) -> pb.TenantShare:
 def newcomer_message(newcomer: Newcomer | None) -> pb.FirstTokenForecast | None:
     if newcomer is None:
         return None
-    return pb.FirstTokenForecast(seconds=newcomer.seconds, prompt_token_s=newcomer.prompt_token_s)
+    return pb.FirstTokenForecast(
+        seconds=newcomer.seconds,
+        prompt_token_s=newcomer.prompt_token_s,
+        place_s=newcomer.place_s,
+        free_places=newcomer.free_places,
+    )
 
 
 def gap_message(gap: ServiceGap | None) -> pb.ServiceGap | None:

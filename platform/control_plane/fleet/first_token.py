@@ -23,7 +23,7 @@ class FirstTokenPrediction:
         self._tenants: dict[str, float] = {}
         self.adapters = AdapterList()
         self._prefixes = KnownPrefixes()
-        self._sent_s = self._place_s = 0.0
+        self._sent, self._sent_s = 0, 0.0
         self._loading: set[str] = set()
 
     def observed(self, status: pb.HostStatus) -> None:
@@ -32,10 +32,7 @@ class FirstTokenPrediction:
         self._prefixes.observe(status)
         self._forecast = status.first_token if status.HasField("first_token") else None
         self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
-        self._sent_s = 0.0
-        # Where some wait, who comes waits for those in front: each request more costs a place in the queue.
-        queue_s = self._forecast.seconds if self._forecast is not None and status.waiting else 0.0
-        self._place_s = queue_s / (status.waiting + 1)
+        self._sent, self._sent_s = 0, 0.0
         if not status.load_only:
             self._load_times, self._loading = status.load_times, set()
 
@@ -51,7 +48,10 @@ class FirstTokenPrediction:
     def sent(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> None:
         """The host has one request more."""
         if self._forecast is not None:
-            self._sent_s += self._prompt_s(submit, marks, self._forecast) + self._place_s
+            self._sent += 1
+            # Who comes when no place is left waits until one is free.
+            place_s = self._forecast.place_s if self._sent > self._forecast.free_places else 0.0
+            self._sent_s += self._prompt_s(submit, marks, self._forecast) + place_s
             self._loading.add(submit.adapter_digest)
 
     def seconds(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> float | None:

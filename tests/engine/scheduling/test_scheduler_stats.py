@@ -99,6 +99,8 @@ def test_what_one_who_came_now_would_wait(order: str) -> None:
     report = stats.report(0, 100)
     newcomer = report.newcomer
     assert newcomer is not None and newcomer.prompt_token_s > 0
+    assert newcomer.free_places == 0
+    assert newcomer.place_s == pytest.approx(engine.clock.now / len(engine.ended), rel=0.3), "one ends so often"
     expected = {"new": newcomer.seconds}
     if order == "fair":
         (much,) = report.tenants
@@ -112,3 +114,5 @@ def test_what_one_who_came_now_would_wait(order: str) -> None:
     took = {end.request.tenant: (end.first_token or 0.0) - now for end in probes}
     for tenant, seconds in expected.items():
         assert seconds == pytest.approx(took[tenant], rel=0.5, abs=0.2), tenant
+    idle = stats.report(0, 100).newcomer
+    assert idle is not None and (idle.free_places, idle.place_s) == (8 - 1, 0.0)
