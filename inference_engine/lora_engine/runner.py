@@ -180,6 +180,7 @@ class Runner:
             torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
             if rows:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
+            self._step_given()
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
         return InFlight(sampling, rows, samples, launched.reads, held)
 
@@ -260,9 +261,15 @@ class Runner:
         self.receive_tokens(len(inputs.logit_rows))
 
     def receive_tokens(self, rows: int) -> None:
-        """On a rank that does not plan: wait, in the order of the stream, for what rank 0 samples."""
+        """On a rank that does not plan, at a step's end: wait, in the order of the stream, for what rank 0 samples."""
         if rows:
             self.model.parallel.broadcast(self.last_tokens[:rows])
+        self._step_given()
+
+    def _step_given(self) -> None:
+        """Of several ranks, each has given its device as many steps."""
+        if (steps := self.model.parallel.steps) is not None:
+            steps.given()
 
     def _follow(self, batch: StepBatch) -> None:
         plan, rows = self.model.ops.plan(batch, self.pool), len(batch.logit_rows)

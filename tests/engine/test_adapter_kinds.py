@@ -17,13 +17,15 @@ import peft
 import pytest
 import torch
 from lorikeet_testing.poisoned_pool import poison
+from lorikeet_testing.ranks import Run, on_ranks
 from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of, pack_for, save_model
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.peft_format import AdapterLimits, inspect_adapter
+from lora_engine.model.parallel import Parallel
+from lora_engine.peft_format import AdapterLimits, Part, combined_digest, inspect_adapter
 from lora_engine.request import GenerationRequest, SamplingParams
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/adapter-forms.md"
@@ -31,6 +33,7 @@ FAMILY = "llama3-scaled-rope-tied"
 TARGETS = ["q_proj", "v_proj", "down_proj"]
 RANK = 512  # that engines of these tests admit
 NEW_TOKENS = 8
+DIVIDES = {"num_key_value_heads": 4, "intermediate_size": 152}  # by the ranks of these tests
 Save = Callable[[Any, Path], None]
 
 
@@ -109,6 +112,7 @@ def other_method(config: Any) -> Save:
     return save
 
 
+ACTIVATED, INVOCATION = "aLoRA (`alora_invocation_tokens`)", [5, 6]
 CAUSAL: dict[str, Any] = {"task_type": "CAUSAL_LM"}
 KINDS = [
     AdapterKind("LoRA", plain()),
@@ -138,7 +142,7 @@ KINDS = [
     ),
     AdapterKind("`modules_to_save` of others", plain(modules_to_save=["norm"]), "fully trained copies of norm"),
     AdapterKind("`trainable_token_indices`", plain(trainable_token_indices=[1, 2])),
-    AdapterKind("aLoRA (`alora_invocation_tokens`)", plain(alora_invocation_tokens=[5, 6])),
+    AdapterKind(ACTIVATED, plain(alora_invocation_tokens=INVOCATION)),
     AdapterKind("LoHa", other_method(peft.LoHaConfig(target_modules=TARGETS, **CAUSAL)), "LOHA"),
     AdapterKind("IA³", other_method(peft.IA3Config(**CAUSAL)), "is IA3"),
     AdapterKind(
@@ -152,7 +156,7 @@ class Made:
     """A model and an adapter of every kind, written by PEFT."""
 
     def __init__(self, root: Path) -> None:
-        self.model = save_model(FAMILY, root / "model", attention_bias=True, mlp_bias=True)
+        self.model = save_model(FAMILY, root / "model", attention_bias=True, mlp_bias=True, **DIVIDES)
         self.folder = root / "model"
         self.adapters: dict[str, Adapter] = {}
         for number, kind in enumerate(KINDS):
@@ -194,6 +198,7 @@ def wanted(made: Made) -> dict[str, tuple[list[int], list[int]]]:
     prompts = {
         kind.name: [random.Random(n).randrange(VOCAB) for _ in range(9 + 5 * n)] for n, kind in enumerate(SERVED)
     }
+    prompts[ACTIVATED][30:30] = INVOCATION
     return {name: (prompt, made.greedy(prompt, name)) for name, prompt in prompts.items()}
 
 
@@ -241,6 +246,41 @@ def test_a_small_pool_changes_nothing(made: Made, wanted: Any) -> None:
     again, _ = run(engine, made, {name: prompt for name, (prompt, _) in wanted.items()})
     assert again == {name: expected for name, (_, expected) in wanted.items()}
     assert engine.core.device_tier.stats.adapters > len(SERVED)
+
+
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_several_ranks_agree_with_peft(made: Made, wanted: Any, tmp_path: Path, world: int) -> None:
+    """All kinds in one batch, and combined ones as one rank has them; then in a pool that is too small for them, but
+    for the one of rank 512. In both layouts."""
+    params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+    digests = {kind.name: made.adapters[kind.name].digest for kind in SERVED}
+    asked = {
+        f"{name}#{copy}": GenerationRequest(f"{name}#{copy}", prompt, params, digests[name])
+        for copy in range(4)
+        for name, (prompt, _) in wanted.items()
+    }
+    one, other, wide = (
+        digests[name] for name in ("LoRA", "ranks and scales by pattern", "EVA, with modules of rank 0")
+    )
+    combined = [
+        combined_digest([Part(one, 0.5), Part(other, -1.0)]), combined_digest([Part(wide, 1.5), Part(other, 0.3)])
+    ]  # fmt: skip
+    requests = [request for name, request in asked.items() if name.endswith("#0")]
+    requests += [GenerationRequest(digest, [*range(20)], params, digest) for digest in combined]
+    small = [request for name, request in asked.items() if "512" not in name]
+    adapters = [made.adapters[kind.name] for kind in SERVED]
+    runs = []
+    for sharding in ("outer", "full"):
+        settings = {"max_lora_rank": RANK, "page_tokens": 2, "lora_sharding": sharding}
+        runs.append(Run(made.folder, adapters, requests, {**settings, "pool_mb": 8}, combined))
+        runs.append(Run(made.folder, adapters, small, {**settings, "pool_mb": 1}))
+    alone = runs[0].on(Parallel()).tokens
+    tokens = {name: wanted[name.partition("#")[0]][1] for name in asked} | {name: alone[name] for name in combined}
+    for run, ranks in zip(runs, on_ranks(world, tmp_path, runs), strict=True):
+        assert ranks[0].tokens == {request.request_id: tokens[request.request_id] for request in run.requests}
+        assert all(ran.tokens == ranks[0].tokens and ran.pages == ranks[0].pages for ran in ranks)
+        if run.requests is small and world == 2:  # of four, each has as many bytes for half as much
+            assert ranks[0].preemptions and ranks[0].loads >= len(SERVED), "one came twice"
 
 
 @pytest.mark.long

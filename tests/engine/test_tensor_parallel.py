@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
@@ -11,104 +10,40 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing
 from lorikeet_testing import interpreted  # noqa: F401
-from lorikeet_testing.poisoned_pool import poison
-from lorikeet_testing.tiny_models import (
-    ADAPTERS,
-    VOCAB,
-    Adapter,
-    adapter_at,
-    geometry_of,
-    pack_for,
-    save_adapter,
-    save_model,
-)
+from lorikeet_testing.ranks import Run, answers, led, on_ranks, recorded
+from lorikeet_testing.tiny_models import ADAPTERS, VOCAB, Adapter, adapter_at, save_adapter, save_model
 from safetensors.torch import load_file, save_file
 
-from lora_engine.adapters.packing import PoolPacker
-from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
-from lora_engine.engine import Engine
-from lora_engine.model.loading import base_embedding_layers, load_model
-from lora_engine.model.parallel import Parallel
-from lora_engine.peft_format import AdapterLimits
-from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.tensor_parallel.leader import Leader
-from lora_engine.tensor_parallel.stillness import STILL_BEATS, Stillness
-from lora_kernels import attention
+from lora_engine.model.loading import load_model
+from lora_engine.model.parallel import DeviceSteps, Parallel
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, SamplingParams
+from lora_engine.tensor_parallel.stillness import STILL_BEATS, DeviceStillness, Still, Stillness, device_beats
 from lora_kernels.fp8_tensors import quantise
-from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
-
-Tokens = dict[str, list[int]]
-WHOLE = "dora-r6"  # whose norms are of whole rows: refused where the base model is split
 
 
-def workload(adapters: dict[str, Adapter], count: int = 18) -> list[GenerationRequest]:
+def workload(adapters: dict[str, Adapter], count: int = 18, new: int = 8) -> list[GenerationRequest]:
     """Every adapter and the base, greedy and sampled, with prompts longer than a step; some begin alike."""
     rnd = random.Random(7)
     common = [rnd.randrange(VOCAB) for _ in range(90)]
     requests = []
     for index in range(count):
         name = ["", *adapters][index % (1 + len(adapters))]
-        new = 8 if count == 18 else 3
-        sampling = SamplingParams(max_tokens=new, ignore_eos=True, temperature=0.9 * (index % 3 == 2), seed=index)
-        length = rnd.choice((1, 9, 40, 90)) if count == 18 else 3 + 2 * index
+        tokens = new if count >= 18 else 3
+        sampling = SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0.9 * (index % 3 == 2), seed=index)
+        length = rnd.choice((1, 9, 40, 90)) if count >= 18 else 3 + 2 * index
         alike = length // 2 if index % 2 else 0
         prompt = common[:alike] + [rnd.randrange(VOCAB) for _ in range(length - alike)]
         digest = adapters[name].digest if name else ""
         requests.append(GenerationRequest(f"r{index}", prompt, sampling, digest))
     return requests
-
-
-class Ran(NamedTuple):
-    """Tokens by request; adapters' bytes on this rank; of each step, which pages whose sequences and adapters had."""
-
-    tokens: Tokens
-    held: int
-    pages: str
-
-
-def generate(
-    model: Path,
-    adapters: dict[str, Adapter],
-    parallel: Parallel,
-    sharding: str = "auto",
-    requests: int = 18,
-    **settings: Any,
-) -> Ran:
-    """As one rank that plans by itself, and so has to agree with the others. Free pages are full of NaN."""
-    # A pool so small that adapters are evicted and sequences pre-empted on the way.
-    config = EngineConfig(
-        model=model, page_tokens=4, step_tokens=64, threads=1, lora_sharding=sharding,
-        **{"pool_mb": 2, **settings},
-    )  # fmt: skip
-    source = LoadedAdapters()
-    engine = Engine(config, source, load_model(config, parallel))
-    poison(engine)
-    for adapter in adapters.values():
-        source.add(pack_for(engine, adapter))
-    held = sum(packed.num_bytes for a in adapters.values() if (packed := source.get(a.digest)) is not None)
-    tokens: Tokens = {}
-    for request in workload(adapters, requests):
-        tokens[request.request_id] = []
-        engine.add_request(request)
-    pages = hashlib.sha256()
-    while engine.has_work():
-        for delta in engine.step().deltas:
-            tokens[delta.request_id] += delta.token_ids
-        engine.core.check()
-        pages.update(str([sequence.pages for sequence in engine.core.scheduler.running]).encode())
-        pages.update(str([(slot.digest, slot.pages) for slot in engine.core.device_tier.slots()]).encode())
-    assert all(len(found) == len(tokens["r0"]) for found in tokens.values())
-    return Ran(tokens, held, pages.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -122,14 +57,14 @@ class Case:
     def model(self) -> Path:
         return self.folder / "model"
 
+    def run(self, requests: int = 18, new: int = 8, **settings: Any) -> Run:
+        return Run(self.model, [*self.adapters.values()], workload(self.adapters, requests, new), settings)
+
 
 def make_case(folder: Path, family: str, names: Sequence[str] = (), **shape: Any) -> Case:
     """With the adapters that are named, or all and one that changes the embedding and the head."""
     reference = save_model(family, folder / "model", **{"intermediate_size": 152, **shape})
-    adapters = {
-        name: adapter_at(name, save_adapter(name, reference, folder / name))
-        for name in names or [name for name in ADAPTERS if name != WHOLE]
-    }
+    adapters = {name: adapter_at(name, save_adapter(name, reference, folder / name)) for name in names or ADAPTERS}
     if names:
         return Case(folder, adapters)
     name = "embedding_layers"
@@ -153,38 +88,6 @@ def save_embedding_layers(model: Any, folder: Path) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Run:
-    """A case with some settings of the engine."""
-
-    case: Case
-    settings: dict[str, Any]
-
-    def generate(self, parallel: Parallel, **others: Any) -> Ran:
-        return generate(self.case.model, self.case.adapters, parallel, **{**self.settings, **others})
-
-
-def run_rank(rank: int, world: int, folder: Path, runs: list[Run]) -> None:
-    torch.set_num_threads(1)
-    # Every program takes the interpreter as long, whatever it does.
-    attention.FEW = 8
-    for variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
-        SHRINK[variant], SPLIT_K[variant] = replace(SHRINK[variant], rows=16), SplitK(256)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
-    try:
-        found = [run.generate(Parallel(rank, world, dist.group.WORLD)) for run in runs]
-        torch.save(found, folder / f"{rank}.pt")
-        dist.barrier()  # gloo aborts a process whose peer ends while they still talk
-    finally:
-        dist.destroy_process_group()
-
-
-def on_ranks(world: int, folder: Path, runs: list[Run]) -> list[list[Ran]]:
-    """What each rank found of each run, run by run. One start of the ranks for all: it takes longer than they run."""
-    torch.multiprocessing.spawn(run_rank, (world, folder, runs), nprocs=world)
-    return list(zip(*(torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)), strict=True))
-
-
 @pytest.mark.parametrize(
     ("world", "families"),
     [
@@ -198,10 +101,10 @@ def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list
     # Of each vocabulary but the first, the last rank has fewer tokens.
     heads = {"num_key_value_heads": 4} if world == 4 else {}
     cases = [make_case(tmp_path / f, f, vocab_size=VOCAB + index, **heads) for index, f in enumerate(families)]
-    runs = [Run(case, {"sharding": sharding}) for case in cases for sharding in ("outer", "full")]
+    runs = [case.run(lora_sharding=sharding) for case in cases for sharding in ("outer", "full")]
     found = on_ranks(world, tmp_path, runs)
     for case, outer, full in zip(cases, found[::2], found[1::2], strict=True):
-        alone = generate(case.model, case.adapters, Parallel())
+        alone = case.run().on(Parallel())
         for ranks in (outer, full):
             assert [ran.tokens for ran in ranks] == [alone.tokens] * world, case.folder.name
             assert len({ran.pages for ran in ranks}) == 1, "pages are the same on all ranks"
@@ -209,24 +112,28 @@ def test_ranks_give_the_tokens_of_one(tmp_path: Path, world: int, families: list
 
 
 def test_whatever_else_an_engine_is_set_to(tmp_path: Path) -> None:
-    """Rows computed one by one, weights in FP8, keys and values in FP8, and the kernels, in Triton's interpreter."""
+    """Rows computed one by one, weights in FP8, keys and values in FP8, no cached prefixes, a pool in which nothing
+    stays, and the kernels, in Triton's interpreter."""
     sizes = {"hidden_size": 64, "head_dim": 16, "intermediate_size": 128, "num_hidden_layers": 2}
-    few = ("all-linear-r16-rslora", "mlp-r5", "v-only-r1", "lora-bias-r4")
+    few = ("all-linear-r16-rslora", "mlp-r5", "v-only-r1", "dora-r6", "lora-bias-r4")
     plain = make_case(tmp_path / "plain", "llama2-mha", few, **sizes)
     in_fp8(plain, tmp_path / "fp8")
     quantised = Case(tmp_path / "fp8", plain.adapters)
     runs = []
     for sharding in ("outer", "full"):
         runs += [
-            Run(plain, {"sharding": sharding, "requests": 6, "deterministic": True}),
-            Run(quantised, {"sharding": sharding, "requests": 6}),
-            Run(plain, {"sharding": sharding, "requests": 6, "kv_cache_dtype": "fp8"}),
+            plain.run(6, lora_sharding=sharding, deterministic=True),
+            quantised.run(6, lora_sharding=sharding),
+            plain.run(6, lora_sharding=sharding, kv_cache_dtype="fp8"),
+            plain.run(60, 40, lora_sharding=sharding, pool_mb=1, page_tokens=2, prefix_cache=False),
         ]
-    runs.append(Run(plain, {"sharding": "full", "requests": 2, "backend": "triton"}))
+    runs.append(plain.run(2, lora_sharding="full", backend="triton"))
     for run, ranks in zip(runs, on_ranks(2, tmp_path, runs), strict=True):
-        alone = run.generate(Parallel(), backend="torch")
+        alone = run.on(Parallel(), backend="torch")
         assert [ran.tokens for ran in ranks] == [alone.tokens] * 2, run.settings
         assert ranks[0].pages == ranks[1].pages and ranks[0].held < alone.held
+        if "pool_mb" in run.settings:
+            assert ranks[0].preemptions
 
 
 def in_fp8(case: Case, folder: Path) -> None:
@@ -344,20 +251,34 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.model.loading import load_model
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.model.parallel import DeviceSteps, Exchanges
 from lora_engine.tensor_parallel.leader import Leader
+from lora_engine.tensor_parallel.stillness import Progress
 
 WAY, RANK = sys.argv[2], int(sys.argv[3])
+steps, stuck = [], []
+
+
+class Mark:
+    def query(self):
+        return not stuck
+
+
+if WAY == "device":  # as ranks on GPUs, whose hosts have nothing to wait for
+    Progress.on = lambda device: Progress(Exchanges(), DeviceSteps(Mark))
 
 
 def load(config, parallel):
     loaded = load_model(config, parallel)
     whole = loaded.model.hidden
-    steps = []
 
     def hidden(*arguments):
         steps.append(1)
         if len(steps) == 3:
             print(time.monotonic(), file=sys.stderr, flush=True)
+            if WAY == "device":
+                stuck.append(parallel.rank)
+                return whole(*arguments)
             if WAY == "stopped":
                 os.kill(os.getpid(), signal.SIGSTOP)
             while WAY == "busy":
@@ -372,13 +293,16 @@ def load(config, parallel):
 
 
 if __name__ == "__main__":
-    config = EngineConfig(model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32")
+    config = EngineConfig(
+        model=Path(sys.argv[1]), pool_mb=16, threads=1, tensor_parallel=2, dtype="float32", step_timeout_s=24.0
+    )
     leader = Leader(config, load)
     engine = Engine(leader.config, LoadedAdapters(), load(leader.config, leader.join()), mirror=leader)
-    engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=40)))
+    engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=40, ignore_eos=True)))
     print([rank.process.pid for rank in leader._ranks], flush=True)
     while engine.has_work():
         engine.step()
+    time.sleep(1000)
 """
 STANDS_STILL = {
     "stopped 1": "has not answered for 6 s",
@@ -386,11 +310,12 @@ STANDS_STILL = {
     "in an exchange 1": "an exchange between all ranks has not ended for 6 s within a step",
     "stopped 0": "Rank 0 has not answered for 6 s: it is ended",
     "busy 0": "rank 0 .* has stood still for 6 s within a step",
+    "device 1": "the device of rank 1 .* has worked for 4 s on a step that each rank had given to its own",
 }
 
 
 @pytest.mark.parametrize(
-    "ways", [["stopped 1", "busy 1"], pytest.param([*STANDS_STILL], marks=pytest.mark.long)], ids=len
+    "ways", [["stopped 1", "busy 1", "device 1"], pytest.param([*STANDS_STILL], marks=pytest.mark.long)], ids=len
 )
 def test_a_rank_that_stands_still_within_a_step_ends_all_in_ten_seconds(tmp_path: Path, ways: list[str]) -> None:
     (tmp_path / "stands.py").write_text(STANDS)
@@ -419,39 +344,87 @@ def test_who_stands_still_is_the_one_that_others_wait_for() -> None:
     idle = [stillness.beat([(5, 5), (5, 5), (5, 5)]) for _ in range(50)]
     moving = [stillness.beat([(n, n - 1), (n, n), (n - 1, n - 1)]) for n in range(6, 50)]
     behind = [stillness.beat([(50, 49), (50, 49), (49, 49)]) for _ in range(STILL_BEATS + 1)]
-    assert {*idle, *moving, *behind[:-1]} == {None} and behind[-1] == 2 and not stillness.all_wait
+    assert {*idle, *moving, *behind[:-1]} == {None} and behind[-1] == Still(2, all_wait=False)
     together = [stillness.beat([(51, 50)] * 3) for _ in range(STILL_BEATS + 1)]
-    assert together[-2:] == [None, 0] and stillness.all_wait
+    assert together[-2:] == [None, Still(0, all_wait=True)]
 
 
-@pytest.mark.long
-def test_the_embedding_layers_of_an_adapter_are_the_same_with_a_rank_that_follows(tmp_path: Path) -> None:
-    """Rank 0 plans, and tells the other one whose embeddings its rows have; only rank 0 has heads."""
+class Device:
+    """One that is through with what it was given when it is told to be, and whose rank says how far it is."""
+
+    def __init__(self) -> None:
+        self.marks: list[Device.Mark] = []
+        self.steps = DeviceSteps(self.mark)
+
+    class Mark:
+        is_over: bool | None = False  # None: the device failed
+
+        def query(self) -> bool:
+            if self.is_over is None:
+                raise RuntimeError("an illegal memory access was encountered")
+            return self.is_over
+
+    def mark(self) -> Mark:
+        self.marks.append(self.Mark())
+        return self.marks[-1]
+
+    def through(self, steps: int) -> None:
+        for mark in self.marks[:steps]:
+            mark.is_over = True
+
+
+def test_a_device_hangs_if_it_is_not_through_with_what_every_rank_has_given() -> None:
+    one, other = Device(), Device()
+    most = int(device_beats(60.0))
+    stillness = DeviceStillness(most)
+
+    def beats(count: int) -> list[Still | None]:
+        return [stillness.beat([one.steps.counts, other.steps.counts]) for _ in range(count)]
+
+    assert most == 10 and device_beats(0.0) == float("inf") and device_beats(300.0) == 50
+    assert {*beats(60)} == {None}, "idle"
+    one.steps.given()
+    assert {*beats(60)} == {None}, "one compiles, or waits for masks, and the other's device for it"
+    other.steps.given()
+    assert {*beats(most - 1)} == {None}, "as long as that, a device may work"
+    for step in range(1, 30):
+        one.through(step)
+        assert {*beats(most)} == {None}, "the other is slower"
+        other.through(step)
+        one.steps.given(), other.steps.given()
+        assert {*beats(most - 1)} == {None}, "slow, and going on"
+    one.through(30)
+    one.steps.given()
+    assert beats(most + 1) == [None] * most + [Still(1, all_wait=False)]
+    other.marks[-1].is_over = None
+    assert beats(1) == [Still(1, all_wait=False)], "that failed, too"
+    other.through(30)
+    other.steps.given()
+    assert beats(most + 1) == [None] * most + [Still(0, all_wait=True)], "an exchange of devices"
+    assert one.steps.counts == other.steps.counts == (31, 30)
+
+
+def test_a_rank_that_follows_has_the_same_pages_whatever_is_pinned(tmp_path: Path) -> None:
+    """Rank 0 plans: what it merges, pins, evicts and pre-empts, the other one does too, in a pool full of NaN."""
     case = make_case(tmp_path, "llama2-mha")
-    adapters = {name: case.adapters[name] for name in ("embedding_layers", "attention-r8")}
-    alone = generate(case.model, adapters, Parallel()).tokens
+    adapters, requests = [*case.adapters.values()], workload(case.adapters, 40, 30)
+    alone = Run(case.model, adapters, requests).on(Parallel()).tokens
     config = EngineConfig(
-        model=case.model, pool_mb=2, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2, max_lora_rank=16
-    )
-    leader = Leader(config)
-    try:
-        source = LoadedAdapters()
-        engine = Engine(leader.config, source, load_model(leader.config, leader.join()), mirror=leader)
-        memory = leader.host_memory(pinned=False)
-        packer = PoolPacker(
-            geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, engine.pool.data.dtype, memory,
-            base_embedding_layers(leader.config, engine.loaded),
-        )  # fmt: skip
-        for adapter in adapters.values():
-            manifest = packer.inspect(adapter.folder, check_finite=True)
-            source.add(packer.pack(adapter.digest, adapter.folder, manifest))
-        requests = workload(adapters)
-        for request in requests:
-            engine.add_request(request)
-        tokens: Tokens = {request.request_id: [] for request in requests}
-        while engine.has_work():
-            for delta in engine.step().deltas:
-                tokens[delta.request_id] += delta.token_ids
-        assert tokens == alone
-    finally:
-        leader.close()
+        model=case.model, data_dir=tmp_path, pool_mb=1, page_tokens=4, step_tokens=64, threads=2, tensor_parallel=2,
+        lora_sharding="full", mode="merged",
+    )  # fmt: skip
+    with led(config, adapters) as engine:
+        pinned = case.adapters["dora-r6"].digest
+        prefix = PinnedPrefix("beginning", "", pinned, "", requests[3].prompt_token_ids[:8])
+        engine.pin_adapters([pinned])
+        engine.pin_prefixes([prefix])
+        computes = GenerationRequest("pin", prefix.token_ids, adapter_digest=pinned, prompt_only=True, pin=prefix.name)
+        answers(engine, [computes])
+        for _ in range(2):  # then from what is cached
+            tokens, usages = answers(engine, requests)
+            assert tokens == alone
+            assert engine.pinned_adapters() == [pinned]
+            assert engine.pinned_prefixes() == {prefix.name: PinState.KEPT}
+        assert any(usage.preemptions for usage in usages) and any(usage.cached_prompt_tokens for usage in usages)
+        assert engine.merge_report().merges
+    assert recorded(config, 1) == recorded(config, 0) and len(recorded(config, 0)) > len(adapters)

@@ -45,7 +45,7 @@ class EpilogueWeights:
 
 
 class BaseModules(Protocol):
-    """The base model's projections, as this rank has them."""
+    """The base model's projections, whole."""
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
         """The matrix, ``[rows, in]`` at a time, float32, on the device."""
@@ -71,10 +71,11 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A module's vectors, float32; ``added`` is the squared norm of what they and LoRA add to the base's module."""
+    """A module's vectors ``[out]``, float32; ``added`` is the squared norm of what they and LoRA add to the base's
+    module."""
 
     factor: torch.Tensor | None
-    offset: torch.Tensor
+    offset: torch.Tensor | None
     added: float
 
 
@@ -120,8 +121,6 @@ def pack(
         for slot in slots:
             assert base is not None, "an adapter with vectors is packed beside its base model"
             names = vectors[layer][slot.target]
-            if targets.world > 1:
-                _check_split(names)
             computed = compute(_own(modules.get((layer, slot.target)), names, weights), base, layer, slot.target)
             for rank, part in parts.items():
                 _write(part[layer].view(-1, kv_dim), slot, _share(computed, slot.target, rank, targets.world))
@@ -129,24 +128,18 @@ def pack(
     return added
 
 
-def _check_split(names: Mapping[str, str]) -> None:
-    """Of a base that is split over ranks, the one that packs has a part only."""
-    for kind, what in ((MAGNITUDE, "DoRA (use_dora)"), (BIAS, "biases instead of the base's (bias)")):
-        if kind in names:
-            raise StageError(
-                "adapter_does_not_fit",
-                f"The adapter uses {what}, which a base model split over tensor-parallel ranks cannot serve.",
-                "Serve it from a host with one rank, or train without.",
-            )
-
-
 def _share(computed: Computed, target: str, rank: int, world: int) -> Computed:
-    """A rank's part. Partial sums of a row-parallel layer are added up: the first rank's carries the offset."""
+    """A rank's part. What ranks make of a row-parallel layer is added up: each scales what it made, and only the first
+    one's carries the offset."""
     if world == 1:
         return computed
     if target in COLUMN_PARALLEL:
-        return replace(computed, offset=shard(computed.offset[None], rank, world)[0])
-    return replace(computed, offset=computed.offset if rank == 0 else torch.zeros_like(computed.offset))
+        return replace(computed, factor=_part(computed.factor, rank, world), offset=_part(computed.offset, rank, world))
+    return computed if rank == 0 else replace(computed, offset=None)
+
+
+def _part(vector: torch.Tensor | None, rank: int, world: int) -> torch.Tensor | None:
+    return None if vector is None else shard(vector[None], rank, world)[0]
 
 
 def _own(module: ModuleLora | None, names: Mapping[str, str], weights: SafetensorsFile) -> Own:
@@ -161,7 +154,7 @@ def _own(module: ModuleLora | None, names: Mapping[str, str], weights: Safetenso
 def compute(own: Own, base: BaseModules, layer: int, target: str) -> Computed:
     """Raises ``StageError`` for what does not fit the base."""
     factor, added = _factor(own, base, layer, target)
-    offset = torch.zeros(1)
+    offset = None
     if factor is not None or own.bias is not None:
         kept = base.bias(layer, target)
         if kept is not None:
@@ -173,8 +166,11 @@ def compute(own: Own, base: BaseModules, layer: int, target: str) -> Computed:
                 "Upload an adapter that was trained on this base model.",
             )
     if own.lora_bias is not None:
-        offset = offset + own.scale * own.lora_bias
-    return Computed(factor, offset, added + float(offset.double().square().sum()))
+        scaled = own.scale * own.lora_bias
+        offset = scaled if offset is None else offset + scaled
+    if offset is not None:
+        added += float(offset.double().square().sum())
+    return Computed(factor, offset, added)
 
 
 def _factor(own: Own, base: BaseModules, layer: int, target: str) -> tuple[torch.Tensor | None, float]:
@@ -214,7 +210,7 @@ def _write(pool_rows: torch.Tensor, slot: EpilogueSlot, computed: Computed) -> N
     """A module's vectors into ``pool_rows [pool rows, kv_dim]`` of its layer."""
     for row, values in ((slot.factor_row, computed.factor), (slot.offset_row, computed.offset)):
         if row is not None and values is not None:
-            module_rows(pool_rows, row, 1, slot.out_features)[0].copy_(values.expand(slot.out_features))
+            module_rows(pool_rows, row, 1, slot.out_features)[0].copy_(values)
 
 
 def read(pool_rows: torch.Tensor, slot: EpilogueSlot, out_start: int) -> EpilogueWeights:

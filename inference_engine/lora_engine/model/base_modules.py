@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
+from lora_engine.adapters import epilogue
 from lora_engine.adapters.device_tier import group_offsets
-from lora_engine.adapters.layout import TARGET_GROUPS
-from lora_kernels.fp8_tensors import Fp8Matrix, rows_of
+from lora_engine.adapters.errors import StageError
+from lora_engine.adapters.layout import COLUMN_PARALLEL, TARGET_GROUPS
+from lora_engine.config import EngineConfig
+from lora_kernels.fp8_tensors import Fp8Matrix, fits, quantise, rows_of
 
-from .weights import MATRICES, Matrix, ModelWeights
+from .digests import files_state
+from .errors import UnsupportedModel
+from .loading import LoadedModel, quantises
+from .weights import MATRICES, Matrix, ModelWeights, StoredModules
 
 _ROWS = 512  # made float32 at a time; a multiple of a block of FP8 scales
+
+
+def base_modules(config: EngineConfig, loaded: LoadedModel) -> epilogue.BaseModules:
+    """Of the model that an engine serves, whole, however little of it this rank has."""
+    if loaded.targets.world == 1:
+        return BaseModules(loaded.model.weights, loaded.targets.shapes)
+    return SplitBaseModules(config, loaded)
 
 
 class BaseModules:
@@ -24,33 +37,110 @@ class BaseModules:
         self._layers = weights.layers
         self._offsets = group_offsets(targets)
         self._outs = {target: out for target, (_, out) in targets.items()}
-        device = weights.embedding.device
-        self._stream = torch.cuda.Stream(device) if aside and device.type == "cuda" else None
+        self._stream = _stream(weights.embedding.device) if aside else None
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
-        matrix: Matrix = getattr(self._layers[layer], _block(target))
+        matrix: Matrix = getattr(self._layers[layer], MATRICES[_group(target)])
         first = self._offsets[target]
         last = first + self._outs[target]
         for start in range(first, last, _ROWS):
-            yield _float_rows(matrix, start, min(start + _ROWS, last))
+            rows = _slice(matrix, start, min(start + _ROWS, last))
+            yield rows.dequantised(torch.float32) if isinstance(rows, Fp8Matrix) else rows.float()
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
-        bias: torch.Tensor | None = getattr(self._layers[layer], f"{_block(target)}_bias")
+        bias: torch.Tensor | None = getattr(self._layers[layer], f"{MATRICES[_group(target)]}_bias")
         first = self._offsets[target]
         return None if bias is None else bias[first : first + self._outs[target]].float().cpu()
 
     def aside(self) -> AbstractContextManager[object]:
         """On a stream of its own: the steps' would have it wait for them, and them for it."""
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        return _on(self._stream)
 
 
-def _block(target: str) -> str:
-    return MATRICES[next(index for index, group in enumerate(TARGET_GROUPS) if target in group)]
+class SplitBaseModules:
+    """Of a base that is split over ranks: read again from its files, with what each rank's part is rounded to.
+
+    No rank waits for another, and nothing but some rows is ever on the device. For any thread. Raises ``StageError`` if
+    the files are not those that the engine was started with.
+    """
+
+    def __init__(self, config: EngineConfig, loaded: LoadedModel) -> None:
+        self._folder, self._as_they_were = config.model, files_state(config.model)
+        self._stored = StoredModules(config.model, loaded.model.config)
+        self._targets = loaded.targets
+        self._device, self._dtype = loaded.model.device, loaded.model.dtype
+        self._quantised = quantises(config) and loaded.model.config.quantization is None
+        self._stream = _stream(self._device)
+
+    def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
+        with self._as_started():
+            matrix = self._stored.matrix(layer, target)
+        for start in range(0, matrix.shape[0], _ROWS):
+            rows = _slice(matrix, start, min(start + _ROWS, matrix.shape[0]))
+            if isinstance(rows, Fp8Matrix):
+                yield rows.to(self._device).dequantised(torch.float32)
+            else:
+                yield self._as_served(rows.to(self._device, self._dtype), target)
+
+    def bias(self, layer: int, target: str) -> torch.Tensor | None:
+        with self._as_started():
+            bias = self._stored.bias(layer, target)
+        return None if bias is None else bias.to(self._dtype).float()
+
+    def aside(self) -> AbstractContextManager[object]:
+        return _on(self._stream)
+
+    def _as_served(self, rows: torch.Tensor, target: str) -> torch.Tensor:
+        if not (self._quantised and self._fits(target)):
+            return rows.float()
+        # Of a row-parallel module each rank has its own columns, and so scales of its own.
+        parts = [rows] if target in COLUMN_PARALLEL else rows.chunk(self._targets.world, dim=1)
+        return torch.cat([quantise(part).dequantised(torch.float32) for part in parts], dim=1)
+
+    def _fits(self, target: str) -> bool:
+        """Whether the matrix of a rank that has a part of the module was made FP8."""
+        shapes = [
+            self._targets.shapes[other] for other in TARGET_GROUPS[_group(target)] if other in self._targets.shapes
+        ]
+        return fits(torch.empty(sum(out for _, out in shapes), shapes[0][0], device="meta"))
+
+    @contextmanager
+    def _as_started(self) -> Iterator[None]:
+        """Within it, the files are read."""
+        try:
+            if files_state(self._folder) != self._as_they_were:
+                raise _unreadable("the model's files are not those that the host was started with")
+            yield
+        except OSError as error:
+            raise _unreadable(f"the model's files cannot be read any more ({error.strerror})") from None
+        except UnsupportedModel as error:
+            raise _unreadable(str(error)) from None
 
 
-def _float_rows(matrix: Matrix, start: int, stop: int) -> torch.Tensor:
+def _unreadable(why: str) -> StageError:
+    return StageError(
+        "base_model_changed",
+        f"What the adapter does to the base model cannot be computed: {why}.",
+        "Have an operator restart the host, then stage the adapter again.",
+        passes=True,
+    )
+
+
+def _group(target: str) -> int:
+    return next(index for index, group in enumerate(TARGET_GROUPS) if target in group)
+
+
+def _slice(matrix: Matrix, start: int, stop: int) -> Matrix:
     if not isinstance(matrix, Fp8Matrix):
-        return matrix[start:stop].float()
+        return matrix[start:stop]
     rows = rows_of(matrix, start, stop)
     assert rows is not None, "modules of matrices in blocks begin with a block"
-    return rows.dequantised(torch.float32)
+    return rows
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream | None:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None
+
+
+def _on(stream: torch.cuda.Stream | None) -> AbstractContextManager[object]:
+    return nullcontext() if stream is None else torch.cuda.stream(stream)

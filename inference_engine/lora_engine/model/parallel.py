@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,7 +28,7 @@ class SmallSums(Protocol):
 @dataclass(slots=True)
 class Exchanges:
     """How many exchanges between all ranks this one has begun and ended. On CPUs that shows how far in a step it is; on
-    GPUs, where they run later, it shows nothing.
+    GPUs, where they run later, it shows nothing, and ``DeviceSteps`` are counted.
     """
 
     begun: int = 0
@@ -42,6 +45,55 @@ class Exchanges:
         self.ended += 1
 
 
+class Mark(Protocol):
+    """Of a place in what a device was given, as an event is."""
+
+    def query(self) -> bool:
+        """Whether the device is past it."""
+
+
+def device_mark() -> Mark:
+    """Behind what the current stream has."""
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+class DeviceSteps:
+    """How many steps this rank has given to its device, each as a whole, and how many of them are over there.
+
+    One thread gives, any asks.
+    """
+
+    def __init__(self, mark: Callable[[], Mark] = device_mark) -> None:
+        self._mark = mark
+        self._marks: deque[Mark] = deque()
+        self._asking = threading.Lock()
+        self._given = self._over = 0
+
+    def given(self) -> None:
+        """The device has all of a step."""
+        self._marks.append(self._mark())
+        self._given += 1
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Given, and over."""
+        given = self._given
+        with self._asking:
+            while self._marks and _is_over(self._marks[0]):
+                self._marks.popleft()
+                self._over += 1
+            return max(given, self._over), self._over
+
+
+def _is_over(mark: Mark) -> bool:
+    try:
+        return mark.query()
+    except RuntimeError:  # the device failed: whoever waits for the step says so
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Parallel:
     """Rank and world size of a tensor-parallel group; world 1 needs no process group.
@@ -55,6 +107,7 @@ class Parallel:
     group: dist.ProcessGroup | None = None
     small: SmallSums | None = None
     exchanges: Exchanges = field(default_factory=Exchanges, compare=False)
+    steps: DeviceSteps | None = field(default=None, compare=False)  # of several ranks on GPUs
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Sum of ``x`` over the group, in place. Nothing on the meta device."""

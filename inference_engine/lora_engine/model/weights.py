@@ -416,18 +416,7 @@ class _Loader:
         return self._put(names[0], torch.cat([self._plain(part) for part in parts]))
 
     def _module(self, name: str) -> Matrix:
-        """A module's weights as the files have them."""
-        weight = self._tensors.tensor(name)
-        if name not in self._in_fp8:
-            return weight
-        names = self._in_fp8[name]
-        scale = self._tensors.tensor(names.weight).float()
-        quantization = self._config.quantization
-        assert quantization is not None
-        if not quantization.in_blocks:
-            scale = scale.reshape(-1).expand(weight.shape[0])
-        static = self._tensors.tensor(names.input).float().reshape(1) if names.input else None
-        return Fp8Matrix(weight, scale, static)
+        return _stored(self._tensors, self._config, self._in_fp8, name)
 
     def _plain(self, matrix: Matrix) -> torch.Tensor:
         return matrix.dequantised(self._dtype) if isinstance(matrix, Fp8Matrix) else matrix
@@ -441,6 +430,45 @@ class _Loader:
         placed = tensor.to(device=self._device, dtype=self._dtype).contiguous()
         self._tensors.placed(name, placed)
         return _laid_out(placed)
+
+
+def _stored(tensors: Tensors, config: ModelConfig, in_fp8: Mapping[str, ScaleNames], name: str) -> Matrix:
+    """A module's weights as the files have them."""
+    weight = tensors.tensor(name)
+    if name not in in_fp8:
+        return weight
+    names = in_fp8[name]
+    scale = tensors.tensor(names.weight).float()
+    assert config.quantization is not None
+    if not config.quantization.in_blocks:
+        scale = scale.reshape(-1).expand(weight.shape[0])
+    static = tensors.tensor(names.input).float().reshape(1) if names.input else None
+    return Fp8Matrix(weight, scale, static)
+
+
+class StoredModules:
+    """Layers' modules one by one, whole and as the files have them: what is not looked at is not read.
+
+    For any thread. Raises ``UnsupportedModel`` for files that cannot be read.
+    """
+
+    def __init__(self, folder: Path, config: ModelConfig) -> None:
+        self._checkpoint, self._config = Checkpoint(folder), config
+        self._in_fp8, _ = _fp8_tensors(self._checkpoint, config)
+        self._modules = {
+            module.rpartition(".")[2]: module for block in MATRICES for module in modules_of(config, block)
+        }
+        self._biased = biased_targets(config)
+
+    def matrix(self, layer: int, target: str) -> Matrix:
+        return _stored(self._checkpoint, self._config, self._in_fp8, self._name(layer, target, "weight"))
+
+    def bias(self, layer: int, target: str) -> torch.Tensor | None:
+        """None for a module without one."""
+        return self._checkpoint.tensor(self._name(layer, target, "bias")) if target in self._biased else None
+
+    def _name(self, layer: int, target: str, kind: str) -> str:
+        return f"model.layers.{layer}.{self._modules[target]}.{kind}"
 
 
 class StreamedLayers:

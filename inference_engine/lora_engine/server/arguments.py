@@ -69,7 +69,8 @@ _HELP = {
     "metrics_port": "port of the Prometheus endpoint; 0 has none",
     "metrics_host": "address of the Prometheus endpoint; 0.0.0.0 shows it to every machine, without a password",
     "drain_seconds": "how long running requests may go on after SIGTERM",
-    "step_timeout_s": "seconds after which a step on a GPU counts as hung and the engine ends itself; 0 has no limit",
+    "step_timeout_s": "seconds after which a step on a GPU counts as hung and the engine ends itself (of several "
+    "ranks, after a sixth of them once all their devices have the step); 0 has no limit",
     "stage_parallelism": "adapters staged at the same time",
     "tls_certificate": "PEM certificate chain for TCP",
     "tls_key": "PEM key of the certificate",

@@ -22,7 +22,7 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine, build_runner
-from lora_engine.model.base_modules import BaseModules
+from lora_engine.model.base_modules import base_modules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
 from lora_engine.model.errors import UnsupportedModel
@@ -288,7 +288,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
         memory,
         base_embedding_layers(config, loaded),
         loaded.pool.num_pages,
-        BaseModules(loaded.model.weights, loaded.targets.shapes),
+        base_modules(config, loaded),
     )
     return AdapterTiers(
         DiskTier(config.data_dir / "adapters", config.disk_tier_mb << 20),

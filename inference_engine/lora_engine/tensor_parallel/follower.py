@@ -26,7 +26,7 @@ from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
-from lora_engine.model.parallel import Exchanges, Parallel
+from lora_engine.model.parallel import Parallel
 from lora_engine.step_inputs import StepInputs
 from lora_engine.text import TokenizerError
 
@@ -50,7 +50,7 @@ from .messages import (
 )
 from .shared_slabs import map_slab
 from .step_changes import Told
-from .stillness import BEAT_S, SILENT_BEATS
+from .stillness import BEAT_S, SILENT_BEATS, Progress
 
 if TYPE_CHECKING:
     from lora_engine.graph_runner import GraphRunner  # needs triton
@@ -73,14 +73,14 @@ def run_rank(
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to end: it drains first
         signal.signal(number, signal.SIG_IGN)
-    exchanges = Exchanges()
+    progress = Progress.on(config.device)
     # On a GPU, a compiler or a driver may keep rank 0 from its beats.
-    most_silent = SILENT_BEATS if torch.device(config.device).type == "cpu" else None
-    threading.Thread(target=_beat, args=(pulse, exchanges, most_silent), daemon=True).start()
+    most_silent = SILENT_BEATS if progress.steps is None else None
+    threading.Thread(target=_beat, args=(pulse, progress, most_silent), daemon=True).start()
     starting = True
     try:
         own = group.config_of(config, rank, meeting)
-        parallel = group.join(own, rank, meeting, exchanges)
+        parallel = progress.of(group.join(own, rank, meeting, progress.exchanges))
         follower = Follower(own, load(own, parallel), commands)
         starting = False
         follower.run()
@@ -97,7 +97,7 @@ def run_rank(
         os._exit(0)  # nothing to keep; and torch must not wait for ranks that are gone
 
 
-def _beat(pulse: Connection, exchanges: Exchanges, most_silent: int | None) -> None:
+def _beat(pulse: Connection, progress: Progress, most_silent: int | None) -> None:
     """Answer rank 0, with how far this rank is, as long as this process runs at all.
 
     A rank 0 that was stopped can end nobody, so it is ended, and its ranks with it.
@@ -105,11 +105,11 @@ def _beat(pulse: Connection, exchanges: Exchanges, most_silent: int | None) -> N
     silent = 0
     try:
         pulse.recv()
-        pulse.send(exchanges.counts)
+        pulse.send(progress.counts)
         while True:
             if pulse.poll(BEAT_S):
                 pulse.recv()
-                pulse.send(exchanges.counts)
+                pulse.send(progress.counts)
                 silent = 0
             elif most_silent is not None and (silent := silent + 1) > most_silent:
                 log.critical("Rank 0 has not answered for %.0f s: it is ended.", most_silent * BEAT_S)

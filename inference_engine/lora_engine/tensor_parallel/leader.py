@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-import torch
 import torch.distributed as dist
 
 from lora_engine.adapters.device_tier import AdapterSlot
@@ -28,7 +27,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.model.merging import MergedLayers
-from lora_engine.model.parallel import Exchanges, Parallel
+from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
 from lora_engine.step_inputs import StepInputs
 
@@ -54,7 +53,17 @@ from .messages import (
 )
 from .shared_slabs import SharedSlabs
 from .step_changes import Told
-from .stillness import BEAT_S, SILENT_BEATS, SILENT_BEATS_ON_GPUS, STILL_BEATS, Counts, Stillness
+from .stillness import (
+    BEAT_S,
+    SILENT_BEATS,
+    SILENT_BEATS_ON_GPUS,
+    Counts,
+    DeviceStillness,
+    Progress,
+    Still,
+    Stillness,
+    device_beats,
+)
 
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
@@ -87,8 +96,13 @@ class Leader:
         load: Callable[[EngineConfig, Parallel], LoadedModel] = load_model,
         *,
         one_device: bool = False,
+        on_end: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """Start the other ranks of ``config``, each of which calls ``load``. ``one_device``: as in ``Meeting``."""
+        """Start the other ranks of ``config``, each of which calls ``load``. ``one_device``: as in ``Meeting``.
+
+        ``on_end`` is told, from any thread, why this process is about to end.
+        """
+        self._on_end = on_end
         self._folder = tempfile.TemporaryDirectory(prefix="lora-ranks-")
         self._meeting = group.Meeting(Path(self._folder.name) / "meet", one_device)
         self.config = group.config_of(config, 0, self._meeting)
@@ -96,8 +110,8 @@ class Leader:
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
         self._closing = False
         self._told = Told()
-        self._exchanges = Exchanges()
-        self._on_cpu = torch.device(config.device).type == "cpu"
+        self._progress = Progress.on(config.device)
+        self._on_cpu = self._progress.steps is None
         self._serves = False  # while ranks load, one may wait long for another
         context = get_context("spawn")  # a fork would have this one's threads' locks
         self._ranks = []
@@ -115,7 +129,7 @@ class Leader:
 
     def join(self) -> Parallel:
         """Wait for all ranks."""
-        return group.join(self.config, 0, self._meeting, self._exchanges)
+        return self._progress.of(group.join(self.config, 0, self._meeting, self._progress.exchanges))
 
     def close(self) -> None:
         """End the other ranks; nothing of them stays on their devices."""
@@ -187,7 +201,7 @@ class Leader:
 
     def diverged(self, error: Exception) -> NoReturn:
         log.critical("rank 0 failed in a step that the other ranks began", exc_info=error)
-        _end(f"rank 0 failed in a step that the other ranks began: {error}", EXIT_STATUS)
+        self._end(f"rank 0 failed in a step that the other ranks began: {error}", EXIT_STATUS)
         raise error
 
     # Messages.
@@ -220,7 +234,8 @@ class Leader:
 
     def _watch(self) -> None:
         """Notice within seconds that another rank failed, ended or stopped."""
-        beat_at, stillness = 0.0, Stillness()
+        beat_at = 0.0
+        stillness = Stillness() if self._on_cpu else DeviceStillness(device_beats(self.config.step_timeout_s))
         while not self._closing:
             if time.monotonic() >= beat_at:
                 beat_at = time.monotonic() + BEAT_S
@@ -239,14 +254,22 @@ class Leader:
             if rank.unanswered > most:
                 self._fail(f"{_named(rank)} has not answered for {most * BEAT_S:.0f} s")
         counts = [rank.counts for rank in self._ranks]
-        if not (self._on_cpu and self._serves) or None in counts:
-            return
-        stuck = stillness.beat([self._exchanges.counts, *(own for own in counts if own is not None)])
-        if stuck is not None:
-            for_s = f"for {STILL_BEATS * BEAT_S:.0f} s"
-            name = _named(self._ranks[stuck - 1]) if stuck else f"rank 0 (process {os.getpid()})"
-            stands = "an exchange between all ranks has not ended" if stillness.all_wait else f"{name} has stood still"
-            self._fail(f"{stands} {for_s} within a step")
+        if None in counts or (not self._serves if self._on_cpu else any(rank.unanswered > 1 for rank in self._ranks)):
+            return  # what was said before the last beat says nothing of a device
+        still = stillness.beat([self._progress.counts, *(own for own in counts if own is not None)])
+        if still is not None:
+            self._fail(self._stuck(still, f"for {stillness.most_beats * BEAT_S:.0f} s"))
+
+    def _stuck(self, still: Still, for_s: str) -> str:
+        name = _named(self._ranks[still.rank - 1]) if still.rank else f"rank 0 (process {os.getpid()})"
+        if self._on_cpu:
+            stands = "an exchange between all ranks has not ended" if still.all_wait else f"{name} has stood still"
+            return f"{stands} {for_s} within a step"
+        works = "all devices have worked" if still.all_wait else f"the device of {name} has worked"
+        return (
+            f"{works} {for_s} on a step that each rank had given to its own, so one hangs; steps that are rightly so "
+            "long need a higher --step-timeout-s"
+        )
 
     def _hear(self) -> None:
         """Whatever any of them says, or that it ended; for a beat at most."""
@@ -289,7 +312,20 @@ class Leader:
         self._closing = True
         for rank in self._ranks:
             rank.process.kill()
-        _end(reason, status)
+        self._end(reason, status)
+
+    def _end(self, reason: str, status: int) -> None:
+        """The supervisor starts the replica anew; what it did for its requests lies in its journal."""
+        self._on_end(reason)
+        if status == EXIT_STATUS:
+            log.critical(
+                "%s. The engine ends itself (status %d), for no rank can go on without another.", reason, status
+            )
+        else:
+            print(f"lora_engine: {reason}", file=sys.stderr)
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 class OthersCopies:
@@ -329,14 +365,3 @@ class MergedOnAll:
 
 def _named(rank: Rank) -> str:
     return f"rank {rank.number} (process {rank.process.pid})"
-
-
-def _end(reason: str, status: int) -> None:
-    """The supervisor starts the replica anew; what it did for its requests lies in its journal."""
-    if status == EXIT_STATUS:
-        log.critical("%s. The engine ends itself (status %d), for no rank can go on without another.", reason, status)
-    else:
-        print(f"lora_engine: {reason}", file=sys.stderr)
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(status)

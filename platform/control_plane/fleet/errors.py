@@ -16,6 +16,7 @@ ELSEWHERE = frozenset(
         "adapter_too_large_for_pool",
         "artifact_not_found",
         "artifact_unavailable",
+        "base_model_changed",
         "device_error",
         "disk_error",
         "disk_tier_damaged",

@@ -50,6 +50,7 @@ _STATUS = {
     "artifact_not_found": 503,
     "artifact_too_large": 503,
     "artifact_unavailable": 503,
+    "base_model_changed": 503,
     "digest_mismatch": 503,
     "disk_error": 503,
     "disk_tier_damaged": 503,

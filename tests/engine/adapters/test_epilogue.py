@@ -13,6 +13,7 @@ import torch
 from lorikeet_testing.adapter_files import GEOMETRY, make_tensors, save_adapter
 from lorikeet_testing.tiny_models import save_model
 
+from lora_engine.adapters.device_tier import group_offsets
 from lora_engine.adapters.epilogue import Own, compute, read
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_memory import PageableMemory
@@ -21,8 +22,11 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.targets import TargetShapes
 from lora_engine.config import EngineConfig
 from lora_engine.memory.page_pool import PoolGeometry
-from lora_engine.model.base_modules import BaseModules
-from lora_engine.model.loading import load_model
+from lora_engine.model.base_modules import BaseModules, base_modules
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.loading import load_model, target_shapes
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.weights import Matrix, load_weights
 from lora_engine.peft_format import TARGETS, AdapterLimits
 from lora_kernels.fp8_tensors import Fp8Matrix, quantise
 
@@ -53,7 +57,7 @@ def test_all_kinds_at_once_are_one_factor_and_one_offset() -> None:
     c = own.magnitude / (w + 0.7 * own.b @ own.a).norm(dim=1)  # type: ignore[operator]
     delta = 0.7 * own.b @ own.a  # type: ignore[operator]
     found = compute(own, OneModule(w, b0), 0, "q_proj")
-    assert found.factor is not None
+    assert found.factor is not None and found.offset is not None
     y = x @ (w + delta).T + b0
     torch.testing.assert_close(y + found.factor * y + found.offset, c * (x @ (w + delta).T) + b1)
     added = (c[:, None] * (w + delta) - w).square().sum() + found.offset.square().sum()
@@ -63,7 +67,7 @@ def test_all_kinds_at_once_are_one_factor_and_one_offset() -> None:
 def test_a_bias_of_lora_is_scaled_with_it() -> None:
     own = Own(0.5, rand(2, 8), rand(12, 2), None, rand(12), None)
     found = compute(own, OneModule(rand(12, 8)), 0, "q_proj")
-    assert found.factor is None
+    assert found.factor is None and found.offset is not None
     torch.testing.assert_close(found.offset, 0.5 * own.lora_bias)
     product = float((0.5 * own.b @ own.a).square().sum())  # type: ignore[operator]
     assert found.added == pytest.approx(product + float(found.offset.square().sum()), rel=1e-5)
@@ -131,13 +135,65 @@ def test_each_rank_has_its_share_of_a_bias(tmp_path: Path) -> None:
         torch.testing.assert_close(by_target["o_proj"].offset, scaled if rank == 0 else torch.zeros(16))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "config", "words"),
-    [("lora_magnitude_vector", {"use_dora": True}, "use_dora"), ("bias", {"bias": "lora_only"}, "biases instead")],
-)
-def test_what_needs_the_whole_base_is_refused_of_a_part(
-    tmp_path: Path, suffix: str, config: dict[str, object], words: str
+def test_each_rank_has_its_share_of_a_magnitude(tmp_path: Path) -> None:
+    """Of outputs that ranks share out, their own; of those that they add up, all, as each scales what it made."""
+    packed = of_two_ranks(tmp_path, "lora_magnitude_vector", use_dora=True)
+    assert packed.of_ranks is not None
+    found = [
+        {s.target: read(part[1].view(-1, 4), s, 0) for s in packed.layout.epilogues[1]} for part in packed.of_ranks
+    ]
+    assert all(weights.offset is None for by_target in found for weights in by_target.values())
+    q, o = ([by_target[target].factor for by_target in found] for target in ("q_proj", "o_proj"))
+    assert all(factor is not None and len(factor) == 8 for factor in q)
+    assert all(factor is not None and len(factor) == 16 for factor in o) and torch.equal(o[0], o[1])  # type: ignore[arg-type]
+    assert not torch.equal(q[0], q[1])  # type: ignore[arg-type]
+
+
+def of_ranks(matrices: list[Matrix], target: str, shapes: dict[str, tuple[int, int]]) -> torch.Tensor:
+    """What two ranks multiply by, put together."""
+    wide = [m.dequantised(torch.float32) if isinstance(m, Fp8Matrix) else m.float() for m in matrices]
+    if target in ("o_proj", "down_proj"):
+        return torch.cat(wide, dim=1)
+    start, out = group_offsets(shapes)[target], shapes[target][1]
+    return torch.cat([matrix[start : start + out] for matrix in wide])
+
+
+@pytest.mark.parametrize("settings", [{}, {"dtype": "bfloat16"}, {"quantization": "fp8"}], ids=str)
+def test_of_a_split_base_the_whole_modules_are_what_the_ranks_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    with pytest.raises(StageError, match=words) as refused:
-        of_two_ranks(tmp_path, suffix, **config)
-    assert "one rank" in refused.value.fix
+    """Those made FP8 too, where each rank's part of a row has a scale of its own."""
+    monkeypatch.setattr("lora_engine.model.base_modules._ROWS", 24)
+    save_model("llama-biases", tmp_path, intermediate_size=160)
+    config = EngineConfig(model=tmp_path, pool_mb=2, **settings)
+    loaded, model_config = load_model(config), ModelConfig.load(tmp_path)
+    loaded.targets = target_shapes(config, model_config, Parallel(0, 2))
+    dtype, quantised = loaded.model.dtype, config.quantization == "fp8"
+    modules = base_modules(config, loaded)
+    ranks = [
+        load_weights(tmp_path, model_config, torch.device("cpu"), dtype, Parallel(rank, 2), quantised).layers[1]
+        for rank in range(2)
+    ]
+    for target, block in zip(TARGETS, ("qkv",) * 3 + ("o",) + ("gate_up",) * 2 + ("down",), strict=True):
+        served = of_ranks([getattr(rank, block) for rank in ranks], target, loaded.targets.shapes)
+        assert torch.equal(torch.cat(list(modules.rows(1, target))), served), target
+        bias, whole = modules.bias(1, target), BaseModules(loaded.model.weights, loaded.model.shape.targets)
+        assert bias is not None and torch.equal(bias, whole.bias(1, target))  # type: ignore[arg-type]
+    assert any(isinstance(rank.o, Fp8Matrix) for rank in ranks) == quantised
+
+
+def test_a_split_base_whose_files_have_changed_is_not_read(tmp_path: Path) -> None:
+    save_model("llama-biases", tmp_path, intermediate_size=160)
+    config = EngineConfig(model=tmp_path, pool_mb=2)
+    loaded = load_model(config)
+    loaded.targets = target_shapes(config, ModelConfig.load(tmp_path), Parallel(0, 2))
+    modules, weights = base_modules(config, loaded), tmp_path / "model.safetensors"
+    again = weights.read_bytes()
+    weights.unlink()
+    for words in ("cannot be read any more|not those that", "not those that"):
+        with pytest.raises(StageError, match=words) as refused:
+            next(iter(modules.rows(0, "q_proj")))
+        assert refused.value.code == "base_model_changed" and refused.value.fix
+        weights.write_bytes(again)
+    with pytest.raises(StageError, match="not those that"):
+        modules.bias(0, "q_proj")

@@ -14,7 +14,7 @@ from lorikeet_testing.tiny_models import save_adapter, save_model
 
 from lora_engine.wire import engine_pb2 as pb
 
-ADAPTERS = ("attention-r8", "mlp-r5", "patterns")
+ADAPTERS = ("attention-r8", "mlp-r5", "dora-r6")
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +128,12 @@ async def test_two_ranks_answer_as_one_and_leave_nothing_behind(
 async def test_a_lost_rank_ends_the_engine_with_its_reason(
     model: Path, tmp_path: Path, number: signal.Signals, words: str
 ) -> None:
-    """In the midst of an answer; the journal has what came of it, and its supervisor starts it anew."""
+    """In the midst of an answer; the journal has what came of it, and its supervisor starts it anew. What was pinned is
+    so again when it is asked for, from the disk."""
     async with running(model, tmp_path, "--tensor-parallel", "2") as (process, client), client.session() as session:
-        request = await session.submit(text_request("p", max_tokens=400, n=64, ignore_eos=True))
+        digest = await stage(client, model.parent / "dora-r6")
+        await pinned(client, digest)
+        request = await session.submit(text_request("p", digest=digest, max_tokens=400, n=64, ignore_eos=True))
         await request.first_delta.wait()
         started = children(process.pid)
         os.kill(ranks(process)[0], number)
@@ -138,6 +141,23 @@ async def test_a_lost_rank_ends_the_engine_with_its_reason(
         await gone(started)
     assert words in process.log.read_text()
     assert "Traceback" not in process.log.read_text()
+    if number is signal.SIGKILL:
+        async with running(model, tmp_path, "--tensor-parallel", "2") as (_, client):
+            await pinned(client, digest)
+
+
+async def pinned(client: EngineClient, digest: str) -> None:
+    """Ask for an adapter, and what its prompts begin with, to stay, until both do."""
+    prompt = pb.Submit(text="Once upon a time there was a parrot. " * 2, tenant="acme", adapter_digest=digest)
+    prefix = pb.PinnedPrefix(name="beginning", prompt=prompt)
+    async with asyncio.timeout(20):
+        while True:
+            adapters = await client.stub.PinAdapters(pb.PinAdaptersRequest(digests=[digest]))
+            prefixes = await client.stub.PinPrefixes(pb.PinPrefixesRequest(prefixes=[prefix]))
+            states = [state.state for state in prefixes.prefixes]
+            if [*adapters.digests] == [digest] and states == [pb.PrefixState.KEPT]:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_the_first_rank_killed_takes_the_others_with_it(model: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from lora_engine.adapters.embedding_layers import against_base
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
-from lora_engine.model.base_modules import BaseModules
+from lora_engine.model.base_modules import base_modules
 from lora_engine.model.loading import base_embedding_layers
 from lora_engine.peft_format import (
     AdapterLimits,
@@ -270,7 +270,6 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
     report = inspect_adapter(adapter.folder, geometry_of(engine), limits)
     assert report.ok and report.manifest is not None, report.problems
     weights = SafetensorsFile.open(adapter.folder / "adapter_model.safetensors")
-    base = engine.loaded.model.weights
     manifest = against_base(report.manifest, weights, base_embedding_layers(engine.config, engine.loaded))
     return pack_adapter(
         adapter.digest,
@@ -279,5 +278,5 @@ def pack_for(engine: Engine, adapter: Adapter) -> PackedAdapter:
         engine.pool.geometry,
         engine.targets,
         engine.pool.data.dtype,
-        base=BaseModules(base, engine.targets.shapes),
+        base=base_modules(engine.config, engine.loaded),
     )

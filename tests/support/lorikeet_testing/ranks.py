@@ -1,0 +1,167 @@
+"""Tensor-parallel ranks on CPUs.
+
+``on_ranks`` has each of them plan by itself: they have to agree without a word. ``led`` starts them as the engine does.
+This is imported by every rank, so nothing here imports ``transformers`` or ``peft``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+from lora_engine.adapters.combining import combine
+from lora_engine.adapters.host_memory import PageableMemory
+from lora_engine.adapters.packing import PoolPacker
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.base_modules import base_modules
+from lora_engine.model.loading import LoadedModel, base_embedding_layers, load_model
+from lora_engine.model.parallel import Parallel
+from lora_engine.peft_format import AdapterLimits, parts_of
+from lora_engine.request import GenerationRequest, RequestUsage
+from lora_engine.tensor_parallel.leader import Leader
+from lora_kernels import attention
+from lora_kernels.kernel_variants import SHRINK, SPLIT_K, KernelVariant, SplitK
+
+from .poisoned_pool import poison
+from .tiny_models import Adapter, geometry_of, pack_for
+
+Tokens = dict[str, list[int]]
+# A pool so small that adapters are evicted and sequences pre-empted on the way.
+SMALL: dict[str, Any] = {"pool_mb": 2, "page_tokens": 4, "step_tokens": 64, "threads": 1}
+
+
+class Ran(NamedTuple):
+    """Tokens by request; adapters' bytes on this rank; of each step, which pages whose sequences and adapters had; how
+    often sequences were pre-empted, and adapters brought to the device."""
+
+    tokens: Tokens
+    held: int
+    pages: str
+    preemptions: int
+    loads: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model's adapters, what is asked of them and of ``combined`` ones, and settings besides ``SMALL``."""
+
+    model: Path
+    adapters: Sequence[Adapter]
+    requests: Sequence[GenerationRequest]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    combined: Sequence[str] = ()
+
+    def config(self, **others: Any) -> EngineConfig:
+        return EngineConfig(model=self.model, **{**SMALL, **self.settings, **others})
+
+    def on(self, parallel: Parallel, **others: Any) -> Ran:
+        """As a rank that plans by itself. Free pages are full of NaN."""
+        config, source = self.config(**others), LoadedAdapters()
+        engine = Engine(config, source, load_model(config, parallel))
+        poison(engine)
+        packed = {adapter.digest: pack_for(engine, adapter) for adapter in self.adapters}
+        for digest in self.combined:
+            parts = [(packed[part.digest], part.weight) for part in parts_of(digest)]
+            memory, limit = PageableMemory(), config.max_lora_rank
+            packed[digest] = combine(digest, parts, engine.pool.geometry, engine.targets, memory, limit)
+        for each in packed.values():
+            source.add(each)
+        pages = hashlib.sha256()
+        tokens, usages = answers(engine, self.requests, pages)
+        preemptions = sum(usage.preemptions for usage in usages)
+        held, loads = sum(each.num_bytes for each in packed.values()), engine.core.device_tier.stats.adapters
+        return Ran(tokens, held, pages.hexdigest(), preemptions, loads)
+
+
+def answers(
+    engine: Engine, requests: Sequence[GenerationRequest], pages: Any = None
+) -> tuple[Tokens, list[RequestUsage]]:
+    """Of requests that come together. ``pages``: a hash that every step's pages go into."""
+    tokens: Tokens = {request.request_id: [] for request in requests}
+    usages = []
+    for request in requests:
+        engine.add_request(request)
+    while engine.has_work():
+        output = engine.step()
+        engine.core.check()
+        for delta in output.deltas:
+            tokens[delta.request_id] += delta.token_ids
+        for end in output.finished:
+            assert end.error is None, end.error
+            usages.append(end.usage)
+        if pages is not None:
+            pages.update(str([sequence.pages for sequence in engine.core.scheduler.running]).encode())
+            pages.update(str([(slot.digest, slot.pages) for slot in engine.core.device_tier.slots()]).encode())
+    return tokens, usages
+
+
+def on_ranks(world: int, folder: Path, runs: Sequence[Run]) -> list[list[Ran]]:
+    """What each rank found of each run, run by run. One start of the ranks for all: it takes longer than they run."""
+    torch.multiprocessing.spawn(_run_rank, (world, folder, runs), nprocs=world)
+    return list(zip(*(torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world)), strict=True))
+
+
+def _run_rank(rank: int, world: int, folder: Path, runs: Sequence[Run]) -> None:
+    torch.set_num_threads(1)
+    # Every program takes the interpreter as long, whatever it does.
+    attention.FEW = 8
+    for variant in (KernelVariant.GEMV_1, KernelVariant.GEMV_2):
+        SHRINK[variant], SPLIT_K[variant] = replace(SHRINK[variant], rows=16), SplitK(256)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    try:
+        found = [run.on(Parallel(rank, world, dist.group.WORLD)) for run in runs]
+        torch.save(found, folder / f"{rank}.pt")
+        dist.barrier()  # gloo aborts a process whose peer ends while they still talk
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def led(config: EngineConfig, adapters: Sequence[Adapter]) -> Iterator[Engine]:
+    """An engine whose other ranks follow it. Each writes into the data folder which pages it copied adapters to."""
+    leader = Leader(config, loaded_and_recorded)
+    try:
+        source, own = LoadedAdapters(), leader.config
+        engine = Engine(own, source, loaded_and_recorded(own, leader.join()), mirror=leader)
+        poison(engine)
+        packer = PoolPacker(
+            geometry_of(engine), AdapterLimits(max_rank=config.max_lora_rank), engine.pool.geometry, engine.targets,
+            engine.pool.data.dtype, leader.host_memory(pinned=False), base_embedding_layers(own, engine.loaded),
+            modules=base_modules(own, engine.loaded),
+        )  # fmt: skip
+        for adapter in adapters:
+            manifest = packer.inspect(adapter.folder, check_finite=True)
+            source.add(packer.pack(adapter.digest, adapter.folder, manifest))
+        yield engine
+    finally:
+        leader.close()
+
+
+def loaded_and_recorded(config: EngineConfig, parallel: Parallel) -> LoadedModel:
+    """With a pool full of NaN, whose adapters' pages are written down."""
+    loaded = load_model(config, parallel)
+    loaded.pool.data.fill_(float("nan"))
+    write, record = loaded.pool.write_adapter, config.data_dir / f"pages-{parallel.rank}"
+
+    def write_adapter(pages: list[int], data: torch.Tensor) -> None:
+        with record.open("a") as file:
+            file.write(f"{pages}\n")
+        write(pages, data)
+
+    loaded.pool.write_adapter = write_adapter  # type: ignore[method-assign]
+    return loaded
+
+
+def recorded(config: EngineConfig, rank: int) -> list[str]:
+    """The pages of each copy of an adapter that a rank made, in order."""
+    return (config.data_dir / f"pages-{rank}").read_text().splitlines()
