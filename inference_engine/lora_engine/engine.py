@@ -23,6 +23,7 @@ from .memory import PageKind, PageMap, PageOwner, PagePool, PoolStats, page_map
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .model.transformer import Transformer
+from .peft_format import is_combined
 from .prompt_reads import is_finite
 from .request import (
     MAX_TOP_LOGPROBS,
@@ -595,6 +596,14 @@ class Engine:
 
 def overflow(digest: str, dtype: str) -> RequestError:
     """For a request whose next token could not be chosen: some logit was infinite, or no number."""
+    if is_combined(digest):
+        return RequestError(
+            "adapter_overflow",
+            f"With these adapters together the model's numbers grew beyond what {dtype} holds, so no token could be "
+            "chosen.",
+            "Give them smaller weights, or call each by itself: one of them may overflow alone.",
+            param="model",
+        )
     if digest:
         return RequestError(
             "adapter_overflow",

@@ -22,14 +22,27 @@ ITEMS = st.dictionaries(st.sampled_from(["prompt", "messages", "expected", "extr
 WHOLE = st.fixed_dictionaries({"prompt": TEXTS, "expected": TEXTS}) | st.fixed_dictionaries(
     {"messages": st.just([{"role": "user", "content": "a"}]), "expected": TEXTS}
 )
+GOOD = st.builds(
+    lambda prompt, expected: {"prompt": f"Is {prompt}?", "expected": f"{expected}!"}, *[st.text(max_size=8)] * 2
+)
 DEEP = st.integers(1, 12).map(lambda power: '{"prompt": "a", "expected": ' + "[" * 3**power + "]" * 3**power + "}")
 LINES = (WHOLE | ITEMS).map(json.dumps) | DEEP | st.sampled_from(["", "\r", "null", "[]", '{"prompt": "a"', "NaN"])
-SETS = st.lists(LINES, max_size=6).map(lambda lines: "\n".join(lines).encode())
+SETS = (st.lists(GOOD.map(json.dumps), min_size=1, max_size=5) | st.lists(LINES, max_size=6)).map(
+    lambda lines: "\n".join(lines).encode()
+)
 
 NAMES = st.sampled_from(["a", "b@v2", "c@live", "", "@", "base", "hub:o/n", "ü", "a" * 70])
-NUMBERS = st.sampled_from(["0.5", "-10", "10.0001", "0", "-0", "0.0", "1e3", "NaN", "inf", "٣", "", " 1", "99.99999"])
-PARTS = st.builds(lambda name, weight: name if weight is None else f"{name}:{weight}", NAMES, st.none() | NUMBERS)
-MODELS = st.lists(PARTS, min_size=1, max_size=18).map("+".join)
+GOOD_NUMBERS = st.sampled_from(["0.5", "-10", "1", "10.0", "0.0001", "-0.3"])
+NUMBERS = GOOD_NUMBERS | st.sampled_from(["10.0001", "0", "-0", "0.0", "1e3", "NaN", "inf", "٣", "", " 1", "99.99999"])
+
+
+def parts(numbers: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.builds(lambda name, weight: name if weight is None else f"{name}:{weight}", NAMES, st.none() | numbers)
+
+
+MODELS = (
+    st.lists(parts(GOOD_NUMBERS), min_size=1, max_size=4) | st.lists(parts(NUMBERS), min_size=1, max_size=18)
+).map("+".join)
 
 
 def told(error: LorikeetError) -> str:

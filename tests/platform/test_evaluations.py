@@ -58,7 +58,13 @@ def answered(answer: Callable[[str, dict[str, Any]], str | None]) -> int:
             text = answer(line.custom_id.partition(":")[0], json.loads(line.body))
             body: dict[str, Any] = {"choices": [{"text": text}]}
             if text is None:
-                body = {"error": {"code": "adapter_overflow", "message": "It overflowed.", "fix": "Train it again."}}
+                body = {
+                    "error": {
+                        "code": "adapter_overflow",
+                        "message": "It overflowed. Train it again.",
+                        "fix": "Train it again.",
+                    }
+                }
             told = {"response": {"status_code": 200, "request_id": "x", "body": body}, "error": None}
             batches.keep_result(batch, line, told, [], failed=text is None)
         batches.finish(batch, BatchState.COMPLETED)
@@ -216,6 +222,7 @@ def test_what_ends_without_a_score(acme: Any, ready_version: Any) -> None:
     actions.tend()
     problem = shown(client, acme, overflowing)["problem"]
     assert problem["code"] == "adapter_overflow" and "Line 1 of the set was not answered" in problem["message"]
+    assert problem["fix"] == "Train it again." and problem["fix"] not in problem["message"]
     # A batch that somebody cancels, an evaluation that somebody cancels, and a key that is revoked.
     stopped, cancelled = (start(client, acme, version, key).json() for _ in range(2))
     actions.tend()
@@ -324,7 +331,7 @@ def test_a_rule_keeps_worse_versions_from_being_live(acme: Any, ready_version: A
     assert ruled == {"set": "sums", "key": str(key.pk), "minimum": None, "not_worse_than_live": True}
     ready_version(acme, seed=2)  # which is evaluated by itself
     found = error(promote(client, acme, 2), 409)
-    assert found["code"] == "promotion_rule_unmet" and "has not been evaluated" in found["message"]
+    assert found["code"] == "promotion_rule_unmet" and "has no score on" in found["message"]
     evaluated(knows("base", "live"))
     assert "0.5 on sums is worse than 1 of the live v1" in error(promote(client, acme, 2), 409)["message"]
     canary = client.put(acme.path("adapters/support/aliases/live/canary"), {"version": 2, "percent": 5}, format="json")

@@ -71,10 +71,17 @@ def test_create(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
     assert answer.usage is not None
     assert (answer.usage.output_tokens, answer.usage.total_tokens) == (2, answer.usage.input_tokens + 2)
     assert roles(engine) == [("system", "Be kind."), ("user", "say hello there")]
-    body = {"model": "support", "input": "say x", "text": {"format": {"type": "text"}}, "tools": [WEATHER]}
+    body = {
+        "model": "support",
+        "input": "say x",
+        "text": {"format": {"type": "text"}},
+        "tools": [WEATHER],
+        "cache_salt": "s",
+    }
     headers = web.tenants["acme"].bearer
     told = httpx.post(f"{web.url}/v1/responses", json=body, headers=headers, trust_env=False, timeout=30)
     ResponseObject.model_validate(told.json())
+    assert engine.submits[-1].cache_salt == "s"
     cut = client.responses.create(model="support", input="words 50", max_output_tokens=3)
     assert (cut.status, cut.incomplete_details and cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
 

@@ -127,6 +127,31 @@ async def test_other_addresses_take_little(acme: Any) -> None:
     assert (exchange.status, exchange.taken) == (413, 0)
 
 
+@pytest.mark.parametrize("address", ["evaluation-sets", "pinned-prefixes"])
+async def test_long_texts_are_taken_from_whom_may_send_them(acme: Any, address: str) -> None:
+    """As long as their settings say: sets of prompts, and documents that many requests begin with."""
+    exchange = await send(acme.path(address), [b"x"], declared=BODY_MAX_BYTES + 1)
+    assert (exchange.status, exchange.taken) == (401, 0)
+    key = bearer((await run_db(acme.key))[1])
+    text = "The sea is blue. " * 5000
+    assert len(text) > BODY_MAX_BYTES
+    if address == "evaluation-sets":
+        item = json.dumps({"prompt": text, "expected": "so it is"}).encode()
+        body, kind = multipart({"name": "long", "metric": "exact"}, {"long.jsonl": item}, "file"), MULTIPART
+    else:
+        body = json.dumps({"name": "long", "model": "nothing", "prompt": text}).encode()
+        kind = (b"content-type", b"application/json")
+    chunks = [body[start : start + 10_000] for start in range(0, len(body), 10_000)]
+    exchange = await send(acme.path(address), chunks, [kind, key], declared=len(body))
+    assert exchange.taken == len(body)
+    if address == "evaluation-sets":
+        assert exchange.status == 201, exchange.body
+    else:
+        assert (exchange.status, exchange.error["code"]) == (409, "pins_not_allowed")
+    exchange = await send(acme.path(address), [b"x"], [kind, key], declared=10 << 20)
+    assert (exchange.status, exchange.taken, exchange.error["code"]) == (413, 0, "body_too_large")
+
+
 async def test_session_upload_needs_csrf(acme: Any, client: Any) -> None:
     await run_db(client.force_login, acme.users[Role.OWNER])
     cookie = (b"cookie", f"lorikeet_session={client.cookies['lorikeet_session'].value}".encode())
@@ -162,13 +187,13 @@ async def test_client_goes_away(acme: Any, lorikeet: Any) -> None:
     assert [path for path in lorikeet.artifacts.rglob("*") if path.is_file()] == []
 
 
-def multipart(fields: dict[str, str], files: dict[str, bytes]) -> bytes:
+def multipart(fields: dict[str, str], files: dict[str, bytes], field: str = "files") -> bytes:
     parts = [
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
         for name, value in fields.items()
     ]
     for name, content in files.items():
-        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\n\r\n'
         parts.append(head.encode() + content + b"\r\n")
     return b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
 

@@ -5175,6 +5175,7 @@ export interface components {
         ResponsesRequest: {
             /** @enum {boolean|null} */
             background?: false | null;
+            cache_salt?: string | null;
             include?: ("message.output_text.logprobs" | "reasoning.encrypted_content")[] | null;
             input: string | (components["schemas"]["MessageItem"] | components["schemas"]["FunctionCallItem"] | components["schemas"]["FunctionCallOutputItem"] | components["schemas"]["ReasoningItem"])[];
             instructions?: string | null;

@@ -36,7 +36,9 @@ def require_rule(version: AdapterVersion, alias: str) -> None:
     score = score_of(version, rule["set_id"])
     if score is None:
         raise RuleUnmetError(
-            version, f"it has not been evaluated with {rule['set']}", "Evaluate it (POST evaluations), and try again."
+            version,
+            f"it has no score on {rule['set']} yet",
+            "Wait for its evaluation if one runs, or evaluate it (POST evaluations), and try again.",
         )
     if (least := rule["minimum"]) is not None and score["score"] < least:
         raise RuleUnmetError(

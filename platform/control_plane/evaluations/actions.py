@@ -422,10 +422,12 @@ def _first_failure(lines: Iterable[bytes]) -> LorikeetError:
     failed = json.loads(next(iter(lines)))
     who, _, line = failed["custom_id"].partition(":")
     told = (failed["response"] or {}).get("body", {}).get("error") or failed["error"]
+    fix = told.get("fix") or "Mend the line, and evaluate again with a new set."
     return LorikeetError(
         told["code"] or "request_failed",
-        f"Line {line} of the set was not answered by the {who}: {told['message']}",
-        told.get("fix") or "Mend the line, and evaluate again with a new set.",
+        # In an answer the message ends with what to do, for clients that show nothing else.
+        f"Line {line} of the set was not answered by the {who}: {told['message'].removesuffix(fix).rstrip()}",
+        fix,
     )
 
 

@@ -32,13 +32,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UploadAddress:
-    """An address that takes files."""
+    """An address that takes files, or a text that is as long."""
 
     path: re.Pattern[str]
     needs: Capability
     most: Callable[[], int]
     """Bytes of its files."""
     fix: str
+    in_memory: bool = False
+    """JSON: from the disk it is read into memory whole, and counts there as other bodies do."""
+
+    @property
+    def limit(self) -> int:
+        return self.most() + (0 if self.in_memory else MULTIPART_OVERHEAD)
 
 
 def _below_tenant(name: str) -> re.Pattern[str]:
@@ -57,10 +63,23 @@ BATCHES = UploadAddress(
     lambda: current().batch_file_max_bytes,
     "Send the requests as several files.",
 )
-UPLOADS = (ADAPTERS, BATCHES)
+EVALUATION_SETS = UploadAddress(
+    _below_tenant("evaluation-sets"),
+    Capability.WRITE_ADAPTERS,
+    lambda: current().evaluation_max_bytes,
+    "Send fewer or shorter items, or ask the operator to raise LORIKEET_EVALUATION_MAX_BYTES.",
+)
+PREFIXES = UploadAddress(
+    _below_tenant("pinned-prefixes"),
+    Capability.WRITE_ADAPTERS,
+    lambda: current().request_max_bytes,
+    "Pin a shorter beginning: a request that begins with it would be refused too.",
+    in_memory=True,
+)
+UPLOADS = (ADAPTERS, BATCHES, EVALUATION_SETS, PREFIXES)
 MULTIPART_OVERHEAD = 1 << 20
 BODY_MAX_BYTES = 64 << 10
-"""Of what is no upload: the largest that any form or call of the API needs is far below, whoever sends it."""
+"""Of all others: the largest that any form or call of the API needs is far below, whoever sends it."""
 # A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
 DRAIN_BYTES = 64 << 20
 Headers = Sequence[tuple[bytes, bytes]]
@@ -91,7 +110,8 @@ class BodyGuard:
         request_id = accept_or_make(headers.get(b"x-request-id", b"").decode("latin-1"))
         set_request_id(request_id)
         upload, tenant = _upload_at(scope)
-        limit = upload.most() + MULTIPART_OVERHEAD if upload else BODY_MAX_BYTES
+        limit = upload.limit if upload else BODY_MAX_BYTES
+        in_memory = upload is None or upload.in_memory
         too_large = BodyTooLargeError(limit, upload.fix) if upload else BodyTooLargeError(limit)
         declared = declared_length(headers)
         try:
@@ -103,7 +123,7 @@ class BodyGuard:
             with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
                 if upload:
                     await asyncio.to_thread(self._require_room, declared or 0)
-                await self.app(scope, _counted(receive, too_large, None if upload else held), send)
+                await self.app(scope, _counted(receive, too_large, held if in_memory else None), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES
             await send_refusal(send, error, request_id, close=close)

@@ -84,6 +84,28 @@ describe("evaluations of a version", () => {
     expect(kept?.get("metric")).toBe("contains");
   });
 
+  it("changes of a rule what is changed, and no more", async () => {
+    serve([], { set: "words", key: data.key.id, minimum: 0.8, not_worse_than_live: true });
+    let asked: unknown;
+    server.use(
+      http.get(`${T}/evaluation-sets`, () => HttpResponse.json(["sums", "words"].map((name) => ({ name, metric: "exact", max_tokens: 64, items: 4, created_at: AT })))),
+      http.get(`${T}/keys`, () => HttpResponse.json([{ ...data.key, id: "other", name: "another" }, data.key])),
+      http.put(`${T}/adapters/support/promotion-rule`, async ({ request }) => {
+        asked = await request.json();
+        return HttpResponse.json(data.adapter);
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    await user.click(await screen.findByRole("button", { name: "Promotion rule" }));
+    const dialog = await screen.findByRole("dialog");
+    await waitFor(() => expect(within(dialog).getByLabelText("Evaluation set")).toHaveValue("words"));
+    await waitFor(() => expect(within(dialog).getByLabelText("Run as")).toHaveValue(data.key.id));
+    await user.clear(within(dialog).getByLabelText("Least score"));
+    await user.type(within(dialog).getByLabelText("Least score"), "0.9");
+    await user.click(within(dialog).getByRole("button", { name: "Set rule" }));
+    await waitFor(() => expect(asked).toEqual({ set: "words", key: data.key.id, minimum: 0.9, not_worse_than_live: true }));
+  });
+
   it("says which line of a set is damaged", async () => {
     serve([]);
     server.use(http.post(`${T}/evaluation-sets`, () => refusal(400, "bad_evaluation_set", "Line 4 is no item.", "Mend the line.")));

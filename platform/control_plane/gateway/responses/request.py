@@ -12,7 +12,7 @@ from control_plane.chats import MOST_TOOLS, ReasoningEffort
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import MOST_LOGPROBS, checked, read_parameters
+from control_plane.gateway.openai.parameters import MOST_LOGPROBS, CacheSalt, checked, read_parameters
 from control_plane.gateway.openai.tools import CallId, FunctionName
 
 Json = dict[str, Any]
@@ -155,6 +155,7 @@ class ResponsesRequest(_StrictItem):
         default=None, max_length=8
     )
     top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    cache_salt: CacheSalt | None = None
     metadata: (
         Annotated[
             dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16)
@@ -193,6 +194,7 @@ class ResponsesRequest(_StrictItem):
             "response_format": self._response_format(),
             "logprobs": True if self.wants_logprobs else None,
             "top_logprobs": self.top_logprobs if self.wants_logprobs else None,
+            "cache_salt": self.cache_salt,
         }
         if self.tools:
             body["tools"] = [_chat_tool(tool) for tool in self.tools]
