@@ -21,6 +21,7 @@ from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
 from control_plane.fleet.models import EngineHost
 from control_plane.placements import tasks
 from control_plane.tenants.roles import Role
+from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
 
@@ -117,3 +118,19 @@ def test_who_cannot_be_restarted(operator: APIClient, engine: FakeEngine, globex
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "host_offline")
     assert not AuditEvent.objects.filter(action="host.restart").exists()
     assert globex.client(Role.OWNER).post(f"{HOSTS}/local/restart", {}, format="json").status_code == 403
+
+
+def test_operators_see_why_an_engine_was_started_anew(operator: APIClient, engine: FakeEngine, acme: Any) -> None:
+    (host,) = operator.get(HOSTS).json()
+    assert host["last_end"] is None
+    engine.boot_id = "next"
+    for unix_time, at in ((1_700_000_000.0, "2023-11-14T22:13:20+00:00"), (0.0, None)):
+        engine.last_end = pb.LastEnd(reason="rank 1 (process 7) ended with status -9", unix_time=unix_time)
+        booted(engine)
+        (host,) = operator.get(HOSTS).json()
+        assert host["last_end"] == {"reason": "rank 1 (process 7) ended with status -9", "at": at}
+    (of_tenant,) = acme.client(Role.VIEWER).get("/api/tenants/acme/hosts").json()
+    assert "last_end" not in of_tenant
+    actions.record_offline("local")
+    (host,) = operator.get(HOSTS).json()
+    assert host["last_end"] is None, "why the one that is gone now ended, nobody knows yet"

@@ -4176,6 +4176,15 @@ export interface components {
             prefix: string;
             used: components["schemas"]["KeyLimitUsage"];
         };
+        /** @description Of an engine that did not end as it should. */
+        LastEnd: {
+            /**
+             * Format: date-time
+             * @description Null where nobody knows.
+             */
+            at: string | null;
+            reason: string;
+        };
         Latency: {
             first_token: components["schemas"]["Percentiles"];
             inter_token: components["schemas"]["Percentiles"];
@@ -4569,6 +4578,8 @@ export interface components {
             device: string;
             /** @description Null of a host of the settings. */
             joined: components["schemas"]["JoinedHost"] | null;
+            /** @description Why the engine before the one that runs ended; null if that was as it should be. */
+            last_end?: components["schemas"]["LastEnd"] | null;
             /** Format: date-time */
             last_seen: string | null;
             load_times?: components["schemas"]["LoadTime"][];

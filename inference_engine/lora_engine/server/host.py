@@ -161,6 +161,7 @@ class EngineHost:
         self.draining = False
         self.adapter_readers = 0  # other hosts that read an adapter from here now
         self.failed = asyncio.Event()  # the process should end, once its requests have
+        self.failure = ""  # why
         self.restarts = asyncio.Event()  # an operator wants it to, and to be started anew
         self._restart_by = 0.0  # when requests have had the time to end
         self._tokenizer = tokenizer
@@ -544,6 +545,7 @@ class EngineHost:
 
     def _on_failure(self, reason: str) -> None:
         log.critical("The engine ends, once its requests have, to be started anew: %s.", reason)
+        self.failure = reason
         self.failed.set()
 
     def drain(self, *, undo: bool = False) -> None:

@@ -38,6 +38,7 @@ from lora_engine.wire import engine_pb2_grpc
 
 from . import arguments, logs
 from .chat import ChatFormat
+from .end_note import EndNote
 from .errors import StartupError
 from .host import EngineHost
 from .identity import HostIdentity
@@ -66,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as stack:
             _take_locks(config, stack)
             identity = joined(config)  # before anything expensive: it may be refused
-            asyncio.run(_serve(*_start(config, stack), identity))
+            note = EndNote(config.data_dir)
+            asyncio.run(_serve(*_start(config, stack, note), identity, note))
     except torch.OutOfMemoryError as error:
         print(f"lora_engine: {_no_memory(config, error)}", file=sys.stderr)
         return 2
@@ -83,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _start(config: EngineConfig, stack: ExitStack) -> tuple[EngineConfig, LoadedModel, Pages, Leader | None]:
+def _start(
+    config: EngineConfig, stack: ExitStack, note: EndNote
+) -> tuple[EngineConfig, LoadedModel, Pages, Leader | None]:
     """Load the model, on this rank's device if there are several. How far that is can be read from the metrics port
     meanwhile.
     """
@@ -103,7 +107,7 @@ def _start(config: EngineConfig, stack: ExitStack) -> tuple[EngineConfig, Loaded
     digests = DigestMemory(config.data_dir / "digests.json")
     if config.tensor_parallel == 1:
         return config, load_model(config, progress=progress, kernels=kernels, digests=digests), pages, None
-    leader = Leader(config)
+    leader = Leader(config, on_end=note.write)
     stack.callback(leader.close)
     loaded = load_model(leader.config, leader.join(), progress, kernels, digests)
     return leader.config, loaded, pages, leader
@@ -128,7 +132,12 @@ def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
 
 
 async def _serve(
-    config: EngineConfig, loaded: LoadedModel, pages: Pages, leader: Leader | None, identity: HostIdentity | None
+    config: EngineConfig,
+    loaded: LoadedModel,
+    pages: Pages,
+    leader: Leader | None,
+    identity: HostIdentity | None,
+    note: EndNote,
 ) -> None:
     signals = StopSignals()
     signals.install()
@@ -138,10 +147,13 @@ async def _serve(
         server = make_server(config)
         engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host, identity), server)  # type: ignore[no-untyped-call]
         address = bind(server, config, identity)
+        if last := note.begin():
+            host.description.last_end.CopyFrom(pb.LastEnd(reason=last.reason, unix_time=last.at))
+            log.warning("the engine before this one did not end as it should: %s", last.reason)
         host.start()
         # A CPU is slow, but it does not hang, unless it waits for another rank.
         if config.step_timeout_s and (config.device != "cpu" or leader is not None):
-            watchdog = StepWatchdog(lambda: host.step_progress, config.step_timeout_s)
+            watchdog = StepWatchdog(lambda: host.step_progress, config.step_timeout_s, on_end=note.write)
             watchdog.start()
             stack.callback(watchdog.stop)
         if config.metrics_port:
@@ -156,7 +168,9 @@ async def _serve(
             path.unlink(missing_ok=True)
     log.info("stopped")
     if host.failed.is_set():
+        note.write(host.failure)
         raise EngineFailed
+    note.clear()
     if restarts:
         raise RestartAsked
 

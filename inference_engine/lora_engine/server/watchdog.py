@@ -30,11 +30,13 @@ class StepWatchdog:
         limit_s: float,
         *,
         tick_s: float = 1.0,
+        on_end: Callable[[str], None] = lambda reason: None,
         end: Callable[[], None] | None = None,
     ) -> None:
-        """``steps``: a number that changes with each step, and whether one runs now."""
+        """``steps``: a number that changes with each step, and whether one runs now. ``on_end`` is told why the process
+        is about to end."""
         self._steps, self._limit_s, self._tick_s = steps, limit_s, tick_s
-        self._end = end or (lambda: os._exit(EXIT_STATUS))
+        self._on_end, self._end = on_end, end or (lambda: os._exit(EXIT_STATUS))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="step-watchdog", daemon=True)
 
@@ -57,6 +59,7 @@ class StepWatchdog:
                 return
 
     def _give_up(self) -> None:
+        self._on_end(f"a step had run for {self._limit_s:.0f} s, so the device or its driver hung")
         log.critical(
             "A step has run for %.0f s, so the device or its driver hangs. The engine ends itself (status %d) to be "
             "started anew; where its threads are is below. Steps that are rightly so long need a higher "

@@ -12,7 +12,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EngineDescription(_message.Message):
-    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone")
+    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone", "last_end")
     class PoliciesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class EngineDescription(_message.Message):
     CHAT_TEMPLATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
+    LAST_END_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     engine_version: str
     base_model: str
@@ -58,7 +59,16 @@ class EngineDescription(_message.Message):
     chat_template_digest: str
     text_digest: str
     zone: str
-    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+    last_end: LastEnd
+    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ..., last_end: _Optional[_Union[LastEnd, _Mapping]] = ...) -> None: ...
+
+class LastEnd(_message.Message):
+    __slots__ = ("reason", "unix_time")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    UNIX_TIME_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    unix_time: float
+    def __init__(self, reason: _Optional[str] = ..., unix_time: _Optional[float] = ...) -> None: ...
 
 class BaseGeometry(_message.Message):
     __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up")

@@ -12,6 +12,7 @@ SHARE_FIELDS = ("tenant", "weight", "waiting", "running", "counter", "owed", "re
 LOADS = ("to_device", "from_disk", "download")
 LOAD_FIELDS = ("loads", "fixed_s", "seconds_per_byte")
 GAP_FIELDS = ("gap", "bound", "ahead", "behind")
+LAST_END_FIELDS = ("reason", "unix_time")
 GEOMETRY_FIELDS = (
     "num_layers",
     "hidden_size",
@@ -47,6 +48,7 @@ def description_json(description: pb.EngineDescription) -> dict[str, Any]:
     """What an engine says of itself; ``geometry`` is what adapters are validated against."""
     data: dict[str, Any] = {name: getattr(description, name) for name in DESCRIPTION_FIELDS}
     data["policies"] = dict(description.policies)
+    data["last_end"] = _fields(description.last_end, LAST_END_FIELDS) if description.HasField("last_end") else None
     data["geometry"] = {name: getattr(description.geometry, name) for name in GEOMETRY_FIELDS}
     return data
 

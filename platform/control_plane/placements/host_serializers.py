@@ -286,6 +286,13 @@ class JoinedHostSerializer(serializers.Serializer[Any]):
     revoked_at = serializers.DateTimeField(allow_null=True)
 
 
+class LastEndSerializer(serializers.Serializer[Any]):
+    """Of an engine that did not end as it should."""
+
+    reason = serializers.CharField()
+    at = serializers.DateTimeField(allow_null=True, help_text="Null where nobody knows.")
+
+
 class OperatorHostSerializer(_HostSerializer):
     """An engine host by its last heartbeat, with every tenant's adapters."""
 
@@ -294,6 +301,11 @@ class OperatorHostSerializer(_HostSerializer):
     adapter_readers = serializers.IntegerField(help_text="Other hosts that read an adapter from this one now.")
     joined = JoinedHostSerializer(allow_null=True, help_text="Null of a host of the settings.")
     only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
+    last_end = LastEndSerializer(
+        allow_null=True,
+        required=False,
+        help_text="Why the engine before the one that runs ended; null if that was as it should be.",
+    )
     base_digest = serializers.CharField(allow_blank=True)
     shares = TenantShareSerializer(many=True, required=False, help_text="The 100 tenants with the longest queues.")
     adapters = OperatorResidentAdapterSerializer(many=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -117,6 +118,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
             "adapter_readers": host.last_status.get("adapter_readers", 0),
             "joined": _joined(host),
             "only_here": alone[host.pk],
+            "last_end": _last_end(host),
             "base_digest": host.description.get("base_digest", ""),
             "adapters": [
                 {**_resident(host, resident), "used_by": owners[resident["digest"]]}
@@ -170,6 +172,15 @@ def _joined(host: EngineHost) -> dict[str, Any] | None:
         "certificate_expires_at": expires and expires.isoformat(),
         "revoked_at": revoked and revoked.isoformat(),
     }
+
+
+def _last_end(host: EngineHost) -> dict[str, Any] | None:
+    """Why the engine before the one that runs ended; None if that was as it should be, or none runs."""
+    end = host.description.get("last_end")
+    if end is None or host.state == HostState.OFFLINE:
+        return None
+    at = datetime.fromtimestamp(end["unix_time"], UTC).isoformat() if end["unix_time"] else None
+    return {"reason": end["reason"], "at": at}
 
 
 def _restart(host: EngineHost) -> dict[str, Any] | None:

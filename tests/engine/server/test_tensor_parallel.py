@@ -12,6 +12,7 @@ from lorikeet_testing.engine_client import EngineClient, text_request
 from lorikeet_testing.engine_process import EngineProcess, running, stage
 from lorikeet_testing.tiny_models import save_adapter, save_model
 
+from lora_engine.server.end_note import EndNote
 from lora_engine.wire import engine_pb2 as pb
 
 ADAPTERS = ("attention-r8", "mlp-r5", "dora-r6")
@@ -142,8 +143,12 @@ async def test_a_lost_rank_ends_the_engine_with_its_reason(
     assert words in process.log.read_text()
     assert "Traceback" not in process.log.read_text()
     if number is signal.SIGKILL:
-        async with running(model, tmp_path, "--tensor-parallel", "2") as (_, client):
+        async with running(model, tmp_path, "--tensor-parallel", "2") as (process, client):
+            assert words in (await client.wait_ready()).last_end.reason
             await pinned(client, digest)
+            process.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait) == 0
+        assert EndNote(tmp_path / "data").begin() is None
 
 
 async def pinned(client: EngineClient, digest: str) -> None:

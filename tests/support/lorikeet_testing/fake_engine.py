@@ -143,6 +143,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         self.submits: list[pb.Submit] = []
         self.aborts: list[str] = []
         self.stage_calls: list[pb.StageAdapterRequest] = []
+        self.last_end: pb.LastEnd | None = None
         self.probe_calls: list[str] = []
         self.restarts: list[pb.RestartRequest] = []
         self.steps_sent = 0
@@ -225,6 +226,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             host_arena_bytes=1 << 28,
             policies={"order": "fcfs"},
             geometry=self.behaviour.geometry,
+            last_end=self.last_end,
         )
 
     async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:

@@ -179,8 +179,26 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
       </span>
       <Joined host={host} />
       {revoked && <p className="basis-full text-xs text-ink-2">{host.quarantine?.fix}</p>}
+      <LastEnd host={host} />
       <RestartProgress host={host} />
     </li>
+  );
+}
+
+/** Why the engine before the one that runs ended, if nobody had asked it to. */
+function LastEnd({ host: { last_end: end } }: { host: OperatorHost }) {
+  if (!end) return null;
+  return (
+    <p role="note" className="basis-full text-xs break-words text-ink-2">
+      Its engine was started anew. The one before did not end as it should
+      {end.at && (
+        <>
+          {" "}
+          (<RelativeTime at={end.at} />)
+        </>
+      )}
+      : {end.reason}.
+    </p>
   );
 }
 
