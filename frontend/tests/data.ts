@@ -170,6 +170,7 @@ export const upload: Upload = {
   bytes: 1000,
   files: [{ name: "adapter_config.json", bytes: 100 }],
   imported_from: null,
+  fetched_bytes: null,
   report: null,
   version: null,
   reused_version: false,

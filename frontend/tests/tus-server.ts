@@ -25,6 +25,10 @@ export function serveTus(tenant = "acme", id = "up-1") {
       seen.deleted = true;
       return new HttpResponse(null, { status: 204, headers: { "Tus-Resumable": "1.0.0" } });
     }),
+    http.delete(`/api/tenants/${tenant}/uploads/${id}`, () => {
+      seen.deleted = true;
+      return HttpResponse.json({});
+    }),
   );
   return { seen, path, length: () => length };
 }

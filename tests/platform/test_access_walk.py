@@ -21,7 +21,7 @@ from control_plane.access.actor import SYSTEM
 from control_plane.accounts.actions import set_operator
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
-from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, VersionState
+from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, Upload, UploadState, VersionState
 from control_plane.fleet.base_model_actions import admit_base_model
 from control_plane.fleet.join_tokens import create_token
 from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
@@ -157,6 +157,11 @@ def suspended(world: World) -> Sent:
     return {}
 
 
+def undecided_upload(world: World) -> Sent:
+    Upload.objects.filter(pk=world["upload_id"]).update(state=UploadState.RECEIVED, version=None)
+    return {}
+
+
 def joined_host(world: World) -> Sent:
     EngineHost.objects.filter(name=world["host_name"]).update(credential="c")
     return {}
@@ -228,6 +233,7 @@ BODIES: dict[str, Callable[[World], Sent]] = {
     f"DELETE {_T}adapters/<str:name>/aliases/<str:alias>/canary": lambda world: {},
     f"POST {_T}adapters/<str:name>/aliases/<str:alias>/rollback": lambda world: {},
     f"POST {_T}uploads": lambda world: {"name": "other", "files": adapter_files()},
+    f"DELETE {_T}uploads/<uuid:upload_id>": undecided_upload,
     f"POST {_T}keys": lambda world: {"name": "other"},
     f"PATCH {_T}keys/<uuid:key_id>": lambda world: {"name": "other"},
     f"DELETE {_T}keys/<uuid:key_id>": lambda world: {},

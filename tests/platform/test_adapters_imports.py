@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,10 +13,13 @@ from django.utils import timezone
 from lorikeet_testing.hub_server import HubServer, commit_of, running_hub
 from lorikeet_testing.peft_files import adapter_files, zip_of
 
+from control_plane.adapters.imports import fetching
+from control_plane.adapters.imports.sources import HubSource, parse_source
 from control_plane.adapters.models import AdapterVersion, HubToken, Upload, UploadState
 from control_plane.adapters.uploads import validation_job
 from control_plane.audit.models import AuditEvent
 from control_plane.http import egress
+from control_plane.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 FILES = {**adapter_files(), "README.md": b"# hello"}
@@ -72,6 +76,59 @@ def test_a_repositorys_chat_template_comes_too(hub: HubServer, bring: Any) -> No
     bare = bring("hub:org/adapter")
     assert (bare.version.number, bare.version.chat_template) == (2, None)
     assert bring("hub:org/adapter@own").reused_version
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("https://huggingface.co/Org/Name", "hub:Org/Name@main"),
+        ("https://hf.co/org/name/", "hub:org/name@main"),
+        ("https://huggingface.co/org/name/tree/v2/runs/checkpoint-5", "hub:org/name/runs/checkpoint-5@v2"),
+        ("https://huggingface.co/org/name/tree/refs%2Fpr%2F1", "hub:org/name@refs/pr/1"),
+        ("https://huggingface.co/org/name/blob/main/adapter_config.json?x=1#L3", "hub:org/name@main"),
+        ("https://huggingface.co/org/name/resolve/main/out/adapter_model.safetensors", "hub:org/name/out@main"),
+    ],
+)
+def test_the_address_of_a_page_names_its_repository(page: str, shown: str) -> None:
+    source = parse_source(page)
+    assert isinstance(source, HubSource)
+    assert f"{source.shown}@{source.revision}" == shown
+
+
+def test_what_has_come_is_told_and_an_import_can_be_given_up(
+    acme: Any, globex: Any, hub: HubServer, bring: Any, committing: Any
+) -> None:
+    with running_hub() as store:
+        hub.store, store.cut_after = store, 1500
+        upload = bring("hub:org/adapter")
+    path = acme.path(f"uploads/{upload.pk}")
+    config = len(FILES["adapter_config.json"])
+    assert acme.client().get(path).json()["fetched_bytes"] == config + 1500
+    assert globex.client().delete(globex.path(f"uploads/{upload.pk}")).status_code == 404
+    assert acme.client(Role.VIEWER).delete(path).status_code == 403
+    with committing():
+        given_up = acme.client().delete(path)
+    shown = given_up.json()
+    assert (given_up.status_code, shown["state"], shown["fetched_bytes"]) == (200, "cancelled", None)
+    assert shown["reason"]["code"] == "upload_cancelled"
+    assert not Path(upload.folder).exists()
+    assert acme.client().delete(path).json()["error"]["code"] == "upload_ended"
+    assert again(upload).state == UploadState.CANCELLED
+    assert AuditEvent.objects.get(action="upload.cancelled").actor_label == acme.users[Role.OWNER].email
+
+
+def test_a_worker_whose_import_is_given_up_stops(acme: Any, hub: HubServer, bring: Any, committing: Any) -> None:
+    def give_up(upload: Upload) -> Any:
+        with committing():
+            assert acme.client().delete(acme.path(f"uploads/{upload.pk}")).status_code == 200
+        return wanted(upload, "hub:org/adapter")
+
+    wanted = fetching._wanted
+    with pytest.MonkeyPatch.context() as meanwhile:
+        meanwhile.setattr(fetching, "_wanted", lambda upload, _: give_up(upload))
+        assert bring("hub:org/adapter").state == UploadState.CANCELLED
+    assert not AdapterVersion.objects.exists()
+    assert bring("hub:org/adapter").state == UploadState.ACCEPTED
 
 
 def test_the_same_files_uploaded_are_the_same_version(hub: HubServer, bring: Any, upload: Any, acme: Any) -> None:

@@ -2083,7 +2083,8 @@ export interface paths {
         get: operations["read_upload"];
         put?: never;
         post?: never;
-        delete?: never;
+        /** @description Give an upload or an import up that is not decided yet, and remove what has come of it. */
+        delete: operations["cancel_upload"];
         options?: never;
         head?: never;
         patch?: never;
@@ -6050,6 +6051,8 @@ export interface components {
             created_at: string;
             created_by?: string | null;
             description: string;
+            /** @description What has come of an import that is still being fetched; null for everything else. */
+            readonly fetched_bytes: number | null;
             files: components["schemas"]["UploadedFile"][];
             /** Format: uuid */
             id: string;
@@ -13428,6 +13431,50 @@ export interface operations {
             };
             429: components["responses"]["Error"];
             503: components["responses"]["Error"];
+        };
+    };
+    cancel_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                upload_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Upload"];
+                };
+            };
+            400: components["responses"]["Error"];
+            401: components["responses"]["Error"];
+            403: components["responses"]["Error"];
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            429: components["responses"]["Error"];
+            503: components["responses"]["Error"];
+            507: components["responses"]["Error"];
         };
     };
     read_usage: {

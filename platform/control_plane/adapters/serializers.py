@@ -5,6 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.adapters.imports.progress import fetched_bytes
 from control_plane.adapters.imports.sources import BUCKET_FORM
 from control_plane.adapters.models import (
     NAME,
@@ -12,6 +13,7 @@ from control_plane.adapters.models import (
     AgreementOutcome,
     EffectVerdict,
     EvaluationMetric,
+    Upload,
     UploadState,
     VersionState,
 )
@@ -377,12 +379,17 @@ class UploadSerializer(serializers.Serializer[Any]):
     bytes = serializers.IntegerField()
     files = UploadedFileSerializer(many=True)
     imported_from = UploadSourceSerializer(source="source", allow_null=True)
+    fetched_bytes = serializers.SerializerMethodField()
     report = ValidationReportSerializer(allow_null=True)
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     reused_version = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
     updated_at = serializers.DateTimeField()
+
+    def get_fetched_bytes(self, upload: Upload) -> int | None:
+        """What has come of an import that is still being fetched; null for everything else."""
+        return fetched_bytes(upload)
 
 
 class NewUploadSerializer(serializers.Serializer[Any]):

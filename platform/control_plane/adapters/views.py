@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
 from control_plane.adapters import aliases, archiving, queries, versions
+from control_plane.adapters.models import UploadState
 from control_plane.adapters.resolve import find_models
 from control_plane.adapters.serializers import (
     AdapterListQuerySerializer,
@@ -29,6 +30,7 @@ from control_plane.adapters.serializers import (
     VersionSerializer,
 )
 from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import resumable
 from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.errors import LorikeetError
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
@@ -324,9 +326,25 @@ def _check_names(names: list[str]) -> None:
 
 
 class UploadView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
     @extend_schema(operation_id="read_upload", responses={200: UploadSerializer, **_NOT_FOUND}, tags=["uploads"])
     def get(self, request: Request, tenant: str, upload_id: UUID) -> Response:
         """One upload with its validation report once it is decided."""
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
+
+    @extend_schema(
+        operation_id="cancel_upload",
+        responses={200: UploadSerializer, 410: ErrorResponseSerializer, **_NOT_FOUND},
+        tags=["uploads"],
+    )
+    def delete(self, request: Request, tenant: str, upload_id: UUID) -> Response:
+        """Give an upload or an import up that is not decided yet, and remove what has come of it."""
+        upload = queries.get_upload(self.principal.tenant, upload_id)
+        if upload.state == UploadState.ARRIVING:
+            resumable.cancel_resumable(acting=self.principal, upload_id=upload_id)
+        else:
+            uploads.cancel_upload(acting=self.principal, upload=upload)
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
 
 

@@ -11,6 +11,7 @@ import { useTenant } from "@/features/session/queries";
 import { BaseChoice } from "./base-choice";
 import { BucketKeysSection } from "./bucket-keys";
 import { followsQuery, hubTokenQuery, useFollow, useHubToken, useImport } from "./queries";
+import { RecentImports } from "./recent-imports";
 
 /** From the Hugging Face Hub or an address: the server fetches it, and it is checked like an upload. */
 export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
@@ -28,7 +29,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
     <Card>
       <CardHeader title="Or import it from where it lies" note="Fetched by the server, at the commit that the revision means now." />
       <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
-        <Field label="Source" hint="hub:org/name/folder@revision, s3://bucket/folder, or the https address of an archive.">
+        <Field label="Source" hint="hub:org/name/folder@revision or its page’s address, s3://bucket/folder, or the https address of an archive.">
           {(control) => (
             <Input {...control} value={source} onChange={(event) => setSource(event.target.value)} autoComplete="off" spellCheck={false} placeholder="hub:org/name@main" className="font-mono" />
           )}
@@ -50,6 +51,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
           </Button>
         </div>
       </form>
+      <RecentImports />
       <Follows />
       <HubToken />
       <BucketKeysSection />

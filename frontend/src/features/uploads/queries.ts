@@ -9,6 +9,7 @@ export const uploadsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads"],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/uploads", { params: { path: { tenant } } })),
+    refetchInterval: ({ state }) => (state.data?.some((upload) => upload.imported_from && isUndecided(upload)) ? 2000 : false),
   });
 
 export const uploadQuery = (tenant: string, id: string) =>
@@ -19,7 +20,7 @@ export const uploadQuery = (tenant: string, id: string) =>
   });
 
 /** Resumable uploads use the tus protocol, which the API schema does not describe. */
-async function tus(method: "HEAD" | "DELETE", tenant: string, id: string): Promise<Response> {
+async function tus(method: "HEAD", tenant: string, id: string): Promise<Response> {
   const headers = { "Tus-Resumable": "1.0.0", ...csrfHeader() };
   const answer = await fetch(`/api/tenants/${encodeURIComponent(tenant)}/uploads/resumable/${id}`, { method, headers });
   if (!answer.ok) throw errorFrom(await answer.json().catch(() => null), answer.status);
@@ -35,10 +36,13 @@ export const receivedBytesQuery = (tenant: string, id: string) =>
     retry: false,
   });
 
+/** Whether it is still on its way, or checked. */
+export const isUndecided = ({ state }: Upload) => ["arriving", "received", "validating"].includes(state);
+
 export function useCancelUpload(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (id: string) => tus("DELETE", tenant, id),
+    mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }

@@ -110,6 +110,30 @@ describe("upload page", () => {
     expect(asked).toEqual({ source: "hub:org/name@v2", name: "fresh" });
   });
 
+  it("shows how much of an import has come, here and among others, and gives it up", async () => {
+    let fetched: object = { imported_from: { name: "hub:org/name", revision: "v2", commit: null }, fetched_bytes: 430 };
+    const now = () => ({ ...data.upload, ...fetched });
+    const waiting = { ...data.upload, id: "up-2", state: "received", fetched_bytes: 10, imported_from: { name: "s3://bucket/a", revision: null, commit: null }, reason: { code: "x", message: "The source answers 503.", fix: "" } };
+    server.use(
+      http.get(`${T}/uploads`, () => HttpResponse.json([now(), waiting, { ...data.upload, id: "up-3" }])),
+      http.get(`${T}/uploads/up-1`, () => HttpResponse.json(now())),
+      http.delete(`${T}/uploads/up-1`, () => {
+        fetched = { ...fetched, fetched_bytes: null, state: "cancelled", reason: { code: "upload_cancelled", message: "The upload was cancelled by its sender.", fix: "" } };
+        return HttpResponse.json(now());
+      }),
+    );
+    const { user } = openConsole("/t/acme/upload");
+    const list = await screen.findByRole("list", { name: "Imports" });
+    expect(list).toHaveTextContent("430 B of 1.00 kB");
+    expect(list).toHaveTextContent("The source answers 503.");
+    expect(list.children).toHaveLength(2);
+    await user.click(screen.getByRole("link", { name: "hub:org/name@v2" }));
+    expect(await screen.findByText("Fetching, 43% of 1.00 kB…")).toBeVisible();
+    await user.click(screen.getByRole("button", { name: "Cancel" }));
+    expect(await screen.findByText("The upload was cancelled by its sender.")).toBeVisible();
+    expect(screen.getByRole("button", { name: "Choose another source" })).toBeVisible();
+  });
+
   it("follows a branch, and ends it", async () => {
     let followed: { name: string; source: string } | undefined;
     server.use(

@@ -15,8 +15,9 @@ import { ValidationReportView } from "@/features/adapters/validation-report";
 import { Staging } from "@/features/adapters/staging";
 import { Evaluations } from "@/features/evaluations/evaluations";
 import { useTenant } from "@/features/session/queries";
-import { bytes } from "@/lib/format";
-import { uploadQuery } from "./queries";
+import { toast } from "@/components/toast";
+import { bytes, percent } from "@/lib/format";
+import { isUndecided, uploadQuery, useCancelUpload } from "./queries";
 
 /** An upload after it was received: validation, then staging. */
 export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => void }) {
@@ -29,19 +30,23 @@ export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => voi
         <CardHeader
           title={
             <span className="flex items-center gap-2">
-              <StepIcon state={ICONS[data.state]} /> {HEADINGS[data.state]}
+              <StepIcon state={ICONS[data.state]} /> {heading(data)}
             </span>
           }
           note={[data.adapter, data.imported_from?.name ?? data.files.map(({ name }) => name).join(", "), data.bytes > 0 && bytes(data.bytes)].filter(Boolean).join(" · ")}
           actions={
-            data.state === "refused" && (
-              <Button size="sm" variant="primary" onClick={onAgain}>
-                Choose other files
-              </Button>
+            isUndecided(data) ? (
+              <CancelUpload id={id} />
+            ) : (
+              (data.state === "refused" || data.state === "cancelled") && (
+                <Button size="sm" variant="primary" onClick={onAgain}>
+                  {data.imported_from ? "Choose another source" : "Choose other files"}
+                </Button>
+              )
             )
           }
         />
-        <Progress label="Upload" value={1} max={1} tone={data.state === "refused" ? "danger" : "accent"} className="h-0.5! rounded-none!" data-testid="upload-progress" />
+        <Progress label="Upload" value={data.fetched_bytes ?? 1} max={data.fetched_bytes == null ? 1 : Math.max(data.bytes, data.fetched_bytes, 1)} tone={data.state === "refused" ? "danger" : "accent"} className="h-0.5! rounded-none!" data-testid="upload-progress" />
         <Validation upload={data} />
         {data.state !== "refused" && data.state !== "cancelled" && <Evaluations subject={{ adapter: data.adapter, upload: data.id }} />}
       </Card>
@@ -68,6 +73,21 @@ const HEADINGS: Record<Upload["state"], string> = {
   accepted: "Accepted",
   cancelled: "Cancelled",
 };
+
+function heading({ state, fetched_bytes: fetched, bytes: total }: Upload): string {
+  if (fetched == null) return HEADINGS[state];
+  if (state === "received") return fetched > 0 ? `Waiting; ${bytes(fetched)} have come, and it goes on from there` : "Waiting for its turn";
+  return total > 0 ? `Fetching, ${percent(fetched, total)} of ${bytes(total)}…` : `Fetching, ${bytes(fetched)}…`;
+}
+
+function CancelUpload({ id }: { id: string }) {
+  const cancel = useCancelUpload(useTenant());
+  return (
+    <Button size="sm" busy={cancel.isPending} onClick={() => cancel.mutate(id, { onError: toast.bad })}>
+      Cancel
+    </Button>
+  );
+}
 
 function StepIcon({ state }: { state: Icon }) {
   if (state === "busy") return <LoaderCircle className="size-4 animate-spin text-blue-text" aria-hidden />;

@@ -14,6 +14,7 @@ from django.utils import timezone
 from control_plane.access.principal import Principal
 from control_plane.adapters.imports.actions import begin_import
 from control_plane.adapters.imports.hub_policy import adapter_name_of, allows, full_name, policy_of
+from control_plane.adapters.imports.progress import fetched_bytes
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
 from control_plane.adapters.models import AdapterVersion, HubModel, UploadState, VersionState
 from control_plane.adapters.queries import staging_progress
@@ -168,15 +169,18 @@ def _progress(found: HubModel) -> str:
         return f"it waits, since {upload.reason['message'].rstrip('.')}"
     if upload.state == UploadState.RECEIVED:
         return "it waits for its turn"
-    if upload.source and not upload.source.get("fetched"):
-        return "it is fetched"
-    return "it is checked"
+    fetched = fetched_bytes(upload)
+    if fetched is None:
+        return "it is being checked"
+    return (
+        f"it is being fetched ({min(100 * fetched // upload.bytes, 100)} %)" if upload.bytes else "it is being fetched"
+    )
 
 
 def _usable(version: AdapterVersion, name: str) -> AdapterVersion:
     """One that could become live by itself: nobody has looked at it before."""
     if version.state not in _STAGED:
-        raise HubModelLoadingError(name, f"it is brought to the hosts ({staging_progress(version)} %)")
+        raise HubModelLoadingError(name, f"it is being brought to the hosts ({staging_progress(version)} %)")
     if version.state != VersionState.READY or version.adapter.archived_at is not None:
         raise not_ready(version)
     if version.asks_for_base:

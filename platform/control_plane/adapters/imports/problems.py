@@ -19,9 +19,10 @@ def check_status(status: int) -> None:
     if status in (401, 403):
         raise SourceProblemError(
             "source_forbidden",
-            f"The source answers {status}: it is private or gated, or the signature has ended.",
-            "Set this tenant's token for the Hub, accept the model's terms there, sign the address again, or set "
-            "credentials that may read the bucket's objects.",
+            f"The source answers {status}: it is private or gated, the signature has ended, or there is no such "
+            "repository, which the Hub does not tell apart.",
+            "Check the name. Set this tenant's token for the Hub, accept the model's terms there, sign the address "
+            "again, or set credentials that may read the bucket's objects.",
         )
     if status in (404, 410):
         raise SourceProblemError(

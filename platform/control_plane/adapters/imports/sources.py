@@ -1,9 +1,11 @@
-"""What a tenant writes for a source: `hub:org/name/folder@revision`, `s3://bucket/prefix`, or an archive's address."""
+"""What a tenant writes for a source: `hub:org/name/folder@revision`, or the address of its page there,
+`s3://bucket/prefix`, or an archive's address."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from control_plane.config import current
 from control_plane.errors import LorikeetError
@@ -16,6 +18,10 @@ _HUB = re.compile(
 BUCKET_FORM = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _S3 = re.compile(rf"s3://({BUCKET_FORM})(?:/(.*))?", re.ASCII)
 _MOST_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
+# The Hub's own pages, as they are copied from a browser's address line.
+_PAGE_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
+_PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(tree|blob|resolve)/([^/]+)(/.*)?)?/?", re.ASCII)
+_NOT_MODELS = ("datasets/", "spaces/")
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
@@ -69,7 +75,21 @@ def parse_source(text: str) -> Source:
         return _hub(text)
     if text.startswith("s3:"):
         return _s3(text)
-    return _url(text)
+    return _page(text) or _url(text)
+
+
+def _page(text: str) -> HubSource | None:
+    """The repository that a page of the Hub shows; None for every other address."""
+    host, _, path = text.partition("://")[2].partition("/")
+    if host.lower() not in {*_PAGE_HOSTS, urlsplit(current().hub_url).netloc}:
+        return None
+    path = "/" + path.partition("?")[0].partition("#")[0]
+    match = _PAGE.fullmatch(path)
+    if match is None or match[1].startswith(_NOT_MODELS) or _is_archive(path):
+        return None
+    place, revision = unquote(match[4] or "").strip("/"), unquote(match[3] or "main")
+    folder = place if match[2] == "tree" else place.rpartition("/")[0]  # the others show a file
+    return _hub(f"hub:{match[1]}{'/' * bool(folder)}{folder}@{revision}")
 
 
 def _hub(text: str) -> HubSource:

@@ -43,6 +43,11 @@ GIVEN_UP = {
     "message": f"The check of these files was cut short {MOST_ATTEMPTS} times.",
     "fix": "Upload again; if it stays, ask the operator to look at the worker's log.",
 }
+CANCELLED = {
+    "code": "upload_cancelled",
+    "message": "The upload was cancelled by its sender.",
+    "fix": "Upload again if that was a mistake.",
+}
 WAITING_FOR_HOST = {
     "code": "waiting_for_host",
     "message": "It is not decided yet which base model is served, so there is nothing to check against.",
@@ -71,6 +76,16 @@ class TooManyWaitingError(LorikeetError):
             f"{MOST_WAITING} uploads of this tenant wait to be checked.",
             "Send more when some of them are decided.",
             status=429,
+        )
+
+
+class UploadEndedError(LorikeetError):
+    def __init__(self, upload: Upload) -> None:
+        super().__init__(
+            "upload_ended",
+            f"This upload is {upload.state} already: it takes no more bytes, and there is nothing to cancel.",
+            f"GET uploads/{upload.pk} tells what became of it.",
+            status=410,
         )
 
 
@@ -277,6 +292,20 @@ def accept_upload(
         tell_adapter(adapter)
         forget_after_commit(locked)
     return True
+
+
+def cancel_upload(*, acting: Principal, upload: Upload) -> Upload:
+    """Give up one that is not decided. A worker that has it in hand finds that out, and stops.
+
+    Raises UploadEndedError (410).
+    """
+    with transaction.atomic():
+        locked = lock_upload(upload.pk) or upload
+        if locked.state not in (UploadState.RECEIVED, UploadState.VALIDATING):
+            raise UploadEndedError(locked)
+        move_upload(locked, UploadState.CANCELLED, CANCELLED, acting.actor)
+        forget_after_commit(locked)
+    return locked
 
 
 def sweep() -> int:

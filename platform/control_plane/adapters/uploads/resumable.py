@@ -18,6 +18,8 @@ from control_plane.adapters.queries import UploadNotFoundError
 from control_plane.adapters.storage_limits import require_room
 from control_plane.adapters.uploads import partial_file, spool
 from control_plane.adapters.uploads.actions import (
+    CANCELLED,
+    UploadEndedError,
     forget_after_commit,
     listed,
     move_upload,
@@ -45,11 +47,6 @@ REFUSED_BY_DISK = {
     "message": "The server had no room for this upload when it began.",
     "fix": "Upload again later.",
 }
-CANCELLED = {
-    "code": "upload_cancelled",
-    "message": "The upload was cancelled by its sender.",
-    "fix": "Upload again if that was a mistake.",
-}
 
 
 class TooManyArrivingError(LorikeetError):
@@ -59,16 +56,6 @@ class TooManyArrivingError(LorikeetError):
             f"{MOST_ARRIVING} uploads of this tenant have begun and not ended.",
             "Finish or cancel some of them, or wait until they expire.",
             status=429,
-        )
-
-
-class UploadEndedError(LorikeetError):
-    def __init__(self, upload: Upload) -> None:
-        super().__init__(
-            "upload_ended",
-            f"This upload is {upload.state}; it takes no more bytes.",
-            f"GET uploads/{upload.pk} tells what became of it.",
-            status=410,
         )
 
 

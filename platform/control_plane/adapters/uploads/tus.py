@@ -23,6 +23,7 @@ from uuid import UUID
 from control_plane.access.principal import Principal
 from control_plane.adapters.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, spool, tus_headers
+from control_plane.adapters.uploads.actions import UploadEndedError
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.spool import Gathered, on_disk
@@ -200,7 +201,7 @@ async def _patch(call: Call) -> None:
     start, checksum = tus_headers.number(call.headers, "Upload-Offset"), Checksum.read(call.headers)
     upload = await run_db(_own, call)
     if upload.state != UploadState.ARRIVING:
-        raise resumable.UploadEndedError(upload)
+        raise UploadEndedError(upload)
     offset = await _take(call, upload, start, checksum)
     if offset is not None:
         await call.answer(204, upload_offset=offset, upload_expires=_expires())
@@ -233,7 +234,7 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
         # Under the lock nobody else can end it: it may have ended just before.
         upload = await run_db(resumable.get_resumable, upload.tenant, upload.pk)
         if upload.state != UploadState.ARRIVING:
-            raise resumable.UploadEndedError(upload)
+            raise UploadEndedError(upload)
         if transfer.offset != start:
             raise OffsetConflictError(transfer.offset)
         try:

@@ -1,0 +1,43 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import type { Upload } from "@/api/types";
+import { Progress } from "@/components/bars";
+import { useTenant } from "@/features/session/queries";
+import { bytes } from "@/lib/format";
+import { isUndecided, uploadsQuery } from "./queries";
+
+const DAY_MS = 86_400_000;
+
+/** Imports that run or wait, and those that were refused within a day: requests and followed branches begin some, too. */
+export function RecentImports() {
+  const tenant = useTenant();
+  const { data } = useQuery(uploadsQuery(tenant));
+  const [since] = useState(() => Date.now() - DAY_MS);
+  const shown = data?.filter((upload) => upload.imported_from && (isUndecided(upload) || (upload.state === "refused" && Date.parse(upload.updated_at) > since))) ?? [];
+  if (shown.length === 0) return null;
+  return (
+    <ul aria-label="Imports" className="grid gap-3 border-t px-4 py-3 text-sm">
+      {shown.map((upload) => (
+        <li key={upload.id} className="grid gap-1.5">
+          <div className="flex flex-wrap items-baseline justify-between gap-x-3">
+            <Link to="/t/$tenant/upload" params={{ tenant }} search={{ id: upload.id }} className="min-w-0 font-mono text-xs break-all underline">
+              {upload.imported_from?.name}
+              {upload.imported_from?.revision && `@${upload.imported_from.revision}`}
+            </Link>
+            <span className="tnum text-xs text-ink-3">{stateOf(upload)}</span>
+          </div>
+          {upload.reason && <p className={upload.state === "refused" ? "text-danger-text" : "text-ink-2"}>{upload.reason.message}</p>}
+          {upload.fetched_bytes != null && upload.bytes > 0 && <Progress label={`Fetched of ${upload.adapter}`} value={upload.fetched_bytes} max={upload.bytes} />}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function stateOf({ state, fetched_bytes: fetched, bytes: total }: Upload): string {
+  if (state === "refused") return "refused";
+  if (fetched == null) return "being checked";
+  if (state === "received") return "waiting";
+  return total > 0 ? `${bytes(fetched)} of ${bytes(total)}` : bytes(fetched);
+}
