@@ -3,6 +3,7 @@
     python benchmarks/hub_model.py                        three revisions, one after another
     python benchmarks/hub_model.py --engine cpu           the same with an engine that answers
     python benchmarks/hub_model.py --out results/hub_model.jsonl
+    python benchmarks/hub_model.py --engine cpu --timeline    when each process did what, of the last revision
 
 Starts a web process over a folder of its own, with its worker inside, an engine and a server that speaks the Hub's
 protocol. With a scripted engine, of Llama 3.2 1B's shapes, the platform is measured: fetching, checking and storing the
@@ -30,11 +31,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("platform", "inference_engine", "tests/support")]
 
 import httpx  # noqa: E402
+import timeline  # noqa: E402
 from lorikeet_testing import peft_files  # noqa: E402
 from lorikeet_testing.fake_engine import GEOMETRY, Behaviour, FakeEngineThread  # noqa: E402
-from lorikeet_testing.hub_server import running_hub  # noqa: E402
+from lorikeet_testing.hub_server import commit_of, running_hub  # noqa: E402
 from lorikeet_testing.seed import PASSWORD  # noqa: E402
-from lorikeet_testing.web import WebProcess  # noqa: E402
+from lorikeet_testing.web import SOURCE_ROOTS, WebProcess  # noqa: E402
 
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
@@ -59,10 +61,52 @@ SHAPES: dict[str, Any] = {
     "head_dim": 64,
     "vocab_size": GEOMETRY.vocab_size,
 }
+PARTS = {
+    "control_plane.gateway.admission": {"place": "request: look what the name means"},
+    "control_plane.adapters.imports.fetching": {
+        "fetch": "worker: fetch",
+        "_on_hub": "worker: ask the Hub for the files",
+        "_Transfer.run": "worker: fetch a file",
+    },
+    "control_plane.adapters.uploads.validation_job": {"decide": "worker: decide", "inspect": "worker: the child"},
+    "control_plane.adapters.artifacts.store": {
+        "FolderStore.put": "worker: put into the store",
+        "FolderStore._read_back": "worker: digest of what is stored",
+        "_bring": "worker: bring a file into the store",
+    },
+    "control_plane.adapters.uploads.actions": {
+        "claim_next": "worker: claim the import",
+        "accept_upload": "worker: accept",
+        "_create_version": "worker: make the version",
+    },
+    "control_plane.placements.actions": {
+        "claim_next": "worker: claim the staging",
+        "record_stage_event": "worker: record a phase",
+        "place_version": "worker: place the version",
+    },
+    "control_plane.placements.tasks": {"stage": "worker: stage", "probe": "worker: wait for the trial"},
+    "lora_engine.peft_format.upload": {"unpack_upload": "child: take the files"},
+    "lora_engine.peft_format.canonical": {"to_peft_form": "child: to PEFT's form"},
+    "lora_engine.peft_format.inspection": {"inspect_adapter": "child or engine: inspect"},
+    "lora_engine.peft_format.identity": {"file_digest": "digest of a file"},
+    "lora_engine.adapters.staging": {
+        "AdapterTiers._fetch_and_load": "engine: bring to host memory",
+        "AdapterTiers.delta_norms": "engine: norms of the layers",
+    },
+    "lora_engine.adapters.disk_tier": {"DiskTier.add": "engine: fetch to its disk"},
+    "lora_engine.adapters.layout": {"pack_adapter": "engine: pack"},
+    "lora_engine.adapters.device_tier": {"DeviceTier.load": "engine: copy to the pool"},
+    "lora_engine.server.adapter_probes": {
+        "AdapterProbes.probe": "engine: trial",
+        "AdapterProbes._try": "engine: the trial's requests",
+    },
+    "lora_engine.engine": {"Engine.step": "engine: step"},
+}
+"""What ``--timeline`` shows: module -> function -> what to call it."""
 
 
 @contextmanager
-def scripted_engine(folder: Path) -> Iterator[tuple[str, str]]:
+def scripted_engine(folder: Path, _paths: list[str]) -> Iterator[tuple[str, str]]:
     """Its address, and what its model is called."""
     behaviour = Behaviour(steps_per_second=2000, known_digests_only=True, geometry=pb.BaseGeometry(**SHAPES))
     engine = FakeEngineThread(f"unix:{folder}/e.sock", behaviour)
@@ -73,14 +117,14 @@ def scripted_engine(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def cpu_engine(folder: Path) -> Iterator[tuple[str, str]]:
-    """The same of an engine's process. What it needs takes seconds to import."""
+def cpu_engine(folder: Path, paths: list[str]) -> Iterator[tuple[str, str]]:
+    """The same of an engine's process, with these in front of its import path. It takes seconds to start."""
     from lorikeet_testing.engine_process import EngineProcess
     from lorikeet_testing.tiny_models import save_model
 
     save_model("llama2-mha", folder / "model", num_hidden_layers=CPU_SHAPES["num_layers"], **CPU_SHAPES)
     options = ("--model-name", "fake-base", "--pool-mb", "1024", "--host-arena-mb", "1024", "--threads", "2")
-    engine = EngineProcess(folder / "model", folder, *options)
+    engine = EngineProcess(folder / "model", folder, *options, paths=paths)
     try:
         yield engine.address, "fake-base"
     finally:
@@ -132,19 +176,42 @@ def row(model: str, revision: str, size: int, took: float) -> str:
     )
 
 
+def show(folder: Path, web: WebProcess, began: float, ended: float) -> None:
+    """What ran, in order of its beginning, in milliseconds since the request."""
+    own = web.process.pid if web.process else 0
+    print(f"{'from':>6} {'to':>6}  ms since the request")
+    for mark in timeline.read(folder, began):
+        if mark.began > ended:
+            break
+        at, until = (round(1000 * (moment - began)) for moment in (mark.began, mark.ended))
+        print(f"{at:6} {until:6}  {mark.part} ({'web' if mark.process == own else mark.process})")
+    print(f"{round(1000 * (ended - began)):13}  the answer", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--engine", choices=MODELS, default="scripted")
+    parser.add_argument("--timeline", action="store_true")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     scripted = asked.engine == "scripted"
     rank, shapes = (RANK, SHAPES) if scripted else (CPU_RANK, CPU_SHAPES)
-    with tempfile.TemporaryDirectory() as folder, running_hub() as hub, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as name, running_hub() as hub, ExitStack() as stack:
+        folder, paths = Path(name), []
+        if asked.timeline:
+            paths = [str(timeline.hooks(folder, PARTS))]
         hub.repositories["org/adapter"] = revisions(asked.times, rank, shapes)
-        address, base = stack.enter_context((scripted_engine if scripted else cpu_engine)(Path(folder)))
-        env = {"LORIKEET_HUB_URL": hub.url, "LORIKEET_IMPORT_ALLOW_PRIVATE": "1", "LORIKEET_HUB_MODEL_WAIT_S": "120"}
-        web = WebProcess(Path(folder) / "var", f"local={address}", env)
+        for files in hub.repositories["org/adapter"].values():
+            commit_of(files)  # a hub knows its commits
+        address, base = stack.enter_context((scripted_engine if scripted else cpu_engine)(folder, paths))
+        env = {
+            "LORIKEET_HUB_URL": hub.url,
+            "LORIKEET_IMPORT_ALLOW_PRIVATE": "1",
+            "LORIKEET_HUB_MODEL_WAIT_S": "120",
+            "PYTHONPATH": os.pathsep.join([*paths, *(str(ROOT / root) for root in SOURCE_ROOTS)]),
+        }
+        web = WebProcess(folder / "var", f"local={address}", env)
         web.seed(adapters=False)
         web.start()
         stack.callback(web.kill)
@@ -152,11 +219,14 @@ def main() -> None:
         allow(web, "acme")
         for revision, files in hub.repositories["org/adapter"].items():
             body = {"model": f"hub:org/adapter@{revision}", "prompt": "hello", "max_tokens": 1}
-            began = time.perf_counter()
+            at, began = time.time(), time.perf_counter()
             url, headers = f"{web.url}/v1/completions", web.tenants["acme"].bearer
             answer = httpx.post(url, json=body, headers=headers, timeout=180, trust_env=False)
+            took = time.perf_counter() - began
             assert answer.is_success, answer.text
-            line = row(MODELS[asked.engine], revision, sum(map(len, files.values())), time.perf_counter() - began)
+            if asked.timeline:
+                show(folder, web, at, at + took)
+            line = row(MODELS[asked.engine], revision, sum(map(len, files.values())), took)
             print(line, flush=True)
             if asked.out:
                 with asked.out.open("a") as out:

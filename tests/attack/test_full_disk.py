@@ -293,7 +293,7 @@ def test_each_step_can_be_refused(
 @pytest.mark.django_db
 def test_a_bucket_that_does_not_answer(waiting: Upload, committing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Away:
-        def put(self, folder: Path, digest: str) -> None:
+        def put(self, *_: object) -> None:
             raise BucketError(BaseError("403 Forbidden for s3://secret-name"))
 
     with monkeypatch.context() as broken:

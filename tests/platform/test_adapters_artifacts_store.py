@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -39,6 +42,24 @@ def test_put(store: FolderStore, folder: Path) -> None:
     assert folder_digests(Path(stored.uri.removeprefix("file://"))) == stored.file_digests
     assert store.put(folder, digest) == stored
     assert len(files(store)) == 2
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_lies_on_the_same_file_system_is_not_copied(
+    store: FolderStore, folder: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    digest = adapter_digest(folder_digests(folder))
+    stored = store.put(folder, digest)
+    kept = Path(stored.uri.removeprefix("file://")) / WEIGHTS_FILE
+    assert kept.samefile(folder / WEIGHTS_FILE) == links
+    shutil.rmtree(folder)
+    assert folder_digests(kept.parent) == stored.file_digests
+    assert kept.stat().st_mode & 0o777 == 0o444
 
 
 def test_damage_on_the_way_leaves_nothing(store: FolderStore, folder: Path) -> None:

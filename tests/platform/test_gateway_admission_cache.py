@@ -18,6 +18,7 @@ from control_plane.adapters.models import Alias
 from control_plane.audit.models import AuditEvent
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
+from control_plane.events import waiting
 from control_plane.fleet.models import EngineHost, HostService, StagingPhase
 from control_plane.gateway import admission_cache
 from control_plane.gateway.admission import Admission
@@ -85,6 +86,35 @@ async def test_what_is_being_imported_is_waited_for_a_while(settings: Any, monke
     answers[:] = [loading]
     with pytest.raises(HubModelLoadingError):
         await cache.admission(caller, "hub:org/name")
+
+
+async def test_who_waits_for_an_import_is_told_of_changes(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next look by itself would be too late."""
+    looks: list[str] = []
+
+    async def admission(principal: Principal, model: str) -> object:
+        looks.append(model)
+        if len(looks) < 3:
+            raise HubModelLoadingError("hub:org/name", "it is fetched")
+        return Ready()
+
+    monkeypatch.setattr(admission_cache, "LOADING_LOOK_S", 60.0)
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_model_wait_s": 120.0})
+    cache, tenant = AdmissionCache(), Tenant()
+    monkeypatch.setattr(cache, "_admission", admission)
+    asked = asyncio.create_task(cache.admission(Principal(tenant, frozenset(), api_key=ApiKey()), "hub:org/name"))
+    while not looks:
+        await asyncio.sleep(0)
+    for seen in (1, 2):
+        waiting.tell(Tenant().pk)  # another's
+        await asyncio.sleep(0.01)
+        assert len(looks) == seen
+        await asyncio.to_thread(waiting.tell, str(tenant.pk))
+        async with asyncio.timeout(10):
+            while len(looks) == seen:
+                await asyncio.sleep(0)
+    assert isinstance(await asked, Ready)
+    assert not waiting._waiting
 
 
 async def test_one_look_a_second(clock: Clock) -> None:

@@ -1,8 +1,10 @@
 """Adapters on the host's own disk: content-addressed, bounded, and whole after any crash.
 
-A folder ``sha256/<hh>/<hex>`` appears by one rename, after both files are on disk; what a
-crash left half-done lies in ``incoming`` and is removed at start. Use is remembered as the
-folder's modification time, so that eviction survives restarts too.
+A folder ``sha256/<hh>/<hex>`` appears by one rename, after both files were written; what a
+crash left half-done lies in ``incoming`` and is removed at start. Nobody waits until the
+disk has written it (``flush``): what a power cut damaged is found by its digest, which is
+compared once in each process, and fetched again. Use is remembered as the folder's
+modification time, so that eviction survives restarts too.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class _Entry:
     num_bytes: int
     last_used: float
     checked: bool  # whether this process has seen that the files have their digest
+    flushed: bool  # whether they are on the disk, and not only in the system's memory
 
 
 class DiskTier:
@@ -124,6 +127,20 @@ class DiskTier:
             message = f"The copy of {digest} on disk was damaged and has been removed."
             raise StageError("disk_tier_damaged", message, "Stage the adapter again.", passes=True)
 
+    def flush(self, digest: str) -> None:
+        """Wait until an adapter is on the disk, so that it outlasts a power cut."""
+        entry = self._entries.get(digest)
+        if entry is None or entry.flushed:
+            return
+        try:
+            for path in (entry.folder / CONFIG_FILE, entry.folder / WEIGHTS_FILE, entry.folder, entry.folder.parent):
+                _sync(path)
+            entry.flushed = True
+        except FileNotFoundError:  # evicted meanwhile
+            pass
+        except OSError as error:
+            log.warning("%s may not outlast a power cut: %s", digest, error)
+
     def remove(self, digest: str) -> bool:
         """Forget an adapter; True if it was here. Whoever reads its files reads them to their end."""
         with self._lock:
@@ -145,13 +162,11 @@ class DiskTier:
     def _publish(self, digest: str, place: Path, num_bytes: int) -> None:
         folder = self._folder(digest)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sync_folder(place)
         with self._lock:
             if digest not in self._entries:
                 shutil.rmtree(folder, ignore_errors=True)
                 place.rename(folder)
-                self._entries[digest] = _Entry(folder, num_bytes, time.time(), checked=True)
-        _sync_folder(folder.parent)
+                self._entries[digest] = _Entry(folder, num_bytes, time.time(), checked=True, flushed=False)
 
     def _make_room(self, num_bytes: int) -> None:
         while True:
@@ -194,7 +209,7 @@ class DiskTier:
             files = [folder / CONFIG_FILE, folder / WEIGHTS_FILE]
             if _DIGEST.fullmatch(digest) and all(file.is_file() for file in files):
                 num_bytes = sum(file.stat().st_size for file in files)
-                yield digest, _Entry(folder, num_bytes, folder.stat().st_mtime, checked=False)
+                yield digest, _Entry(folder, num_bytes, folder.stat().st_mtime, checked=False, flushed=True)
 
     def _folder(self, digest: str) -> Path:
         match = _DIGEST.fullmatch(digest)
@@ -202,8 +217,8 @@ class DiskTier:
         return self._root / "sha256" / match[1][:2] / match[1]
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,7 +71,7 @@ class Artifact:
         return parts._replace(path=parts.path.rstrip("/") + "/" + name)
 
     def fetch(self, into: Path, max_bytes: int, progress: Progress) -> int:
-        """Write both files into ``into``, checked and on disk; returns their bytes. Raises ``StageError``.
+        """Write both files into ``into``, checked; returns their bytes. Raises ``StageError``.
 
         ``progress`` is called with bytes done and bytes in all (0 while unknown). What a peer does not give, or gives
         otherwise, comes from the next one, and from the store.
@@ -141,19 +142,20 @@ class _Transfer:
         self._progress = progress
 
     def copy(self, stream: IO[bytes], length: int, path: Path) -> str:
-        """Write the stream to ``path``, flushed to disk; returns its SHA-256 in hex."""
+        """Write the stream to ``path``; returns its SHA-256 in hex."""
         digest, start = hashlib.sha256(), self.done
-        with path.open("xb") as file:
+        hashed: Future[None] | None = None
+        with path.open("xb") as file, ThreadPoolExecutor(1, "hash") as beside:
             while block := stream.read(_BLOCK_BYTES):
                 self.done += len(block)
                 if self.done > self._max_bytes:
                     message = f"The adapter is larger than {self._max_bytes} bytes."
                     raise StageError("artifact_too_large", message, "Train with a lower rank or fewer targets.")
-                digest.update(block)
+                if hashed is not None:
+                    hashed.result()
+                hashed = beside.submit(digest.update, block)
                 file.write(block)
                 self._progress(self.done, start + length if length else 0)
-            file.flush()
-            os.fsync(file.fileno())
         if self.done - start < length:
             raise ConnectionError(f"it ended {length - (self.done - start)} bytes early")
         return digest.hexdigest()

@@ -261,6 +261,7 @@ class AdapterTiers:
             del self._jobs[digest]
         job.publish(last)
         self.on_change()
+        self.disk.flush(digest)
 
     def _fetch_and_load(self, job: StageJob) -> PackedAdapter:
         digest = job.artifact.digest

@@ -75,9 +75,9 @@ def unpack_upload(
 ) -> Path:
     """Put an adapter's config and weights, in whatever form (``is_weights``), into ``into`` and return it.
 
-    ``files`` maps the names the client gave to where their bytes are. Of a training folder the
-    adapter that lies highest is taken, and, in ``INITIAL_FOLDER``, the one that its training began with, from a folder
-    named so (``INITIAL``) within or beside it; other files are ignored, with lines in ``notes``. Raises
+    ``files`` maps the names the client gave to where their bytes are, which nobody writes to any more. Of a training
+    folder the adapter that lies highest is taken, and, in ``INITIAL_FOLDER``, the one that its training began with,
+    from a folder named so (``INITIAL``) within or beside it; other files are ignored, with lines in ``notes``. Raises
     ``UploadError``, and leaves ``into``, created if absent, without any of the upload's files then.
     """
     into.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _collect_upload(files: Mapping[str, Path], collector: _Collector) -> None:
     if not archives:
         for name, path in files.items():
             with path.open("rb") as file:
-                collector.offer(name, iter(lambda: file.read(_BLOCK_BYTES), b""))
+                collector.offer(name, iter(lambda: file.read(_BLOCK_BYTES), b""), path)
         return
     if len(files) > 1:
         raise UploadError("mixed_upload", f"An archive came together with {len(files) - 1} other files.", _BOTH)
@@ -222,8 +222,11 @@ class _Collector:
             raise UploadError("unsafe_archive", f"The path {printable(name)} leads outside the upload.", _PACK_AGAIN)
         return parts
 
-    def offer(self, name: str, blocks: Iterable[bytes]) -> None:
-        """Keep the file if it is one of an adapter; note it otherwise. ``blocks`` is read only if it is kept."""
+    def offer(self, name: str, blocks: Iterable[bytes], place: Path | None = None) -> None:
+        """Keep the file if it is one of an adapter; note it otherwise. ``blocks`` is read only if it is kept.
+
+        ``place``: where the same bytes lie alone, and are not written to any more.
+        """
         parts = self.check_path(name)
         base, depth = parts[-1] if parts else "", len(parts) - 1
         if base in TEMPLATE_FILES and self._keep_template("/".join(parts[:-1]), base, blocks):
@@ -232,7 +235,7 @@ class _Collector:
         if folder is None:
             self._ignored.append(name)
         else:
-            self._keep(folder, base, blocks)
+            self._keep(folder, base, blocks, place)
 
     def finish(self) -> None:
         """Move the one adapter's files into place. Raises ``UploadError`` if there is none, or more than one."""
@@ -332,11 +335,13 @@ class _Collector:
             return None
         return folder
 
-    def _keep(self, folder: _Folder, name: str, blocks: Iterable[bytes]) -> None:
+    def _keep(self, folder: _Folder, name: str, blocks: Iterable[bytes], place: Path | None) -> None:
         if name in folder.files:
             raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
         folder.place.mkdir(parents=True, exist_ok=True)
         folder.files[name] = folder.place / name
+        if place is not None and self._link(place, folder.files[name]):
+            return
         with folder.files[name].open("xb") as file:
             for block in blocks:
                 self._left -= len(block)
@@ -347,6 +352,18 @@ class _Collector:
                         "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
                     )
                 file.write(block)
+
+    def _link(self, place: Path, target: Path) -> bool:
+        """Another name of the same file takes no time; False where it must be copied, or is too large."""
+        size = place.stat().st_size
+        if size > self._left:
+            return False
+        try:
+            os.link(place, target)
+        except OSError:
+            return False
+        self._left -= size
+        return True
 
     def _several(self, depth: int) -> UploadError:
         names = sorted([self._kept[depth].name, *self._beside[depth]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +39,7 @@ TOP = 10  # most likely tokens that are compared in each place of a prompt
 # Log-probabilities that differ less are the same: of two products of other shapes, the last bits may differ.
 LEAST_CHANGE = 1e-4
 _LOAD_POLL_S = 0.005
+_MOST_BASE_ANSWERS = 64
 QUESTIONS = ("How are you today?", "Write one short sentence about the sea.")
 TEXT = "The first thing to know is"
 Verdict = pb.AdapterEffect.Verdict
@@ -49,6 +51,7 @@ class _Probe:
 
     request: GenerationRequest
     done: asyncio.Future[RequestFinished]
+    begun: asyncio.Future[None]  # it has its first token, or ended without one
     token_ids: list[int] = field(default_factory=list)
     prompt: list[PromptLogprobs] = field(default_factory=list)  # in the parts in which it was read
 
@@ -65,6 +68,10 @@ class _Probe:
     @property
     def answer(self) -> Answer:
         return Answer(self.request.prompt_token_ids, self.token_ids, [*_places(self)])
+
+
+_Pair = tuple[_Probe, _Probe]
+"""The base's and the adapter's."""
 
 
 class AdapterProbes:
@@ -87,13 +94,15 @@ class AdapterProbes:
         self._grammars = grammars
         self._agreement = agreement
         self._running: dict[str, _Probe] = {}
+        self._base_answers: OrderedDict[tuple[int, ...], _Probe] = OrderedDict()  # by the prompt
         self._base_norms: list[list[float]] = []  # of the layers so far
 
     async def probe(self, digest: str, patience_s: float, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
         """``own``: the chat template that writes its chats, if it is not the model's.
 
         On a quantised base its agreement with the unquantised one takes longer: it is ``PENDING`` until a later call.
-        Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said.
+        Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said. On a slow host
+        only the shortest prompt is tried before that is known, which tells an adapter that overflows.
         """
         key = digest, b"" if own is None else own.SerializeToString(deterministic=True)
         if self._agreement is not None and (known := self._agreement.known(key)):
@@ -104,8 +113,8 @@ class AdapterProbes:
             async with asyncio.timeout(patience_s):
                 invocation = await self._invocation(digest)
                 prompts = [*self._prompts()] if own is None else await asyncio.to_thread(lambda: [*self._prompts(own)])
-                pairs = await self._run(self._requests(digest, prompts, invocation))
-                layers = await self._layer_changes(digest)
+                requests = [replace(each, prompt_token_ids=[*each.prompt_token_ids, *invocation]) for each in prompts]
+                pairs, layers = await self._try(digest, requests, began + patience_s)
                 embedding_layers = self._tiers.changes_embedding_layers(digest)
         except TimeoutError:
             raise _busy() from None
@@ -128,6 +137,7 @@ class AdapterProbes:
         for delta in output.deltas:
             if probe := self._running.get(delta.request_id):
                 probe.token_ids += delta.token_ids
+                _settle(probe.begun, bool(probe.token_ids))
                 probe.prompt += [delta.of_prompt] if isinstance(delta.of_prompt, PromptLogprobs) else []
         deltas = [delta for delta in output.deltas if delta.request_id not in self._running]
         finished = [item for item in output.finished if not self._ended(item)]
@@ -137,6 +147,7 @@ class AdapterProbes:
         probe = self._running.pop(item.request_id, None)
         if probe is not None and not probe.done.done():
             probe.done.set_result(item)
+            _settle(probe.begun)
         return probe is not None
 
     async def _invocation(self, digest: str) -> list[int]:
@@ -148,16 +159,6 @@ class AdapterProbes:
             await asyncio.sleep(_LOAD_POLL_S)
         return [*packed.layout.invocation_tokens]
 
-    def _requests(
-        self, digest: str, prompts: Iterable[GenerationRequest], invocation: list[int]
-    ) -> Iterator[GenerationRequest]:
-        """Of each prompt the base's, then the adapter's."""
-        for prompt in prompts:
-            tokens = [*prompt.prompt_token_ids, *invocation]
-            for own in ("", digest):
-                name = f"probe-{uuid.uuid4().hex}"
-                yield replace(prompt, request_id=name, adapter_digest=own, prompt_token_ids=tokens)
-
     def _prompts(self, own: pb.ChatTemplate | None = None) -> Iterator[GenerationRequest]:
         for submit in (*(_chat(question, own) for question in QUESTIONS), pb.Submit(text=TEXT)):
             try:
@@ -168,19 +169,67 @@ class AdapterProbes:
             sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
             yield replace(request, tenant=PROBING, sampling=sampling, slo=Slo(background=True), prompt_logprobs=TOP)
 
-    async def _run(self, requests: Iterable[GenerationRequest]) -> list[tuple[_Probe, _Probe]]:
-        loop = asyncio.get_running_loop()
-        probes = [_Probe(request, loop.create_future()) for request in requests]
-        for probe in probes:
-            self._running[probe.request.request_id] = probe
-            self._engine.submit(probe.request)
+    async def _try(
+        self, digest: str, prompts: list[GenerationRequest], until: float
+    ) -> tuple[list[_Pair], list[float]]:
+        """Of each prompt the base's answer and the adapter's, and how much each layer changes.
+
+        The shortest prompt goes first, and what it takes tells whether there is time for the others: a step that is
+        begun holds up whoever comes meanwhile. If there is none, the first pair is all if it overflowed; else raises
+        ``RequestError``.
+        """
+        probes: list[_Probe] = []
+        norms: asyncio.Future[list[float]] | None = None
         try:
+            first, *others = sorted(prompts, key=lambda prompt: len(prompt.prompt_token_ids))
+            began, work = time.monotonic(), self._work([first])
+            pairs = {id(first): self._begin_pair(first, digest, probes)}
+            await asyncio.wait([probe.begun for probe in pairs[id(first)]])
+            now = time.monotonic()
+            if now + (now - began) * self._work(others) / work > until:
+                adapted = pairs[id(first)][1]
+                if adapted.done.done() and adapted.overflowed:
+                    return [pairs[id(first)]], []
+                raise _busy()
+            norms = asyncio.ensure_future(self._layer_changes(digest))
+            pairs |= {id(prompt): self._begin_pair(prompt, digest, probes) for prompt in others}
             await asyncio.wait([probe.done for probe in probes])
+            self._keep(base for base, _ in pairs.values())
+            return [pairs[id(prompt)] for prompt in prompts], await norms
         finally:
             for probe in probes:
                 if not probe.done.done():  # its end still comes, and nobody waits for it
                     self._engine.abort(probe.request.request_id)
-        return list(zip(probes[::2], probes[1::2], strict=True))
+            if norms is not None:
+                norms.cancel()
+
+    def _work(self, prompts: Iterable[GenerationRequest]) -> int:
+        """Tokens to read: of the adapter, and of the base where its answer is not known."""
+        tokens = [(len(prompt.prompt_token_ids), _key(prompt) in self._base_answers) for prompt in prompts]
+        return sum(length if known else 2 * length for length, known in tokens)
+
+    def _begin_pair(self, prompt: GenerationRequest, digest: str, probes: list[_Probe]) -> _Pair:
+        """The base's answer is the same for all adapters. Adds what it begins to ``probes``."""
+        base = self._base_answers.get(_key(prompt))
+        begun = [self._begin(prompt, own) for own in ([digest] if base else ["", digest])]
+        probes += begun
+        return base or begun[0], begun[-1]
+
+    def _begin(self, prompt: GenerationRequest, digest: str) -> _Probe:
+        loop, request = asyncio.get_running_loop(), replace(prompt, request_id=f"probe-{uuid.uuid4().hex}")
+        probe = _Probe(replace(request, adapter_digest=digest), loop.create_future(), loop.create_future())
+        self._running[request.request_id] = probe
+        self._engine.submit(probe.request)
+        return probe
+
+    def _keep(self, bases: Iterable[_Probe]) -> None:
+        for base in bases:
+            finished = base.done.result()
+            if finished.error is None and finished.usage.outcome == "finished":
+                self._base_answers[_key(base.request)] = base
+                self._base_answers.move_to_end(_key(base.request))
+        while len(self._base_answers) > _MOST_BASE_ANSWERS:
+            self._base_answers.popitem(last=False)
 
     async def _layer_changes(self, digest: str) -> list[float]:
         deltas = await asyncio.to_thread(self._tiers.delta_norms, digest)
@@ -191,6 +240,15 @@ class AdapterProbes:
         return [relative_change(delta, base) for delta, base in zip(deltas or (), self._base_norms, strict=False)]
 
 
+def _key(prompt: GenerationRequest) -> tuple[int, ...]:
+    return tuple(prompt.prompt_token_ids)
+
+
+def _settle(future: asyncio.Future[None], is_over: bool = True) -> None:
+    if is_over and not future.done():
+        future.set_result(None)
+
+
 def relative_change(delta: Norms, base: list[float]) -> float:
     """Of a layer, over the groups of matrices that the adapter adds to; 0 if it touches none."""
     touched = sum(base[group] for group in delta)
@@ -198,7 +256,7 @@ def relative_change(delta: Norms, base: list[float]) -> float:
 
 
 def effect_of(
-    pairs: list[tuple[_Probe, _Probe]], layers: list[float], tokenizer: Tokenizer, embedding_layers: bool = False
+    pairs: list[_Pair], layers: list[float], tokenizer: Tokenizer, embedding_layers: bool = False
 ) -> pb.AdapterEffect:
     """``embedding_layers``: whether the embedding or the head is changed too, of which ``layers`` say nothing.
 

@@ -7,6 +7,7 @@ from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.imports import follows
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import resumable, validation_child, validation_job
+from control_plane.http import egress
 from control_plane.writes import enqueue
 
 
@@ -15,6 +16,7 @@ def validate_next() -> None:
     """Decide one upload, then ask for the next slot. One that is cut off by the worker's orderly end stays undecided,
     for the next worker."""
     validation_child.prepare()
+    egress.prepare()
     if validation_job.validate_next():
         enqueue("adapters.validate_next")
 

@@ -21,6 +21,7 @@ from channels.layers import InMemoryChannelLayer, get_channel_layer
 from redis.exceptions import RedisError
 
 from control_plane.deferred import deferred
+from control_plane.events import waiting
 from control_plane.events.ring import ring
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ def group_name(tenant_id: UUID | str) -> str:
 
 def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
     """Send `event` to the tenant's sockets. Call it from synchronous code, after commit; it never undoes a write."""
+    waiting.tell(tenant_id)
     try:
         with _order:
             entry = ring().append(str(tenant_id), event, data)

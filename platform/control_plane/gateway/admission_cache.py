@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import cast
 from uuid import UUID
@@ -21,6 +22,7 @@ from control_plane.access.principal import Principal
 from control_plane.adapters.resolve import ModelLoadingError
 from control_plane.audit.changes import last_changes
 from control_plane.config import current
+from control_plane.events.waiting import TenantChanges, changes_of
 from control_plane.fleet.base_demand import BaseDemand
 from control_plane.gateway.admission import (
     Admission,
@@ -41,6 +43,7 @@ from control_plane.single_flight import SingleFlightCache
 from control_plane.tenants.models import Tenant
 from control_plane.transcripts.queries import keeps_text
 
+# Whoever waits is told of changes that this process makes, and looks by itself for those of others.
 LOADING_LOOK_S = 0.5
 # While none of the hosts that it had is there, the database is asked so often whether another has joined.
 JOINED_LOOK_S = 5.0
@@ -84,20 +87,23 @@ class AdmissionCache:
         """Raises as ``admit`` does, or BaseAsleepError (503). What is being imported, or brought to a host, is waited
         for a while, and with ``wakes`` a host for a base model that sleeps."""
         began = time.monotonic()
-        while True:
-            try:
-                found = await self._admission(principal, model)
-                self._require_awake(found)
-                return replace(found, took_s=time.monotonic() - began)
-            except BaseAsleepError as asleep:
-                until = began + current().wake_wait_s
-                if not wakes or not await self._may_have_woken(asleep.sleeper, until):
-                    raise
-            except ModelLoadingError:
-                waited_s = time.monotonic() - began
-                if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
-                    raise
-                await asyncio.sleep(LOADING_LOOK_S)
+        with ExitStack() as waiting:
+            changes: TenantChanges | None = None
+            while True:
+                try:
+                    found = await self._admission(principal, model)
+                    self._require_awake(found)
+                    return replace(found, took_s=time.monotonic() - began)
+                except BaseAsleepError as asleep:
+                    until = began + current().wake_wait_s
+                    if not wakes or not await self._may_have_woken(asleep.sleeper, until):
+                        raise
+                except ModelLoadingError:
+                    waited_s = time.monotonic() - began
+                    if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
+                        raise
+                    changes = changes or waiting.enter_context(changes_of(principal.tenant.pk))
+                    await changes.wait(LOADING_LOOK_S)
 
     def _require_awake(self, found: Admission) -> None:
         if found.sleeper is None:

@@ -305,6 +305,11 @@ def _telling_failures(host: Callable[[], str]) -> Iterator[None]:
         raise EgressError("The answer was not valid HTTP.") from error
 
 
+def prepare() -> None:
+    """Load the certificates that the first request would wait for."""
+    _tls()
+
+
 @cache
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()

@@ -40,6 +40,28 @@ def test_what_was_added_survives_a_restart(tmp_path, make_artifact):
     assert tier.used == sum(path.stat().st_size for path in files_below(tmp_path / "disk"))
 
 
+def test_it_is_flushed_once_and_a_disk_that_refuses_is_told_of(tmp_path, make_artifact, monkeypatch, caplog):
+    artifact, synced = make_artifact(), []
+    tier = DiskTier(tmp_path / "disk", BIG)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    add(tier, artifact)
+    assert not synced, "nobody waits for the disk"
+    for _ in range(2):
+        tier.flush(artifact.digest)
+    assert len(synced) == 4
+    tier.flush("sha256:" + "0" * 64)
+
+    def refuse(_file):
+        raise OSError(28, "No space left on device")
+
+    other = make_artifact(1)
+    add(tier, other)
+    monkeypatch.setattr(os, "fsync", refuse)
+    tier.flush(other.digest)
+    assert "may not outlast a power cut" in caplog.text
+    assert tier.has(other.digest)
+
+
 def test_half_done_work_of_a_crash_is_removed(tmp_path, make_artifact):
     root = tmp_path / "disk"
     (root / "incoming" / "x").mkdir(parents=True)

@@ -20,7 +20,14 @@ from lorikeet_testing.adapter_forms import ADAPTER, BINARY, FORMS, Files, Form, 
 from lorikeet_testing.peft_files import GEOMETRY, as_candidate, config_bytes, safetensors_bytes, zip_of
 
 from control_plane.adapters.uploads.validation_sandbox import validate
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, AdapterLimits, SafetensorsFile, inspect_adapter
+from lora_engine.peft_format import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    AdapterLimits,
+    SafetensorsFile,
+    file_digest,
+    inspect_adapter,
+)
 from lora_engine.peft_format.canonical import to_peft_form
 from lora_engine.peft_format.problems import FormatError
 
@@ -119,7 +126,7 @@ def test_the_same_weights_have_one_identity_in_every_form(tmp_path):
     digests = set()
     for name, files in forms.items():
         (tmp_path / name).mkdir()
-        digests.add(decide(tmp_path / name, files)["digest"])
+        digests.add(file_digest(Path(decide(tmp_path / name, files)["folder"]) / WEIGHTS_FILE))
     assert len(digests) == 1
 
 

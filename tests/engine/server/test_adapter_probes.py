@@ -72,6 +72,33 @@ async def test_an_adapter_that_acts(host: EngineHost) -> None:
     assert (await host.probe(f"sha256:{'0' * 64}", 1)).error.code == "adapter_not_found"
 
 
+async def test_the_bases_answers_are_computed_once(host: EngineHost, tmp_path, monkeypatch) -> None:
+    submitted: list[str] = []
+    submit = host._probes._engine.submit
+    monkeypatch.setattr(
+        host._probes._engine, "submit", lambda request: (submitted.append(request.adapter_digest), submit(request))
+    )
+    first = (await host.probe(await stage(host, PIRATE), 60)).effect
+    assert sorted(map(bool, submitted)) == [False] * 3 + [True] * 3
+    submitted.clear()
+    second = (await host.probe(await stage(host, scaled(tmp_path / "half", 0.5)), 60)).effect
+    assert all(submitted) and len(submitted) == 3
+    for one, other in zip(first.prompts, second.prompts, strict=True):
+        assert list(one.base_tokens) == list(other.base_tokens)
+    assert second.verdict == pb.AdapterEffect.ACTS
+
+
+async def test_on_a_slow_host_only_what_overflows_is_told(host: EngineHost, tmp_path, monkeypatch) -> None:
+    """The shortest prompt says that the others would take too long: they are not begun."""
+    monkeypatch.setattr(host._probes, "_work", lambda prompts: 1 if len(prompts) == 1 else 10**9)
+    good, huge = await stage(host, PIRATE), await stage(host, scaled(tmp_path / "huge", 3e36))
+    assert (await host.probe(good, 60)).error.code == "overloaded"
+    effect = (await host.probe(huge, 60)).effect
+    assert (effect.verdict, len(effect.prompts)) == (pb.AdapterEffect.OVERFLOWS, 1)
+    while host._probes._running:
+        await asyncio.sleep(0.01)
+
+
 async def test_the_change_of_layers_is_that_of_the_matrices(host: EngineHost, loaded) -> None:
     effect = (await host.probe(await stage(host, PIRATE), 60)).effect
     tensors = {name: t.double() for name, t in load_file(PIRATE / WEIGHTS).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ class EngineProcess:
         *options: str,
         python: tuple[str, ...] = ("-m", "lora_engine"),
         address: str = "",
+        paths: Sequence[str] = (),
     ) -> None:
         self.address = address or f"unix:{folder}/engine.sock"
         self.log = folder / "engine.log"
         command = [sys.executable, *python, "--model", str(model), "--listen", self.address,
                    "--data-dir", str(folder / "data"), "--pool-mb", "16", "--host-arena-mb", "64", "--threads", "1",
                    *options]  # fmt: skip
-        path = os.pathsep.join([str(SOURCES), str(SOURCES.parent / "kernels")])
+        path = os.pathsep.join([*paths, str(SOURCES), str(SOURCES.parent / "kernels")])
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": path})
 

@@ -18,8 +18,14 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store as Bucket
 
-from control_plane.adapters.artifacts.store import FILES, ArtifactDamagedError, StoredArtifact
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+from control_plane.adapters.artifacts.store import (
+    FILES,
+    ArtifactDamagedError,
+    KnownDigests,
+    StoredArtifact,
+    read_digests,
+)
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
 # At most 32 MiB of an upload are in memory.
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 4
@@ -40,9 +46,9 @@ class S3Store:
         self._signed = timedelta(seconds=signed_s)
         self._bucket = _bucket(self._url)
 
-    def put(self, folder: Path, expected_digest: str) -> StoredArtifact:
+    def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
         """Raises ArtifactDamagedError if `folder` is not what was validated, BucketError."""
-        file_digests = folder_digests(folder)
+        file_digests = read_digests(folder, known)
         digest = adapter_digest(file_digests)
         if digest != expected_digest:
             raise ArtifactDamagedError(expected_digest, digest)

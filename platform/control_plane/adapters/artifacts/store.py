@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from control_plane.errors import LorikeetError
-from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
+from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
 
@@ -38,13 +39,29 @@ class ArtifactDamagedError(LorikeetError):
         )
 
 
+@dataclass(frozen=True)
+class KnownDigests:
+    """SHA-256 of files that were read already, under whatever name they are found later."""
+
+    of_file: dict[tuple[int, int], str]  # by device and inode
+
+    def of(self, path: Path) -> str | None:
+        found = path.stat()
+        return self.of_file.get((found.st_dev, found.st_ino))
+
+
+def read_digests(folder: Path, known: KnownDigests | None) -> dict[str, str]:
+    """As `folder_digests`, but that files which are known are not read again."""
+    return {name: (known and known.of(folder / name)) or file_digest(folder / name) for name in FILES}
+
+
 class ArtifactStore(Protocol):
     """Where adapter files live. `put` and `remove` are atomic and idempotent. All raise OSError if it is away.
 
     `uri` names the content; `file_uris` tells a host where each file is, if not below that.
     """
 
-    def put(self, folder: Path, expected_digest: str) -> StoredArtifact: ...
+    def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact: ...
 
     def has(self, digest: str) -> bool: ...
 
@@ -63,17 +80,21 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def put(self, folder: Path, expected_digest: str) -> StoredArtifact:
-        """Add the two files of `folder`, which stays as it is. They are read back before they become visible.
+    def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
+        """Add the two files of `folder`, which nobody writes to any more: on one file system they are not copied. They
+        are on the disk, and read again unless they are `known`, before they become visible.
 
-        Raises ArtifactDamagedError if what was written is not what was validated.
+        Raises ArtifactDamagedError if they are not what was validated.
         """
         temporary = self.root / "incoming" / f"put-{uuid.uuid4().hex}"
         temporary.mkdir(parents=True)
         try:
             for name in FILES:
-                _copy(folder / name, temporary / name)
-            stored = self._read_back(temporary, expected_digest)
+                _bring(folder / name, temporary / name)
+            with ThreadPoolExecutor(1) as beside:
+                on_disk = beside.submit(flush, [temporary / name for name in FILES])
+                stored = self._read_back(temporary, expected_digest, known)
+                on_disk.result()
             self._publish(temporary, stored.digest)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -106,8 +127,8 @@ class FolderStore:
         hexadecimal = digest.removeprefix("sha256:")
         return self.root / "sha256" / hexadecimal[:2] / hexadecimal
 
-    def _read_back(self, folder: Path, expected: str) -> StoredArtifact:
-        file_digests = folder_digests(folder)
+    def _read_back(self, folder: Path, expected: str, known: KnownDigests | None) -> StoredArtifact:
+        file_digests = read_digests(folder, known)
         digest = adapter_digest(file_digests)
         if digest != expected:
             raise ArtifactDamagedError(expected, digest)
@@ -136,12 +157,20 @@ def _is_right(folder: Path, digest: str) -> bool:
         return False
 
 
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
-        writer.flush()
-        os.fsync(writer.fileno())
+def _bring(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # of another file system, or one without links
+        with source.open("rb") as reader, target.open("xb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
     target.chmod(0o444)
+
+
+def flush(files: Iterable[Path]) -> None:
+    """Wait until they are on the disk. Raises OSError."""
+    for file in files:
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,7 +9,9 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import httpx
 from django.db import transaction
@@ -29,6 +31,9 @@ from control_plane.config import current
 from control_plane.db import release_connections
 from control_plane.http import egress
 from control_plane.tenants.models import Tenant
+
+WRITE_BYTES, MOST_PIECES = 1 << 20, 256
+"""Of what was received, that are written at once."""
 
 
 class FetchStoppedError(Exception):
@@ -169,13 +174,14 @@ class _Transfer:
             elif not answer.headers.get("content-range", "").startswith(f"bytes {at}-"):
                 raise unavailable("The source continued from another place than it was asked for.")
             self._remember(answer)
-            for piece in answer.iter_raw():  # as it comes: what was received before a break counts
-                at += len(piece)
-                if at > self._most:
-                    raise _too_large()
-                _write(out, piece)
-                if stopped():
-                    raise FetchStoppedError
+            with _Writer(out) as writer:
+                for piece in answer.iter_raw():  # as it comes: what was received before a break counts
+                    at += len(piece)
+                    if at > self._most:
+                        raise _too_large()
+                    writer.write(piece)
+                    if stopped():
+                        raise FetchStoppedError
         expected = answer.headers.get("content-length", "")
         if expected.isdecimal() and answer.status_code == 200 and at != int(expected):
             raise unavailable("The source ended the connection early.")
@@ -189,8 +195,43 @@ class _Transfer:
             self._tag.unlink(missing_ok=True)
 
 
-def _write(out: int, piece: bytes) -> None:
-    view = memoryview(piece)
+class _Writer:
+    """Writes on a thread of its own while more is received. All of it is written at the end of the block, however that
+    ends."""
+
+    def __init__(self, out: int) -> None:
+        self._out, self._thread = out, ThreadPoolExecutor(1, "write-import")
+        self._pieces, self._size = list[bytes](), 0
+        self._running: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Raises OSError."""
+        with self._thread:
+            self._hand_over()
+            self._wait()
+
+    def write(self, piece: bytes) -> None:
+        """Raises OSError, of an earlier piece too."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size >= WRITE_BYTES or len(self._pieces) >= MOST_PIECES:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._wait()
+        self._running = self._thread.submit(_write, self._out, b"".join(self._pieces))
+        self._pieces, self._size = [], 0
+
+    def _wait(self) -> None:
+        if self._running is not None:
+            self._running.result()
+
+
+def _write(out: int, pieces: bytes) -> None:
+    view = memoryview(pieces)
     while view:
         view = view[os.write(out, view) :]
 

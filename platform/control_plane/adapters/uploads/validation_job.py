@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -9,15 +10,16 @@ import shutil
 import signal
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from control_plane import db
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.configured import artifact_store
-from control_plane.adapters.artifacts.store import ArtifactDamagedError
+from control_plane.adapters.artifacts.store import FILES, ArtifactDamagedError, KnownDigests, read_digests
 from control_plane.adapters.base_of_adapter import base_of_named, choices
 from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
@@ -33,12 +35,13 @@ from control_plane.jobs import claims
 from control_plane.limits.queries import tenant_limits
 from control_plane.storage_errors import StorageError, StorageFullError, as_storage_error
 from control_plane.tenants.models import Tenant
-from lora_engine.peft_format import AdapterLimits
+from lora_engine.peft_format import AdapterLimits, adapter_digest
 
 logger = logging.getLogger(__name__)
 # Where one machine does everything, tokens go before checks, and the check of a tenant's only upload before those of
 # one that has many, which are added to `validation_sandbox.NICE`; one that is short does not give way.
 NICE, FURTHER_NICE = 0, 10
+READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Verdict:
     report: dict[str, Any] | None = None
     folder: Path | None = None
     digest: str = ""
+    known: KnownDigests | None = None
+    """Of its files, those that were read already."""
     base: ServedBase | None = None
     """What it was checked against."""
     chat_template: dict[str, Any] | None = None
@@ -98,7 +103,7 @@ def decide(upload: Upload, bases: ServedBases) -> None:
         return
     if not artifact_gc.hold_content(upload, verdict.digest):
         return
-    stored = artifact_store().put(verdict.folder, verdict.digest)
+    stored = artifact_store().put(verdict.folder, verdict.digest, verdict.known)
     try:
         accepted = uploads.accept_upload(
             upload,
@@ -142,11 +147,45 @@ def inspect(upload: Upload, bases: ServedBases) -> Verdict:
         "memory_bytes": settings.validate_memory_bytes,
         "nice": FURTHER_NICE if uploads.has_others_undecided(upload) else NICE,
     }
-    try:
-        child = _run(json.dumps(request), settings.validate_wall_s)
-    except subprocess.TimeoutExpired:
-        return Verdict(problem=_too_slow(settings.validate_wall_s))
-    return _read(child, upload, bases)
+    with _ReadBeside(upload) as reader:
+        try:
+            child = _run(json.dumps(request), settings.validate_wall_s)
+        except subprocess.TimeoutExpired:
+            return Verdict(problem=_too_slow(settings.validate_wall_s))
+        return _read(child, upload, bases, reader)
+
+
+class _ReadBeside:
+    """Reads an upload's files that may be stored as they came, while the child looks at them."""
+
+    def __init__(self, upload: Upload) -> None:
+        folder = Path(upload.folder)
+        names = [Path(file["name"].replace("\\", "/")).name for file in upload.files]
+        self._files = [folder / str(index) for index, name in enumerate(names) if name in FILES]
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        self._thread = ThreadPoolExecutor(1, "read-upload")
+        self._known = self._thread.submit(self._read)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._ended = True
+        self._thread.shutdown()
+
+    def known(self) -> KnownDigests:
+        """Raises OSError."""
+        return self._known.result()
+
+    def _read(self) -> KnownDigests:
+        found = {}
+        for path in self._files:
+            with path.open("rb") as file:
+                digest, place = hashlib.sha256(), os.fstat(file.fileno())
+                while not self._ended and (piece := file.read(READ_BYTES)):
+                    digest.update(piece)
+            found[place.st_dev, place.st_ino] = f"sha256:{digest.hexdigest()}"
+        return KnownDigests(found)
 
 
 def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
@@ -209,7 +248,7 @@ def _run(request: str, wall_s: int) -> subprocess.CompletedProcess[str]:
         del _children[threading.get_ident()]
 
 
-def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: ServedBases) -> Verdict:
+def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: ServedBases, reader: _ReadBeside) -> Verdict:
     if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL) or "MemoryError" in child.stderr[-2000:]:
         return Verdict(problem=_too_costly())
     if child.returncode != 0:
@@ -223,11 +262,13 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: Served
     report = answer["report"]
     if not report["ok"]:
         return Verdict(report=report, problem=_summary(report))
-    base = bases.for_adapters_of(answer["base"])
+    base, folder, known = bases.for_adapters_of(answer["base"]), Path(answer["folder"]), reader.known()
+    digests = answer["digests"]
     return Verdict(
         report=report,
-        folder=Path(answer["folder"]),
-        digest=answer["digest"],
+        folder=folder,
+        digest=adapter_digest({**read_digests(folder, known), **digests}),
+        known=known,
         base=base,
         chat_template=answer["chat_template"],
         chat_template_digest=answer["chat_template_digest"],

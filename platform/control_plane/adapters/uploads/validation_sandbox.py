@@ -8,9 +8,10 @@ kills it when nobody waits for its answer any more.
 A socket takes one line, a JSON request, and gives one JSON answer and behind a NUL `{returncode, stderr}`.
 Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits, chat_template_digest}],
 own_base, cpu_s, memory_bytes}`: base models that it may be for, and the digest of that of the adapter's other versions.
-Answer: `{"report": ..., "digest": ..., "folder": ..., "base": digest, "chat_template": null or {source, tool_source,
-special_tokens}, "chat_template_digest": ...}` or `{"problem": {code, message, fix}}`;
-`{"disk": errno}` if the disk refused, which says nothing of the files.
+Answer: `{"report": ..., "digests": {file: ...}, "folder": ..., "base": digest, "chat_template": null or {source,
+tool_source, special_tokens}, "chat_template_digest": ...}` or `{"problem": {code, message, fix}}`;
+`{"disk": errno}` if the disk refused, which says nothing of the files. `digests` leaves out what is a file of the
+request under another name: whoever asks reads those meanwhile.
 """
 
 import contextlib
@@ -141,13 +142,12 @@ def validate(request: dict[str, Any]) -> dict[str, Any]:
 def _validate(request: dict[str, Any]) -> dict[str, Any]:
     from lora_engine.peft_format import (
         CONFIG_FILE,
+        WEIGHTS_FILE,
         AdapterLimits,
         BaseGeometry,
         FormatError,
         UploadError,
-        adapter_digest,
         file_digest,
-        folder_digests,
         inspect_adapter,
         own_template,
         resolve_patterns,
@@ -197,7 +197,10 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         "chat_template_digest": template.digest if template else "",
     }
     if report.ok:
-        answer["digest"] = adapter_digest(folder_digests(folder))
+        kept = {name: folder / name for name in (CONFIG_FILE, WEIGHTS_FILE)}
+        answer["digests"] = {
+            name: file_digest(path) for name, path in kept.items() if not any(map(path.samefile, files.values()))
+        }
     return answer
 
 
