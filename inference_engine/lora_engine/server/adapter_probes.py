@@ -187,9 +187,10 @@ class AdapterProbes:
             await asyncio.wait([probe.begun for probe in pairs[id(first)]])
             now = time.monotonic()
             if now + (now - began) * self._work(others) / work > until:
-                adapted = pairs[id(first)][1]
+                base, adapted = pairs[id(first)]
                 if adapted.done.done() and adapted.overflowed:
-                    return [pairs[id(first)]], []
+                    await base.done
+                    return [(base, adapted)], []
                 raise _busy()
             norms = asyncio.ensure_future(self._layer_changes(digest))
             pairs |= {id(prompt): self._begin_pair(prompt, digest, probes) for prompt in others}
