@@ -20,7 +20,8 @@ from control_plane.tenants.models import Tenant
 from control_plane.usage.aggregation import aggregate
 from control_plane.usage.counters import Counts
 from control_plane.usage.histogram import bucket_of
-from control_plane.usage.models import Outcome, UsageEvent, Watermark
+from control_plane.usage.models import BASE_MODEL_ITSELF, DailyActivity, Outcome, UsageEvent, Watermark
+from control_plane.usage.rollup_check import differences
 from control_plane.usage.sums import COUNTED, Span, percentiles
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -36,7 +37,18 @@ def test_it_is_the_ledger_added_up(acme: Any, monkeypatch: Any) -> None:
     before = UsageEvent.objects.order_by("id")[0].id - 1  # ids go on where other tests left them
     Watermark.objects.create(pk=1, event_id=before, overall_event_id=before)
     aggregate(batch=70)
-    assert operator_report(SPAN) == {**added_up(), "as_of": operator_report(SPAN)["as_of"]}
+    expected = {**added_up(), "as_of": operator_report(SPAN)["as_of"]}
+    assert operator_report(SPAN) == expected
+    mark = Watermark.objects.get()
+    assert mark.activity_event_id == mark.event_id
+    DailyActivity.objects.all().delete()
+    assert operator_report(SPAN)["by_tenant"] == [], "who used most is looked for there"
+    Watermark.objects.update(activity_event_id=0)
+    assert operator_report(SPAN) == expected, "after an update, until the aggregator has made it from the ledger"
+    aggregate(batch=70)
+    assert differences() == [] and operator_report(SPAN)["by_tenant"] == expected["by_tenant"]
+    DailyActivity.objects.filter(adapter_id=BASE_MODEL_ITSELF, outcome="failed").update(requests=1000)
+    assert any(found.startswith("activity of") for found in differences())
 
 
 def test_of_nothing() -> None:

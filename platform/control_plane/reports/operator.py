@@ -4,12 +4,13 @@ the devices spent."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import F, QuerySet, Sum, Value
+from django.db.models.functions import NullIf
 
 from control_plane.adapters.models import Adapter
 from control_plane.fleet.models import BaseModel
@@ -18,14 +19,45 @@ from control_plane.refusals.models import DailyRefusals
 from control_plane.tenants.models import Tenant
 from control_plane.usage import series
 from control_plane.usage.base_models import NamedBases
-from control_plane.usage.models import DailyLatency, DailyTotals, Metric, Outcome, SeriesKind, TimeSeries
-from control_plane.usage.sums import Span, UsageSums, as_of, latency, most_first, overall, percentiles, summed
+from control_plane.usage.models import (
+    BASE_MODEL_ITSELF,
+    DailyActivity,
+    DailyLatency,
+    DailyTotals,
+    DailyUsage,
+    Metric,
+    Outcome,
+    SeriesKind,
+    TimeSeries,
+    Watermark,
+)
+from control_plane.usage.sums import (
+    Span,
+    UsageSums,
+    as_of,
+    latency,
+    most_first,
+    overall,
+    percentiles,
+    room_for_groups,
+    summed,
+)
 
 TOP_ADAPTERS = 20
 MOST_TENANTS = 100
 Buckets = dict[int, int]
-# Of a tenant and an outcome.
 Parts = dict[tuple[Any, ...], UsageSums]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Requests of a tenant with an adapter, or none, that ended alike, and the devices' time that they took."""
+
+    tenant: UUID
+    adapter: UUID | None
+    outcome: str
+    requests: int
+    device_us: int
 
 
 @dataclass(frozen=True)
@@ -48,6 +80,7 @@ class TenantRow:
         }
 
 
+@room_for_groups()
 def operator_report(span: Span, bases: NamedBases | None = None) -> dict[str, Any]:
     """Totals, by UTC day and base model, the tenants and the adapters that took most of the devices' time.
 
@@ -60,23 +93,24 @@ def operator_report(span: Span, bases: NamedBases | None = None) -> dict[str, An
         days, by_tenant = days.filter(base_id__in=on), by_tenant.filter(base_id__in=on)
     by_day = summed(days, prices, ("start",))
     by_base = summed(days, prices, ("base_id",))
-    parts = summed(by_tenant, prices, ("tenant_id", "outcome"))
+    activities = _activities(span, on)
     totals = UsageSums.total(by_day.values())
     turned_away = turned_away_by_tenant(span) if on is None else {}
-    tenants = _tenants(parts, span, turned_away, on)
+    most = _most(activities, turned_away)
+    costs = summed(by_tenant.filter(tenant__in=most), prices, ("tenant_id",))
     return {
         "first": span.first,
         "last": span.last,
         "as_of": as_of(),
         "currency": currency_of(prices),
         "totals": totals.json(),
-        "outcomes": _outcomes(parts, turned_away),
+        "outcomes": _outcomes(activities, turned_away),
         "latency": latency(latencies) if on is None else series.total_of_all(series.days(span), on).percentiles(),
         "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
         "by_base_model": _by_base_model(by_base),
-        "tenants": len({tenant for tenant, _ in parts} | turned_away.keys()),
-        "by_tenant": [row.json(totals) for row in tenants],
-        "top_adapters": _top_adapters(span, totals, on),
+        "tenants": len({part.tenant for part in activities} | turned_away.keys()),
+        "by_tenant": [row.json(totals) for row in _tenants(most, costs, activities, span, turned_away, on)],
+        "top_adapters": _top_adapters(activities, span, totals, on),
     }
 
 
@@ -108,40 +142,56 @@ def turned_away_by_tenant(span: Span) -> dict[UUID, TurnedAway]:
     return {tenant: TurnedAway(count - failed, failed) for tenant, count, failed in sums}
 
 
-def _outcomes(parts: Parts, turned_away: dict[UUID, TurnedAway]) -> dict[str, int]:
+def _activities(span: Span, on: Collection[int] | None) -> list[Activity]:
+    """Without prices: each price list is a row more, and only what is shown has a cost."""
+    rows: QuerySet[Any, Any]
+    if on is None and not Watermark.objects.exclude(activity_event_id=F("event_id")).exists():
+        days = span.of(DailyActivity.objects.all()).order_by()
+        rows = days.values_list("tenant_id", NullIf("adapter_id", Value(BASE_MODEL_ITSELF)), "outcome")
+    else:
+        used = span.of(DailyUsage.objects.all()).order_by()
+        used = used if on is None else used.filter(series__base_model__in=on)
+        rows = used.values_list("tenant_id", "series__adapter_id", "series__outcome")
+    return [Activity(*row) for row in rows.annotate(Sum("requests"), Sum("device_us"))]
+
+
+def _outcomes(activities: Iterable[Activity], turned_away: dict[UUID, TurnedAway]) -> dict[str, int]:
     """However a request ended. Refused or failed: in an engine, or before any had it."""
     counts = dict.fromkeys(Outcome.values, 0)
     counts[Outcome.REFUSED] = sum(turned.refused for turned in turned_away.values())
     counts[Outcome.FAILED] = sum(turned.failed for turned in turned_away.values())
-    for (_, outcome), sums in parts.items():
-        counts[outcome] += sums.requests
+    for part in activities:
+        counts[part.outcome] += part.requests
     return counts
 
 
-def _most(sums: dict[UUID, UsageSums], count: int) -> list[tuple[UUID, UsageSums]]:
-    """By device time."""
-    return sorted(sums.items(), key=lambda item: (-item[1].device_us, -item[1].requests, str(item[0])))[:count]
+def _most(activities: Iterable[Activity], turned_away: dict[UUID, TurnedAway]) -> list[UUID]:
+    """The tenants that are shown, by device time; also those of whom nothing but refusals is known."""
+    used = dict.fromkeys(turned_away, (0, 0))
+    for part in activities:
+        time, requests = used.get(part.tenant, (0, 0))
+        used[part.tenant] = time + part.device_us, requests + part.requests
+    return sorted(used, key=lambda tenant: (-used[tenant][0], -used[tenant][1], str(tenant)))[:MOST_TENANTS]
 
 
 def _tenants(
-    parts: Parts, span: Span, turned_away: dict[UUID, TurnedAway], on: Collection[int] | None
-) -> list[TenantRow]:
-    sums: defaultdict[UUID, UsageSums] = defaultdict(UsageSums)
-    ended: defaultdict[tuple[UUID, str], int] = defaultdict(int)
-    for (tenant, outcome), part in parts.items():
-        sums[tenant] += part
-        ended[tenant, outcome] += part.requests
+    shown: Sequence[UUID],
+    costs: Parts,
+    activities: Iterable[Activity],
+    span: Span,
+    turned_away: dict[UUID, TurnedAway],
+    on: Collection[int] | None,
+) -> Iterator[TenantRow]:
+    counts: Counter[tuple[UUID, str]] = Counter()
+    for part in activities:
+        counts[part.tenant, part.outcome] += part.requests
     for tenant, turned in turned_away.items():
-        sums[tenant] += UsageSums()  # also one of whom nothing but refusals is known
-        ended[tenant, Outcome.REFUSED] += turned.refused
-        ended[tenant, Outcome.FAILED] += turned.failed
-    most = _most(sums, MOST_TENANTS)
-    known = Tenant.objects.in_bulk([tenant for tenant, _ in most])
-    waits = _latency_by_tenant(span, list(known), on)
-    return [
-        TenantRow(known[pk], part, ended[pk, Outcome.REFUSED], ended[pk, Outcome.FAILED], waits.get(pk, {}))
-        for pk, part in most
-    ]
+        counts[tenant, Outcome.REFUSED] += turned.refused
+        counts[tenant, Outcome.FAILED] += turned.failed
+    known, waits = Tenant.objects.in_bulk(shown), _latency_by_tenant(span, list(shown), on)
+    for pk in shown:
+        refused, failed = (counts[pk, outcome] for outcome in (Outcome.REFUSED, Outcome.FAILED))
+        yield TenantRow(known[pk], costs.get((pk,), UsageSums()), refused, failed, waits.get(pk, {}))
 
 
 def _latency_by_tenant(span: Span, tenants: list[UUID], on: Collection[int] | None) -> dict[UUID, dict[str, Buckets]]:
@@ -155,22 +205,21 @@ def _latency_by_tenant(span: Span, tenants: list[UUID], on: Collection[int] | No
     return counts
 
 
-def _top_adapters(span: Span, whole: UsageSums, on: Collection[int] | None) -> list[dict[str, Any]]:
-    """By device time. The database finds which they are; only of those is everything added up."""
-    asked = series.days(span)
-    versions = TimeSeries.objects.filter(kind=SeriesKind.VERSION)
-    if on is not None:
-        versions = versions.filter(base_model__in=on)
-    times = series.added_up(versions, asked, "device_us")
-    adapter_of = {
-        pk: (tenant, adapter) for pk, tenant, adapter in versions.values_list("pk", "tenant_id", "adapter_id")
-    }
-    used: Counter[tuple[UUID | None, UUID | None]] = Counter()
-    for pk, time in times.items():
-        used[adapter_of[pk]] += time
+def _top_adapters(
+    activities: Iterable[Activity], span: Span, whole: UsageSums, on: Collection[int] | None
+) -> list[dict[str, Any]]:
+    """By device time; only of those is everything added up."""
+    used: Counter[tuple[UUID, UUID | None]] = Counter()
+    for part in activities:
+        used[part.tenant, part.adapter] += part.device_us
     most = sorted(used, key=lambda one: (-used[one], str(one)))[:TOP_ADAPTERS]
+    series_of = TimeSeries.objects.filter(kind=SeriesKind.VERSION, tenant__in={tenant for tenant, _ in most})
+    if on is not None:
+        series_of = series_of.filter(base_model__in=on)
+    owners = series_of.values_list("pk", "tenant_id", "adapter_id")
+    adapter_of = {pk: (tenant, adapter) for pk, tenant, adapter in owners if tenant and (tenant, adapter) in most}
     sums = dict.fromkeys(most, UsageSums())
-    for pk, step in series.by_series([pk for pk in times if adapter_of[pk] in sums], asked).items():
+    for pk, step in series.by_series([*adapter_of], series.days(span)).items():
         sums[adapter_of[pk]] += step.sums
     tenants = Tenant.objects.in_bulk({tenant for tenant, _ in most})
     adapters = Adapter.objects.in_bulk({adapter for _, adapter in most if adapter})
@@ -182,5 +231,4 @@ def _top_adapters(span: Span, whole: UsageSums, on: Collection[int] | None) -> l
             "device_share": _share(part.device_us, whole.device_us),
         }
         for (tenant, adapter), part in sums.items()
-        if tenant
     ]

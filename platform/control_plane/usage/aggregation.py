@@ -12,13 +12,15 @@ from datetime import UTC
 from typing import Any
 
 from django.db import connection, models, transaction
-from django.db.models import Case, Count, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models import Case, Count, Q, QuerySet, Sum, TextField, UUIDField, Value, When
 from django.db.models.functions import Coalesce, Concat, TruncDate, TruncHour
 from django.utils import timezone
 
 from control_plane.usage import time_series
 from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import (
+    BASE_MODEL_ITSELF,
+    DailyActivity,
     DailyLatency,
     DailyTotals,
     DailyUsage,
@@ -54,6 +56,11 @@ _TOTALS = {
     "batch": "g.batch",
     "base_id": "g.base_id",
 }
+_ACTIVITY = {
+    **{name: f"g.{name}" for name in ("start", "tenant_id", "outcome", "requests")},
+    "adapter_id": "g.used",
+    "device_us": "g.sum_device_us",
+}
 _COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
 # Of all tenants: from which rollup, what is kept apart, what is added up.
 _OVERALL: tuple[tuple[type[models.Model], type[models.Model], tuple[str, ...], tuple[str, ...]], ...] = (
@@ -79,7 +86,10 @@ def aggregate(batch: int = BATCH) -> int:
     settled = last_settled_id()
     # Each by itself: what a version did not have yet begins at the ledger's beginning, and the others go on.
     _catch_up(_Rollups("series_event_id", time_series.add, lambda mark: None), settled, batch)
-    return _catch_up(_Rollups("event_id", _add, _finish), settled, batch)
+    added = _catch_up(_Rollups("event_id", _add, _finish), settled, batch)
+    # Last, and quick: while it is behind, reports look for those who used most in larger rollups.
+    _catch_up(_Rollups("activity_event_id", _add_activity, lambda mark: None), settled, batch)
+    return added
 
 
 def _catch_up(rollups: _Rollups, settled: int, batch: int) -> int:
@@ -148,6 +158,15 @@ def _add(events: QuerySet[UsageEvent]) -> int:
     upsert(DailyTotals, totals.annotate(**counted), _TOTALS, added=("requests", *SUMMED))
     for counts in latency_counts(events):
         upsert(DailyLatency, counts, _COUNTS, added=("requests",))
+    return events.count()
+
+
+def _add_activity(events: QuerySet[UsageEvent]) -> int:
+    used = Coalesce("adapter_id", Value(BASE_MODEL_ITSELF), output_field=UUIDField())
+    by_day = events.annotate(start=TruncDate("created_at", tzinfo=UTC), used=used)
+    groups = by_day.values("start", "tenant_id", "used", "outcome")
+    counted = groups.annotate(requests=Count("id"), sum_device_us=Sum("device_us"))
+    upsert(DailyActivity, counted, _ACTIVITY, added=("requests", "device_us"))
     return events.count()
 
 

@@ -4,6 +4,8 @@ Every report reads the sums, never the ledger. A series is one combination of wh
 is one series in one hour or day.
 """
 
+from uuid import UUID
+
 from django.conf import settings
 from django.db import models
 
@@ -202,6 +204,37 @@ class DailyTotals(TenantSums):
         return f"{self.tenant_id} {self.start} {self.outcome}"
 
 
+BASE_MODEL_ITSELF = UUID(int=0)
+"""In the place of an adapter's primary key."""
+
+
+class DailyActivity(models.Model):
+    """A tenant's day with an adapter or none, on all base models: where reports look for who used most. It has no cost,
+    as prices are of base models; those who used most are then added up from the rows that have one.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    # Not null, as a unique constraint would take two rows without one for different.
+    adapter_id = models.UUIDField(default=BASE_MODEL_ITSELF, help_text="Of `Adapter`; zeros = the base model itself.")
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    start = models.DateField(help_text="UTC.")
+    requests = models.BigIntegerField()
+    device_us = models.BigIntegerField()
+
+    objects = TenantQuerySet["DailyActivity"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["start", "tenant", "adapter_id", "outcome"], name="usage_activity_once_per_adapter_and_day"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start} {self.adapter_id} {self.outcome}"
+
+
 class OverallTotals(Sums):
     """A day of all tenants on a base model."""
 
@@ -376,6 +409,9 @@ class Watermark(models.Model):
         default=0, db_default=0, help_text="The same of all tenants' days; behind, they are not to be read."
     )
     series_event_id = models.BigIntegerField(default=0, db_default=0, help_text="The same of the time series.")
+    activity_event_id = models.BigIntegerField(
+        default=0, db_default=0, help_text="The same of `DailyActivity`; behind, it is not to be read."
+    )
     checked_at = models.DateTimeField(null=True, help_text="When the ledger was last read to its end.")
 
     def __str__(self) -> str:

@@ -8,13 +8,15 @@ from datetime import UTC
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, QuerySet, Sum, Value
+from django.db.models import Count, F, Model, QuerySet, Sum, UUIDField, Value
 from django.db.models.functions import Coalesce, TruncDate, TruncHour
 from django.utils import timezone
 
 from control_plane.usage.aggregation import latency_counts
 from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import (
+    BASE_MODEL_ITSELF,
+    DailyActivity,
     DailyLatency,
     DailyTotals,
     DailyUsage,
@@ -29,6 +31,9 @@ from control_plane.usage.rollup_sql import bucket, latencies
 from control_plane.usage.sums import price_columns
 from control_plane.usage.time_series import GRAINS, WITHOUT_LATENCIES, latencies_of, of_kind
 
+_ROLLUPS: tuple[type[Model], ...] = (
+    HourlyUsage, DailyUsage, DailyTotals, DailyActivity, DailyLatency, OverallTotals, OverallLatency,
+)  # fmt: skip
 Key = tuple[Any, ...]
 _OF_ALL = ("start", "metric", "bucket")
 _OF_STEP = ("start", "outcome", "batch")
@@ -57,7 +62,20 @@ def differences() -> list[str]:
     found += _compared("latency of", _counted(of_days), _counted(shown))
     overall = _counted(row[1:] for row in of_days)
     found += _compared("latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests")))
-    return found + _series_differences()
+    return found + _activity_differences() + _series_differences()
+
+
+def _activity_differences() -> list[str]:
+    mark = Watermark.objects.values_list("activity_event_id", flat=True).first() or 0
+    used = Coalesce("adapter_id", Value(BASE_MODEL_ITSELF), output_field=UUIDField())
+    ledger = UsageEvent.objects.filter(id__lte=mark).annotate(start=TruncDate("created_at", tzinfo=UTC), used=used)
+    shown = _activity(DailyActivity.objects.all(), "adapter_id", Sum("requests"))
+    return _compared("activity of", _activity(ledger, "used", Count("id")), shown)
+
+
+def _activity(rows: QuerySet[Any], adapter: str, requests: Count | Sum) -> dict[Key, tuple[int, ...]]:
+    grouped = rows.order_by().values_list("start", "tenant_id", adapter, "outcome")
+    return {row[:4]: row[4:] for row in grouped.annotate(sum_requests=requests, sum_device=Sum("device_us"))}
 
 
 def _series_differences() -> list[str]:
@@ -127,8 +145,9 @@ def forget_rollups() -> None:
     """Back to the beginning of the ledger. The next aggregation makes them anew."""
     with transaction.atomic():
         Watermark.objects.select_for_update().get_or_create(pk=1)
-        for model in (HourlyUsage, DailyUsage, DailyTotals, DailyLatency, OverallTotals, OverallLatency):
-            model.objects.all().delete()
+        for model in _ROLLUPS:
+            model._default_manager.all().delete()
         for grain in GRAINS:
             grain.sums._default_manager.all().delete()
-        Watermark.objects.update(event_id=0, overall_event_id=0, series_event_id=0, checked_at=None)
+        marks = ("event_id", "overall_event_id", "series_event_id", "activity_event_id")
+        Watermark.objects.update(**dict.fromkeys(marks, 0), checked_at=None)

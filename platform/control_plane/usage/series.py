@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import Case, F, IntegerField, QuerySet, Sum, When
 from django.utils import timezone
 
 from control_plane.errors import LorikeetError
 from control_plane.prices.models import PriceVersion
-from control_plane.prices.periods import BillingPeriod, currency_of, period_of, periods
+from control_plane.prices.periods import currency_of, periods
 from control_plane.tenants.models import Tenant
 from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import Metric, Outcome, SeriesKind, TimeSeries
@@ -32,6 +32,7 @@ KEPT, IN_MINUTES = timedelta(days=90), timedelta(days=2)
 WANTED_POINTS = 100
 MOST_POINTS = 1500
 _DAY = 1440
+_WHOLE = IntegerField()
 MOST_PARTS = 100
 # Of these a report has each step: more lines than that no chart shows.
 MOST_LINES = 10
@@ -177,13 +178,15 @@ class Prices:
         self._stretches = periods(time_of(asked.first).date(), time_of(asked.end - 1).date())
         self.currency = currency_of(self._stretches)
         self._with_own = {base for stretch in self._stretches for base in stretch.own}
-        self._by_day: dict[int, BillingPeriod] = {}
 
-    def on(self, minute: int, base: int | None) -> PriceVersion | None:
-        day = minute // _DAY
-        if day not in self._by_day:
-            self._by_day[day] = period_of(self._stretches, time_of(minute).date())
-        return self._by_day[day].price(base)
+    def period(self) -> Case:
+        """In SQL, the number of the stretch of equal prices that a row is in."""
+        firsts = [minute_of(datetime.combine(stretch.first, time.min, UTC)) for stretch in self._stretches]
+        later = reversed(list(enumerate(firsts))[1:])
+        return Case(*(When(start__gte=first, then=number) for number, first in later), default=0, output_field=_WHOLE)
+
+    def price(self, period: int, base: int | None) -> PriceVersion | None:
+        return self._stretches[period].price(base)
 
     def by_list(self, series: Collection[int]) -> dict[int | None, Collection[int]]:
         """The series of each base model that has prices of its own, and those of all others."""
@@ -223,14 +226,13 @@ def read(
 def _add_sums(
     found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices, base: int | None
 ) -> None:
-    # By day too, since a day has one price.
-    grouped = rows.annotate(day=F("start") / _DAY).values_list(*by, "day", "outcome", "batch")
+    grouped = rows.annotate(period=prices.period()).values_list(*by, "period", "outcome", "batch")
     names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
     for row in grouped.annotate(**{f"sum_{name}": Sum(name) for name in names}):
-        key, (day_number, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
+        key, (period, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
         reported = dict(zip(names, figures, strict=True))
         sums = UsageSums(**{name: reported[name] for name in COUNTED})
-        cost = cost_of(prices.on(day_number * _DAY, base), sums, batch=batch)
+        cost = cost_of(prices.price(period, base), sums, batch=batch)
         part = Step(
             replace(sums, cost_pico=cost), queue_ms=reported["queue_ms"], adapter_load_ms=reported["adapter_load_ms"]
         )

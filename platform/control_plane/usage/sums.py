@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.db import models
+from django.db import connection, models, transaction
 from django.db.models import Case, F, QuerySet, Sum, Value, When
 from django.utils import timezone
 
@@ -137,6 +138,16 @@ def today() -> date:
 
 def last_days(days: int) -> Span:
     return Span(today() - timedelta(days=days - 1), today())
+
+
+@contextmanager
+def room_for_groups() -> Iterator[None]:
+    """PostgreSQL's bound on memory is meant for requests: it would sort on disk what has some thousand groups."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL work_mem = '16MB'")
+        yield
 
 
 def as_of() -> datetime | None:

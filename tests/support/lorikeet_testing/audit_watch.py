@@ -32,6 +32,7 @@ UNAUDITED = {
     "usage_dailyusage": "sums of the ledger",
     "usage_dailytotals": "sums of the ledger",
     "usage_dailylatency": "sums of the ledger",
+    "usage_dailyactivity": "sums of the ledger",
     "usage_overalltotals": "sums of the ledger",
     "usage_timeseries": "sums of the ledger",
     "usage_minutesums": "sums of the ledger",
