@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -46,7 +47,7 @@ from lora_engine.engine import Engine
 from lora_engine.graph_set import GraphSet
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.lora_exchange import LoraExchange
-from lora_engine.model.parallel import Parallel
+from lora_engine.model.parallel import Exchanges, Parallel
 from lora_engine.peft_format import AdapterManifest, ModuleLora
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.tensor_parallel import group
@@ -101,7 +102,7 @@ def time_sums(rank: int, world: int, place: Path, found: Path) -> None:
     config = replace(config, small_sum_kb=SIZES_KB[-1])
     meeting = group.Meeting(place)
     own = group.config_of(config, rank, meeting)
-    small = group.join(own, rank, meeting)
+    small = group.join(own, rank, meeting, Exchanges())
     plain = replace(small, small=None)
     lines = []
     for kb in SIZES_KB:
@@ -282,7 +283,8 @@ def main() -> None:
         job = JOBS[arguments.job]
         job = job if GPU or job.kind == "sums" else replace(job, model="tiny")
         run_sums(arguments.out) if job.kind == "sums" else run_engine(job, arguments.out)
-        return
+        sys.stdout.flush()
+        os._exit(0)  # as the engine's process does: NCCL would wait for the graphs that have its sums
     if ranks_here() < 2 or (arguments.try_out and GPU) or not (arguments.try_out or GPU):
         parser.error("this needs two GPUs; --try-out is for a machine without any")
     until, left_out = time.monotonic() + 60 * arguments.minutes - 10, []

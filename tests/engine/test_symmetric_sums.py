@@ -104,7 +104,7 @@ def test_all_ranks_have_it_or_none(
     monkeypatch.setattr(symmetric_sums, "_tried", lambda *_arguments: wrong)
     answers = iter(others)
     with caplog.at_level(logging.INFO):
-        parallel = with_small_sums(Ranks(others=answers), DEVICE, 4096)
+        parallel = with_small_sums(Ranks(others=answers), DEVICE, 4096, {0, 1})
     assert next(answers, None) is None, "every rank asks as often"
     assert (parallel.small is not None) == (not words)
     (record,) = caplog.records
@@ -114,9 +114,9 @@ def test_all_ranks_have_it_or_none(
 
 def test_nothing_is_tried_on_one_rank_or_if_it_is_switched_off() -> None:
     alone, two = Parallel(), Ranks()
-    assert with_small_sums(alone, DEVICE, 4096) is alone
-    assert with_small_sums(two, DEVICE, 0) is two
+    assert with_small_sums(alone, DEVICE, 4096, {0}) is alone
+    assert with_small_sums(two, DEVICE, 0, {0, 1}) is two
 
 
 def test_on_cpus_it_is_refused() -> None:
-    assert "symmetric memory is of GPUs" in symmetric_sums._refused(Ranks(), DEVICE)
+    assert "symmetric memory is of GPUs" in symmetric_sums._refused(DEVICE, {0, 1})

@@ -1,20 +1,28 @@
-"""On GPUs several ranks give the logits of one: two on one device, which exchange through host memory, and, where there
-are more devices, one on each, with NCCL inside graphs. In float32: sums of another order differ in the last bits.
+"""On GPUs several ranks give the logits of one, with NCCL inside graphs: all on one device, and, where there are more,
+one on each. In float32: sums of another order differ in the last bits.
 
 Each engine has a process of its own, and so compiles its kernels beside the others.
 """
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from lorikeet_testing.shape_runs import captured_logits
@@ -29,7 +37,7 @@ from lora_engine.engine import Engine
 from lora_engine.model.base_modules import BaseModules
 from lora_engine.model.loading import load_model
 from lora_engine.peft_format import AdapterLimits
-from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestUsage, SamplingParams
 from lora_engine.tensor_parallel.leader import Leader
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -37,7 +45,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 SHAPE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
 NEW = 8
 GREEDY = SamplingParams(max_tokens=NEW, ignore_eos=True)  # ranks exchange only the likeliest tokens
-Answers = dict[str, tuple[list[int], torch.Tensor]]  # tokens, and the logits that each was chosen from
+SUMS = pytest.mark.parametrize("small_sum_kb", [0, 512], ids=["nccl", "symmetric memory"])
+# Tokens, and the logits that each was chosen from; no tensors, which would go with the process that sent them.
+Answers = dict[str, tuple[list[int], npt.NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)
@@ -82,15 +92,20 @@ def packed_for(engine: Engine, leader: Leader | None, case: Case) -> list[Packed
     ]
 
 
-def answers(case: Case, ranks: int, sharding: str, graphs: bool, settings: dict[str, Any]) -> tuple[Answers, int]:
-    """By an engine as it is started, and the adapters' bytes on one rank. Graphs are captured when they are used."""
+@contextmanager
+def running(
+    case: Case, one_device: bool, settings: dict[str, Any], ranks: int, sharding: str
+) -> Iterator[tuple[Engine, list[PackedAdapter]]]:
+    """An engine as it is started, and the adapters that it has."""
     torch.set_num_threads(2)
-    config = EngineConfig(
-        model=case.model, device="cuda", dtype="float32", pool_mb=128, page_tokens=16, step_tokens=64, max_running=32,
-        tensor_parallel=ranks, fast_start=False, lora_sharding=sharding, cuda_graphs=graphs, prefix_cache=False,
+    config = replace(
+        EngineConfig(
+            model=case.model, device="cuda", dtype="float32", pool_mb=128, page_tokens=16, step_tokens=64,
+            max_running=32, tensor_parallel=ranks, fast_start=False, lora_sharding=sharding, prefix_cache=False,
+        ),
         **settings,
     )  # fmt: skip
-    leader = Leader(config, one_device=not graphs) if ranks > 1 else None
+    leader = Leader(config, one_device=one_device) if ranks > 1 else None
     try:
         config = config if leader is None else leader.config
         loaded = load_model(config) if leader is None else load_model(config, leader.join())
@@ -99,6 +114,18 @@ def answers(case: Case, ranks: int, sharding: str, graphs: bool, settings: dict[
         adapters = packed_for(engine, leader, case)
         for packed in adapters:
             source.add(packed)
+        yield engine, adapters
+        engine.core.check()
+    finally:
+        if leader is not None:
+            began = time.monotonic()
+            leader.close()
+            assert time.monotonic() - began < 10, "graphs with sums of NCCL are still there"
+
+
+def answers(case: Case, one_device: bool, settings: dict[str, Any], ranks: int, sharding: str) -> tuple[Answers, int]:
+    """And the adapters' bytes on one rank."""
+    with running(case, one_device, settings, ranks, sharding) as (engine, adapters):
         found: dict[str, tuple[list[int], list[torch.Tensor]]] = {}
         for request in requests_of(case):
             found[request.request_id] = [], []
@@ -119,22 +146,46 @@ def answers(case: Case, ranks: int, sharding: str, graphs: bool, settings: dict[
         while engine.has_work():
             for delta in engine.step().deltas:
                 found[delta.request_id][0].extend(delta.token_ids)
-        engine.core.check()
         held = sum(packed.data.nbytes for packed in adapters)
-        return {name: (tokens, torch.stack(logits)) for name, (tokens, logits) in found.items()}, held
-    finally:
-        if leader is not None:
-            leader.close()
+        return {name: (tokens, torch.stack(logits).numpy()) for name, (tokens, logits) in found.items()}, held
 
 
 def by_engines(
-    case: Case, kinds: Sequence[tuple[int, str]], graphs: bool, **settings: Any
+    case: Case, kinds: Sequence[tuple[int, str]], *, one_device: bool, **settings: Any
 ) -> list[tuple[Answers, int]]:
-    """Of ranks and layouts, at the same time; those of several GPUs one after another."""
-    run = partial(answers, case, graphs=graphs, settings=settings)
-    with ProcessPoolExecutor(len(kinds) if not graphs else 1, get_context("spawn")) as processes:
-        futures = [processes.submit(run, ranks, sharding) for ranks, sharding in kinds]
-        return [future.result() for future in futures]
+    """Of ranks and layouts, one after another: kernels of ranks that share a device wait for each other's turn."""
+    return [in_a_process(answers, case, one_device, settings, ranks, sharding) for ranks, sharding in kinds]
+
+
+def in_a_process(does: Callable[..., Any], *arguments: Any, timeout_s: float = 100) -> Any:
+    """What it returns. The process ends at once, as the engine's does: NCCL would wait for the graphs with its sums."""
+    theirs, ours = get_context("spawn").Pipe(duplex=False)
+    process = get_context("spawn").Process(target=_told, args=(ours, does, *arguments))
+    process.start()
+    ours.close()
+    try:
+        assert theirs.poll(timeout_s), f"nothing after {timeout_s} s"
+        found, problem = theirs.recv()
+        assert not problem, problem
+        return found
+    finally:
+        process.join(5)
+        process.kill()
+
+
+def _told(answer: Connection, does: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        answer.send((does(*arguments), ""))
+    except BaseException:
+        answer.send((None, traceback.format_exc()))
+    os._exit(0)
+
+
+@pytest.fixture(scope="module")
+def alone(case: Case) -> tuple[Answers, int]:
+    """By one rank."""
+    (found,) = by_engines(case, [(1, "auto")], one_device=False)
+    return found
 
 
 def assert_equal(found: Answers, expected: Answers) -> None:
@@ -144,29 +195,132 @@ def assert_equal(found: Answers, expected: Answers) -> None:
         want_tokens, want = expected[name]
         same = next((i for i, pair in enumerate(zip(tokens, want_tokens, strict=True)) if pair[0] != pair[1]), NEW)
         rows = min(same + 1, NEW)
-        error = (logits[:rows] - want[:rows]).norm(dim=-1) / want[:rows].norm(dim=-1).clamp(min=1e-9)
-        assert float(error.max()) < 1e-4, (name, error)
+        size = np.linalg.norm(want[:rows], axis=-1).clip(min=1e-9)
+        error = np.linalg.norm(logits[:rows] - want[:rows], axis=-1) / size
+        assert error.max() < 1e-4, (name, error)
         compared, whole = compared + 1, whole + (same == NEW)
     assert whole >= compared - 1, f"{compared - whole} of {compared} answers turned"
 
 
-def test_two_ranks_on_one_gpu_give_the_logits_of_one(case: Case) -> None:
-    """With the same kernels as on two; without NCCL, and so without graphs."""
-    (alone, whole), (outer, outer_bytes), (full, full_bytes) = by_engines(
-        case, [(1, "auto"), (2, "outer"), (2, "full")], graphs=False
+@SUMS
+def test_two_ranks_on_one_gpu_give_the_logits_of_one(case: Case, alone: tuple[Answers, int], small_sum_kb: int) -> None:
+    """With the same kernels, graphs and sums as on two."""
+    expected, whole = alone
+    (outer, outer_bytes), (full, full_bytes) = by_engines(
+        case, [(2, "outer"), (2, "full")], one_device=True, small_sum_kb=small_sum_kb
     )
-    assert_equal(outer, alone)
-    assert_equal(full, alone)
+    assert_equal(outer, expected)
+    assert_equal(full, expected)
     assert full_bytes < outer_bytes < whole
     print(f"adapters' bytes on a rank: alone {whole}, outer {outer_bytes}, full {full_bytes}")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize("small_sum_kb", [0, 512], ids=["nccl", "symmetric memory"])
-def test_several_gpus_give_the_logits_of_one(case: Case, small_sum_kb: int) -> None:
+@SUMS
+def test_several_gpus_give_the_logits_of_one(case: Case, alone: tuple[Answers, int], small_sum_kb: int) -> None:
     """With sums inside of captured graphs."""
     counts = [count for count in (2, 4) if count <= torch.cuda.device_count()]
-    kinds = [(1, "auto"), *((count, sharding) for count in counts for sharding in ("outer", "full"))]
-    (alone, _), *others = by_engines(case, kinds, graphs=True, small_sum_kb=small_sum_kb)
-    for found, _ in others:
-        assert_equal(found, alone)
+    kinds = [(count, sharding) for count in counts for sharding in ("outer", "full")]
+    for found, _ in by_engines(case, kinds, one_device=False, small_sum_kb=small_sum_kb):
+        assert_equal(found, alone[0])
+
+
+def finished(engine: Engine) -> dict[str, tuple[list[int], RequestUsage]]:
+    """Tokens and usage of all that was asked."""
+    tokens: dict[str, list[int]] = {}
+    ended = {}
+    while engine.has_work():
+        output = engine.step()
+        for delta in output.deltas:
+            tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+        for end in output.finished:
+            assert end.error is None, end.error
+            ended[end.request_id] = tokens.get(end.request_id, []), end.usage
+    return ended
+
+
+@pytest.mark.parametrize(("ranks", "sharding"), [(1, "auto"), (2, "outer"), (2, "full")])
+def test_what_is_pinned_stays_under_pressure(case: Case, ranks: int, sharding: str) -> None:
+    """An adapter and a prefix of it; answers after that many others evicted each other are those of before."""
+    in_a_process(pinned_under_pressure, case, ranks, sharding)
+
+
+def pinned_under_pressure(case: Case, ranks: int, sharding: str) -> None:
+    settings = {"pool_mb": 12, "prefix_cache": True}
+    with running(case, True, settings, ranks, sharding) as (engine, adapters):
+        digest, prefix = adapters[0].digest, [index % (VOCAB - 1) for index in range(100)]
+        asks = GenerationRequest("before", [*prefix, 5], GREEDY, digest, tenant="a")
+        engine.add_request(asks)
+        before, _ = finished(engine)["before"]
+        pin = PinnedPrefix("p", "a", digest, "", prefix)
+        assert engine.pin_adapters([digest]) == [digest]
+        engine.pin_prefixes([pin])
+        engine.add_request(
+            GenerationRequest("pin", prefix, adapter_digest=digest, tenant="a", prompt_only=True, pin="p")
+        )
+        finished(engine)
+        assert engine.pinned_prefixes() == {"p": PinState.KEPT}
+        alone = {name: tokens for name, (tokens, _) in crowd(engine, case).items()}
+        engine.add_request(replace(asks, request_id="after"))
+        after, usage = finished(engine)["after"]
+        assert after == before and usage.cached_prompt_tokens == 96 and not usage.adapter_loaded_from, usage
+        assert {name: tokens for name, (tokens, _) in crowd(engine, case).items()} == alone
+
+
+def crowd(engine: Engine, case: Case) -> dict[str, tuple[list[int], RequestUsage]]:
+    """More than the pool has room for, of every adapter."""
+    for index, digest in enumerate([adapter.digest for adapter in case.adapters] * 3):
+        prompt = [index % (VOCAB - 1)] * 180
+        engine.add_request(GenerationRequest(f"{index}", prompt, GREEDY, digest, tenant="z"))
+    return finished(engine)
+
+
+ENDS = """
+import os
+import sys
+import time
+from pathlib import Path
+from lora_engine.adapters.source import LoadedAdapters
+from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
+from lora_engine.model.loading import load_model
+from lora_engine.request import GenerationRequest, SamplingParams
+from lora_engine.tensor_parallel.leader import Leader
+
+if __name__ == "__main__":
+    config = EngineConfig(
+        model=Path(sys.argv[1]), device="cuda", dtype="float32", pool_mb=64, tensor_parallel=2, max_context=512,
+        fast_start=False, step_tokens=64, max_running=4,
+    )
+    leader = Leader(config, one_device=True)
+    engine = Engine(leader.config, LoadedAdapters(), load_model(leader.config, leader.join()), mirror=leader)
+    engine.add_request(GenerationRequest("r", [1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True)))
+    tokens = 0
+    (rank,) = leader._ranks
+    print(rank.process.pid, flush=True)
+    while engine.has_work():
+        tokens += sum(len(delta.token_ids) for delta in engine.step().deltas)
+        if tokens == 8:
+            print(time.monotonic(), flush=True)
+            os.kill(rank.process.pid, int(sys.argv[2]))
+            tokens += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("blow", "reason"), [(signal.SIGKILL, "ended with status -9"), (signal.SIGSTOP, "has not answered for 10 s")]
+)
+def test_a_rank_that_is_gone_ends_all_and_leaves_nothing_on_the_gpu(tmp_path: Path, blow: int, reason: str) -> None:
+    """Within seconds, while kernels of NCCL wait for it on the device."""
+    (tmp_path / "ends.py").write_text(ENDS)
+    save_model("llama2-mha", tmp_path / "model", **SHAPE)
+    free, _ = torch.cuda.mem_get_info()
+    command = [sys.executable, str(tmp_path / "ends.py"), str(tmp_path / "model"), str(int(blow))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=80)
+    ended = time.monotonic()
+    assert done.returncode == 70 and reason in done.stderr, done.stderr
+    rank, began = done.stdout.split()
+    assert ended - float(began) < 15
+    assert not Path(f"/proc/{rank}").exists() or not Path(f"/proc/{rank}/cmdline").read_text()
+    assert torch.cuda.mem_get_info()[0] > free - (64 << 20)
+    print(f"{reason}: ended after {ended - float(began):.1f} s")

@@ -14,7 +14,6 @@ from multiprocessing.reduction import recv_handle
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
 from lora_engine.adapters.device_copies import Arrival, InlineCopies, StreamCopies
 from lora_engine.adapters.device_table import DeviceTable
@@ -84,7 +83,6 @@ def run_rank(
         follower = Follower(own, load(own, parallel), commands)
         starting = False
         follower.run()
-        dist.destroy_process_group()
     except (EOFError, BrokenPipeError):
         """Rank 0 is gone."""
     except BaseException as error:
@@ -94,7 +92,7 @@ def run_rank(
         commands.send(Failed(str(error) if told else f"{type(error).__name__}: {error}", starting))
     finally:
         logging.shutdown()
-        os._exit(0)  # nothing to keep; and torch must not wait for ranks that are gone
+        os._exit(0)  # nothing to keep; and torch must not wait for graphs, or ranks that are gone
 
 
 def _beat(pulse: Connection, progress: Progress, most_silent: int | None) -> None:

@@ -22,12 +22,16 @@ _MEET = timedelta(minutes=30)  # a rank that ended meanwhile is noticed by its p
 class Meeting:
     """A file that does not exist yet, through which the ranks find each other.
 
-    ``one_device``: all ranks are on the same GPU, and what they exchange goes through host memory. Slow, and without
-    graphs; to try it where there is no second GPU.
+    ``one_device``: all ranks are on the same GPU. NCCL, which refuses that within a host, takes each for a host of its
+    own and exchanges over the loopback interface. Slow, and else as on several GPUs, to try it where there is only one.
     """
 
     place: Path
     one_device: bool = False
+
+    def index_of_gpu(self, distance: int, index: int) -> int:
+        """Of the GPU of a rank so many after the one whose GPU is ``index``."""
+        return index if self.one_device else index + distance
 
 
 def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig:
@@ -36,7 +40,7 @@ def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig
     if device.type != "cuda":
         threads = (config.threads or torch.get_num_threads()) // config.tensor_parallel
         return replace(config, threads=max(1, threads))
-    index = (device.index or 0) + (0 if meeting.one_device else rank)
+    index = meeting.index_of_gpu(rank, device.index or 0)
     if index >= torch.cuda.device_count():
         raise ValueError(
             f"--tensor-parallel {config.tensor_parallel} from {device} on needs {index + 1} GPUs, and there are "
@@ -51,9 +55,12 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
     # All ranks are on this host. Multicast of NVLink switches is left to others.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    if device.type == "cuda":
+    nccl = device.type == "cuda"
+    if nccl:
         torch.cuda.set_device(device)
-    nccl = device.type == "cuda" and not meeting.one_device
+    if nccl and meeting.one_device:
+        os.environ |= {"NCCL_HOSTID": f"rank-{rank}", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+        os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     dist.init_process_group(
         "nccl" if nccl else "gloo",
         init_method=f"file://{meeting.place}",
@@ -66,4 +73,5 @@ def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges
         Parallel(rank, config.tensor_parallel, dist.group.WORLD, exchanges=exchanges),
         device,
         (config.small_sum_kb << 10) if nccl else 0,
+        {meeting.index_of_gpu(other - rank, device.index or 0) for other in range(config.tensor_parallel)},
     )

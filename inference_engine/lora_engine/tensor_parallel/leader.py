@@ -132,7 +132,7 @@ class Leader:
         return self._progress.of(group.join(self.config, 0, self._meeting, self._progress.exchanges))
 
     def close(self) -> None:
-        """End the other ranks; nothing of them stays on their devices."""
+        """End the other ranks; nothing of them stays on their devices. On GPUs, this process has had its only ones."""
         atexit.unregister(self.close)
         self._closing = True
         self._tell(Stop(), best_effort=True)
@@ -141,7 +141,7 @@ class Leader:
             rank.process.join(max(0.0, until - time.monotonic()))
             if rank.process.is_alive():
                 rank.process.kill()
-        if dist.is_initialized():
+        if dist.is_initialized() and self._on_cpu:  # NCCL would wait for the last graph that has a sum of its own
             dist.destroy_process_group()
         self._folder.cleanup()
 

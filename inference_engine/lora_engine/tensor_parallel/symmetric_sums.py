@@ -8,10 +8,10 @@ ranks. That reads N times as much, and pays only up to some size. Multicast of t
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
-import torch.distributed as dist
 
 from lora_engine.model.parallel import Parallel
 
@@ -42,13 +42,13 @@ class SymmetricSums:
         torch.ops.symm_mem.one_shot_all_reduce_copy_out(shared, flat, "sum", self._group_name, flat)
 
 
-def with_small_sums(parallel: Parallel, device: torch.device, num_bytes: int) -> Parallel:
+def with_small_sums(parallel: Parallel, device: torch.device, num_bytes: int, peers: Collection[int]) -> Parallel:
     """With sums of up to ``num_bytes`` (0: none) by symmetric memory, if all ranks can; else as it is, and the log says
-    why. All ranks call it.
+    why. All ranks call it. ``peers``: indices of the GPUs of all ranks.
     """
     if not num_bytes or parallel.world == 1:
         return parallel
-    sums, problem = None, _refused(parallel, device)
+    sums, problem = None, _refused(device, peers)
     if parallel.smallest(not problem, device):
         try:
             sums = _allocate(parallel, device, num_bytes)
@@ -63,13 +63,11 @@ def with_small_sums(parallel: Parallel, device: torch.device, num_bytes: int) ->
     return parallel
 
 
-def _refused(parallel: Parallel, device: torch.device) -> str:
+def _refused(device: torch.device, peers: Collection[int]) -> str:
     """Why this GPU cannot; empty if it may."""
-    if device.type != "cuda" or dist.get_backend(parallel.group) != "nccl":
-        return "symmetric memory is of GPUs that NCCL connects"
-    first = (device.index or 0) - parallel.rank
-    others = (first + rank for rank in range(parallel.world) if rank != parallel.rank)
-    alone = [other for other in others if not torch.cuda.can_device_access_peer(device, other)]
+    if device.type != "cuda":
+        return "symmetric memory is of GPUs"
+    alone = [peer for peer in peers if peer != device.index and not torch.cuda.can_device_access_peer(device, peer)]
     return f"{device} cannot read the memory of cuda:{alone[0]}" if alone else ""
 
 

@@ -210,7 +210,9 @@ async def test_a_host_with_a_quantised_base_says_how_far_it_is_from_the_unquanti
         assert agreement.base.tokens == agreement.adapter.tokens == sum(len(p.adapter_tokens) for p in effect.prompts)
         does = min(prompt.mean_change for prompt in effect.prompts)
         assert 0 < agreement.base.mean_distance < does / 2 and 0 < agreement.adapter.mean_distance < does / 2
-        assert agreement.adapter.agreeing >= agreement.adapter.tokens - 2 and not agreement.reason
+        # GPUs round what a product reads, too.
+        most_turned = 2 if device == "cpu" else 5
+        assert agreement.adapter.agreeing >= agreement.adapter.tokens - most_turned and not agreement.reason
         assert len(agreement.prompts) == len(effect.prompts)
         assert "".join(agreement.prompts[0].adapter_tokens).startswith("Arr")
         assert all(0.01 < change < 0.05 for change in agreement.layer_changes) and not agreement.dequantised
