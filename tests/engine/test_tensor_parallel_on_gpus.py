@@ -34,7 +34,7 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.model.base_modules import BaseModules
+from lora_engine.model.base_modules import base_modules
 from lora_engine.model.loading import load_model
 from lora_engine.peft_format import AdapterLimits
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestUsage, SamplingParams
@@ -62,8 +62,7 @@ class Case:
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     root = tmp_path_factory.mktemp("ranks")
     reference = save_model("llama2-mha", root / "model", **SHAPE)
-    names = [name for name in ADAPTERS if name != "dora-r6"]  # whose norms are of whole rows
-    adapters = tuple(adapter_at(name, save_adapter(name, reference, root / name)) for name in names)
+    adapters = tuple(adapter_at(name, save_adapter(name, reference, root / name)) for name in ADAPTERS)
     return Case(root / "model", adapters)
 
 
@@ -84,7 +83,7 @@ def packed_for(engine: Engine, leader: Leader | None, case: Case) -> list[Packed
     memory = PageableMemory() if leader is None else leader.host_memory(pinned=True)
     packer = PoolPacker(
         geometry_of(engine), AdapterLimits(), engine.pool.geometry, engine.targets, engine.pool.data.dtype, memory,
-        modules=BaseModules(engine.loaded.model.weights, engine.targets.shapes),
+        modules=base_modules(engine.config, engine.loaded),
     )  # fmt: skip
     return [
         packer.pack(adapter.digest, adapter.folder, packer.inspect(adapter.folder, check_finite=True))
