@@ -60,6 +60,10 @@ _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _COPY_POLL_S = 0.001
 
 
+def tell_nobody(reason: str) -> None:
+    """Why a process ends is in its log."""
+
+
 def run_rank(
     config: EngineConfig,
     rank: int,
@@ -67,15 +71,19 @@ def run_rank(
     commands: Connection,
     pulse: Connection,
     load: Callable[[EngineConfig, Parallel], LoadedModel],
+    on_end: Callable[[str], None],
 ) -> None:
-    """The whole life of the process: until rank 0 says ``Stop``, or is gone."""
+    """The whole life of the process: until rank 0 says ``Stop``, or is gone.
+
+    ``on_end`` is told why, if this one ends rank 0.
+    """
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to end: it drains first
         signal.signal(number, signal.SIG_IGN)
     progress = Progress.on(config.device)
     # On a GPU, a compiler or a driver may keep rank 0 from its beats.
     most_silent = SILENT_BEATS if progress.steps is None else None
-    threading.Thread(target=_beat, args=(pulse, progress, most_silent), daemon=True).start()
+    threading.Thread(target=_beat, args=(pulse, progress, most_silent, on_end), daemon=True).start()
     starting = True
     try:
         own = group.config_of(config, rank, meeting)
@@ -95,7 +103,7 @@ def run_rank(
         os._exit(0)  # nothing to keep; and torch must not wait for graphs, or ranks that are gone
 
 
-def _beat(pulse: Connection, progress: Progress, most_silent: int | None) -> None:
+def _beat(pulse: Connection, progress: Progress, most_silent: int | None, on_end: Callable[[str], None]) -> None:
     """Answer rank 0, with how far this rank is, as long as this process runs at all.
 
     A rank 0 that was stopped can end nobody, so it is ended, and its ranks with it.
@@ -110,7 +118,9 @@ def _beat(pulse: Connection, progress: Progress, most_silent: int | None) -> Non
                 pulse.send(progress.counts)
                 silent = 0
             elif most_silent is not None and (silent := silent + 1) > most_silent:
-                log.critical("Rank 0 has not answered for %.0f s: it is ended.", most_silent * BEAT_S)
+                silence = f"has not answered for {most_silent * BEAT_S:.0f} s"
+                on_end(f"rank 0 (process {os.getppid()}) {silence}")
+                log.critical("Rank 0 %s: it is ended.", silence)
                 os.kill(os.getppid(), signal.SIGKILL)
                 return
     except (EOFError, OSError):

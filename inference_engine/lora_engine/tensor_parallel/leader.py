@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +13,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler, send_handle
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -32,7 +30,8 @@ from lora_engine.model.transformer import Transformer
 from lora_engine.step_inputs import StepInputs
 
 from . import group
-from .follower import run_rank
+from .follower import run_rank, tell_nobody
+from .meeting_folder import MeetingFolder
 from .messages import (
     Answer,
     Capture,
@@ -73,6 +72,7 @@ log = logging.getLogger(__name__)
 EXIT_STATUS = 70
 """Of a process that ended because another rank did; EX_SOFTWARE of sysexits.h. 2 if that was at the start."""
 _STOP_S = 5.0
+_SAID_WITHIN_S = 1.0
 
 
 class Rank:
@@ -96,15 +96,16 @@ class Leader:
         load: Callable[[EngineConfig, Parallel], LoadedModel] = load_model,
         *,
         one_device: bool = False,
-        on_end: Callable[[str], None] = lambda reason: None,
+        on_end: Callable[[str], None] = tell_nobody,
     ) -> None:
         """Start the other ranks of ``config``, each of which calls ``load``. ``one_device``: as in ``Meeting``.
 
-        ``on_end`` is told, from any thread, why this process is about to end.
+        ``on_end``, which is pickled, is told why this process is about to end: from any thread, or by the rank that
+        ends it.
         """
         self._on_end = on_end
-        self._folder = tempfile.TemporaryDirectory(prefix="lora-ranks-")
-        self._meeting = group.Meeting(Path(self._folder.name) / "meet", one_device)
+        self._folder = MeetingFolder()
+        self._meeting = group.Meeting(self._folder.path / "meet", one_device)
         self.config = group.config_of(config, 0, self._meeting)
         self._sending = threading.Lock()
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
@@ -117,7 +118,7 @@ class Leader:
         self._ranks = []
         for number in range(1, config.tensor_parallel):
             (commands, theirs), (pulse, their_pulse) = context.Pipe(), context.Pipe()
-            arguments = (config, number, self._meeting, theirs, their_pulse, load)
+            arguments = (config, number, self._meeting, theirs, their_pulse, load, on_end)
             process = context.Process(target=run_rank, args=arguments, name=f"rank-{number}", daemon=True)
             process.start()
             theirs.close()
@@ -143,7 +144,7 @@ class Leader:
                 rank.process.kill()
         if dist.is_initialized() and self._on_cpu:  # NCCL would wait for the last graph that has a sum of its own
             dist.destroy_process_group()
-        self._folder.cleanup()
+        self._folder.remove()
 
     def host_memory(self, *, pinned: bool) -> SharedSlabs:
         """Where adapters are to be packed, so that every rank can copy its part."""
@@ -200,6 +201,11 @@ class Leader:
         return MergedOnAll(model, model.merged, self._tell)
 
     def diverged(self, error: Exception) -> NoReturn:
+        # An exchange fails at once where another rank is gone: then that is the reason, and the watcher is about to say
+        # so, which ends this process.
+        self._watcher.join(_SAID_WITHIN_S)
+        if self._closing:
+            self._watcher.join()
         log.critical("rank 0 failed in a step that the other ranks began", exc_info=error)
         self._end(f"rank 0 failed in a step that the other ranks began: {error}", EXIT_STATUS)
         raise error
@@ -317,6 +323,7 @@ class Leader:
     def _end(self, reason: str, status: int) -> None:
         """The supervisor starts the replica anew; what it did for its requests lies in its journal."""
         self._on_end(reason)
+        self._folder.remove()
         if status == EXIT_STATUS:
             log.critical(
                 "%s. The engine ends itself (status %d), for no rank can go on without another.", reason, status

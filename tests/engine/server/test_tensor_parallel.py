@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lorikeet_testing.engine_process import EngineProcess, running, stage
 from lorikeet_testing.tiny_models import save_adapter, save_model
 
 from lora_engine.server.end_note import EndNote
+from lora_engine.tensor_parallel.meeting_folder import MeetingFolder
 from lora_engine.wire import engine_pb2 as pb
 
 ADAPTERS = ("attention-r8", "mlp-r5", "dora-r6")
@@ -127,10 +129,12 @@ async def test_two_ranks_answer_as_one_and_leave_nothing_behind(
     ids=["killed", "stopped"],
 )
 async def test_a_lost_rank_ends_the_engine_with_its_reason(
-    model: Path, tmp_path: Path, number: signal.Signals, words: str
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, words: str
 ) -> None:
     """In the midst of an answer; the journal has what came of it, and its supervisor starts it anew. What was pinned is
     so again when it is asked for, from the disk."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     async with running(model, tmp_path, "--tensor-parallel", "2") as (process, client), client.session() as session:
         digest = await stage(client, model.parent / "dora-r6")
         await pinned(client, digest)
@@ -140,6 +144,7 @@ async def test_a_lost_rank_ends_the_engine_with_its_reason(
         os.kill(ranks(process)[0], number)
         assert await asyncio.to_thread(process.wait) == 70
         await gone(started)
+    assert not [*(tmp_path / "tmp").glob("lora-meeting-*")]
     assert words in process.log.read_text()
     assert "Traceback" not in process.log.read_text()
     if number is signal.SIGKILL:
@@ -165,12 +170,31 @@ async def pinned(client: EngineClient, digest: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_the_first_rank_killed_takes_the_others_with_it(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGKILL, "it was killed"),
+        pytest.param(signal.SIGSTOP, "has not answered for 6 s", marks=pytest.mark.long),
+    ],
+    ids=["killed", "stopped"],
+)
+async def test_the_first_rank_lost_takes_the_others_with_it(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, words: str
+) -> None:
+    """And leaves nothing behind that the next engine does not remove."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     async with running(model, tmp_path, "--tensor-parallel", "2") as (process, _):
         started = children(process.pid)
-        process.signal(signal.SIGKILL)
+        process.signal(number)
         process.wait()
         await gone(started)
+    last = EndNote(tmp_path / "data").begin()
+    assert last is not None and words in last.reason
+    (left,) = (tmp_path / "tmp").glob("lora-meeting-*")
+    monkeypatch.setattr(tempfile, "tempdir", str(left.parent))
+    MeetingFolder().remove()
+    assert not [*left.parent.glob("lora-meeting-*")]
 
 
 @pytest.mark.parametrize(
