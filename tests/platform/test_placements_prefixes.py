@@ -158,7 +158,10 @@ def test_what_cannot_be_pinned_is_refused_with_a_fix(
     ready(acme, "support")
     ready(acme, "support2")
     allow(acme, 10_000)
-    assert refused(pin(acme, **body), status) == code
+    answer = pin(acme, **body)
+    assert refused(answer, status) == code
+    if "prompt" in body and status == 400 and code != "invalid_request":
+        assert answer.json()["error"]["param"] == "prompt"
     assert not PinnedPrefix.objects.exists()
 
 

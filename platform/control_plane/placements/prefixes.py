@@ -215,24 +215,29 @@ def measured(prefix: PinnedPrefix, version: AdapterVersion | None, hosts: Sequen
             failure = error
             continue
         if reply.HasField("error"):
-            raise LorikeetError(reply.error.code, reply.error.message, reply.error.fix, param="messages")
+            raise LorikeetError(reply.error.code, reply.error.message, reply.error.fix, param=_field_of(prefix))
         tokens = len(reply.token_ids)
-        _require_length(tokens, reply.max_context, host)
+        _require_length(tokens, reply.max_context, host, _field_of(prefix))
         return tokens
     assert failure is not None  # there was a host
     raise HostAwayError(failure) from failure
 
 
-def _require_length(tokens: int, most: int, host: EngineHost) -> None:
+def _field_of(prefix: PinnedPrefix) -> str:
+    """Where its text was sent."""
+    return "prompt" if "prompt" in text_of(prefix) else "messages"
+
+
+def _require_length(tokens: int, most: int, host: EngineHost, field: str) -> None:
     if not prefix_pages(tokens, host):
         raise PinError(
             "prefix_too_short",
-            f"Longer prompts have {tokens} tokens of it in common, and only full pages of "
+            f"Longer prompts have {tokens} of its tokens in common, and only full pages of "
             f"{host.description.get('page_tokens', 1)} tokens are kept.",
             "Pin a longer beginning. Some chat templates write the system prompt into the last message: with these, "
             "nothing can be shared.",
             status=400,
-            param="messages",
+            param=field,
         )
     if most and tokens >= most:
         raise PinError(
@@ -240,7 +245,7 @@ def _require_length(tokens: int, most: int, host: EngineHost) -> None:
             f"The prefix has {tokens} tokens, and this model's context {most}, with what follows.",
             "Pin a shorter beginning.",
             status=400,
-            param="messages",
+            param=field,
         )
 
 

@@ -16,7 +16,7 @@ const CHECKS: Record<string, string> = {
 export function ValidationReportView({ report }: { report: ValidationReport }) {
   const hidden = report.problem_count - report.problems.length;
   return (
-    <div data-testid="validation-report" data-ok={report.ok} className="grid gap-4">
+    <div data-testid="validation-report" data-ok={report.ok} className="grid grid-cols-[minmax(0,1fr)] gap-4">
       <p className="flex items-center gap-2 text-sm font-medium">
         {report.ok ? <Check className="size-4 text-accent-text" aria-hidden /> : <CircleAlert className="size-4 text-danger-text" aria-hidden />}
         {report.ok ? "Valid: it fits the base model." : `${plural(report.problem_count, "problem")} to fix:`}

@@ -38,10 +38,10 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
           </span>
         )}
       </div>
-      {rule && <p className="mb-3 text-sm text-ink-2">{ruleText(rule)}</p>}
+      {rule && <p className="mb-3 text-sm break-words text-ink-2">{ruleText(rule)}</p>}
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {own?.length === 0 && <p className="text-sm text-ink-3">Not evaluated. A set of prompts with expected answers is scored on it, the live version and the base model.</p>}
-      <ul className="grid gap-3">
+      <ul className="grid grid-cols-[minmax(0,1fr)] gap-3">
         {own?.map((evaluation) => (
           <li key={evaluation.id} className="rounded-lg border px-3.5 py-2.5 text-sm">
             <Row evaluation={evaluation} may={may} />
@@ -65,7 +65,7 @@ function Row({ evaluation, may }: { evaluation: Evaluation; may: boolean }) {
   return (
     <>
       <p className="flex flex-wrap items-center gap-x-2">
-        <span className="font-medium">{set}</span>
+        <span className="min-w-0 font-medium break-words">{set}</span>
         <span className="text-ink-3">
           {score ? `${score.metric}, ${score.items} items` : state} · <RelativeTime at={created_at} />
         </span>
@@ -76,7 +76,7 @@ function Row({ evaluation, may }: { evaluation: Evaluation; may: boolean }) {
         )}
       </p>
       {problem && !score && (
-        <p className="mt-1 text-ink-2">
+        <p className="mt-1 break-words text-ink-2">
           {problem.message} {problem.fix}
         </p>
       )}
@@ -106,7 +106,7 @@ function Score({ score }: { score: EvaluationScore }) {
       {score.worst.length > 0 && (
         <details className="mt-2">
           <summary className="cursor-pointer text-xs text-ink-3">Answered worst</summary>
-          <ul className="mt-2 grid gap-2">
+          <ul className="mt-2 grid grid-cols-[minmax(0,1fr)] gap-2">
             {score.worst.map((item) => (
               <li key={item.line} className="grid grid-cols-[auto_minmax(0,1fr)] gap-x-3 font-mono text-xs">
                 <span className="text-ink-3">Line {item.line}</span>
