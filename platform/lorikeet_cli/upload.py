@@ -122,6 +122,8 @@ def decided(client: Client, upload: Any, say: Callable[[str], None]) -> Any:
             say(now)
         time.sleep(POLL_S)
         upload = client.tenant("GET", f"uploads/{upload['id']}")
+    if upload["state"] == "cancelled":
+        raise CliError(upload["reason"]["message"], upload["reason"]["fix"])
     if upload["state"] == "refused":
         raise CliError(*_refusal(upload))
     return upload
@@ -129,7 +131,11 @@ def decided(client: Client, upload: Any, say: Callable[[str], None]) -> Any:
 
 def _doing(upload: Any) -> str:
     if upload["state"] == "validating":
-        return "validating"
+        fetched = upload.get("fetched_bytes")
+        if fetched is None:
+            return "validating"
+        # In tenths, as each is a line.
+        return f"fetching, {10 * fetched // upload['bytes']}0 %" if upload["bytes"] else "fetching"
     return f"waiting: {upload['reason']['message']}" if upload["reason"] else "waiting for validation"
 
 

@@ -160,6 +160,7 @@ def test_goes_on_where_the_connection_broke(hub: HubServer, bring: Any) -> None:
         hub.store, store.cut_after = store, 1500
         upload = bring("hub:org/adapter")
         assert (upload.state, upload.reason["code"]) == (UploadState.RECEIVED, "source_unavailable")
+        assert upload.reason["message"] == egress.CUT_OFF
         upload = again(upload)
         assert upload.state == UploadState.ACCEPTED
         assert store.seen[-1][1]["range"] == "bytes=1500-"
@@ -212,8 +213,10 @@ def test_a_folder_of_a_repository(acme: Any, hub: HubServer, bring: Any) -> None
     assert {path.rpartition("/")[0][-15:] for path, _ in hub.seen[1:]} == {"/checkpoint-500"}
     assert bring("hub:org/adapter").reused_version
     refused = bring("hub:org/trainings").reason
-    assert (refused["code"], refused["fix"]) == ("missing_file", "Import hub:org/trainings/runs/checkpoint-5.")
-    assert bring("hub:org/trainings/runs").reason["fix"] == "Import hub:org/trainings/runs/checkpoint-5."
+    fix = "Import hub:org/trainings/runs/checkpoint-500, or another of these."
+    assert (refused["code"], refused["fix"]) == ("missing_file", fix)
+    assert refused["message"] == "Adapters lie in the folders runs/checkpoint-5, runs/checkpoint-500."
+    assert bring("hub:org/trainings/runs").reason["fix"] == fix
     assert bring("hub:org/trainings/nothing").reason["code"] == "missing_file"
 
 
@@ -244,6 +247,7 @@ def test_an_archive_at_a_signed_address(acme: Any, hub: HubServer, bring: Any) -
 def test_sources_that_are_refused_at_once(acme: Any, host: Any, source: str) -> None:
     answer = acme.client().post(acme.path("imports"), {"name": "x", "source": source}, format="json")
     assert answer.status_code == 400
+    assert ("write hub:org/name." in answer.json()["error"]["fix"]) == (source == "org/name")
     assert not Upload.objects.exists()
 
 

@@ -25,6 +25,8 @@ def naming(base: str) -> dict[str, bytes]:
 def test_another_base_has_to_be_confirmed(acme: Any, upload: Any) -> None:
     version = upload(acme, files=naming("org/another-model")).version
     assert version.named_base == "org/another-model"
+    note = "it names org/another-model as its base model, but fake-base is served: "
+    assert version.report["notes"][-1].startswith(note)
     mark_version_ready(version)
     assert not Alias.objects.exists(), "the first version is not live by itself"
     path = "adapters/support/versions/1"

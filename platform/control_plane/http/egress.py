@@ -35,6 +35,7 @@ CONNECT_S = 2.0
 LOOKUP_S = 2.0
 READ_S = 20.0
 MOST_REDIRECTS = 5
+CUT_OFF = "The server closed the connection before everything had come."
 MOST_LOOKUPS = 100
 MOST_ADDRESSES = 3
 
@@ -297,6 +298,10 @@ def _telling_failures(host: Callable[[], str]) -> Iterator[None]:
         yield
     except httpx.TimeoutException as error:
         raise EgressError(f"The server said nothing for {READ_S:.0f} s.") from error
+    except httpx.RemoteProtocolError as error:
+        logger.info("%s did not answer as it should: %r", host(), error)
+        cut = "closed connection" in str(error)
+        raise EgressError(CUT_OFF if cut else "The answer was not valid HTTP.") from error
     except (httpx.ConnectError, httpx.NetworkError) as error:
         logger.info("%s could not be reached: %r", host(), error)
         raise EgressError(_connection_problem(error)) from error

@@ -8,13 +8,14 @@ import { bytes } from "@/lib/format";
 import { isUndecided, uploadsQuery } from "./queries";
 
 const DAY_MS = 86_400_000;
+const MOST_REFUSED = 5;
 
 /** Imports that run or wait, and those that were refused within a day: requests and followed branches begin some, too. */
 export function RecentImports() {
   const tenant = useTenant();
   const { data } = useQuery(uploadsQuery(tenant));
   const [since] = useState(() => Date.now() - DAY_MS);
-  const shown = data?.filter((upload) => upload.imported_from && (isUndecided(upload) || (upload.state === "refused" && Date.parse(upload.updated_at) > since))) ?? [];
+  const shown = worthShowing(data ?? [], since);
   if (shown.length === 0) return null;
   return (
     <ul aria-label="Imports" className="grid gap-3 border-t px-4 py-3 text-sm">
@@ -40,4 +41,16 @@ function stateOf({ state, fetched_bytes: fetched, bytes: total }: Upload): strin
   if (fetched == null) return "being checked";
   if (state === "received") return "waiting";
   return total > 0 ? `${bytes(fetched)} of ${bytes(total)}` : bytes(fetched);
+}
+
+/** All that are not decided, and the newest refusals: one of each source, unless it has been imported since. */
+function worthShowing(uploads: Upload[], since: number): Upload[] {
+  const known = new Set<string>();
+  const newest = uploads.filter(({ imported_from: from }) => {
+    if (!from) return false;
+    const source = `${from.name}@${from.revision ?? ""}`;
+    return !known.has(source) && known.add(source);
+  });
+  const refused = newest.filter(({ state, updated_at }) => state === "refused" && Date.parse(updated_at) > since).slice(0, MOST_REFUSED);
+  return [...uploads.filter((upload) => upload.imported_from && isUndecided(upload)), ...refused];
 }

@@ -114,8 +114,15 @@ describe("upload page", () => {
     let fetched: object = { imported_from: { name: "hub:org/name", revision: "v2", commit: null }, fetched_bytes: 430 };
     const now = () => ({ ...data.upload, ...fetched });
     const waiting = { ...data.upload, id: "up-2", state: "received", fetched_bytes: 10, imported_from: { name: "s3://bucket/a", revision: null, commit: null }, reason: { code: "x", message: "The source answers 503.", fix: "" } };
+    const refused = [0, 0, 1, 2, 3, 4, 5].map((number, index) => ({
+      ...data.upload,
+      id: `r-${index}`,
+      state: "refused",
+      imported_from: { name: `hub:org/r${number}`, revision: "main", commit: null },
+      updated_at: new Date().toISOString(),
+    }));
     server.use(
-      http.get(`${T}/uploads`, () => HttpResponse.json([now(), waiting, { ...data.upload, id: "up-3" }])),
+      http.get(`${T}/uploads`, () => HttpResponse.json([now(), waiting, { ...data.upload, id: "up-3" }, ...refused])),
       http.get(`${T}/uploads/up-1`, () => HttpResponse.json(now())),
       http.delete(`${T}/uploads/up-1`, () => {
         fetched = { ...fetched, fetched_bytes: null, state: "cancelled", reason: { code: "upload_cancelled", message: "The upload was cancelled by its sender.", fix: "" } };
@@ -126,7 +133,9 @@ describe("upload page", () => {
     const list = await screen.findByRole("list", { name: "Imports" });
     expect(list).toHaveTextContent("430 B of 1.00 kB");
     expect(list).toHaveTextContent("The source answers 503.");
-    expect(list.children).toHaveLength(2);
+    expect(list).toHaveTextContent("hub:org/r0");
+    expect(list).not.toHaveTextContent("hub:org/r5");
+    expect(list.children).toHaveLength(2 + 5);
     await user.click(screen.getByRole("link", { name: "hub:org/name@v2" }));
     expect(await screen.findByText("Fetching, 43% of 1.00 kB…")).toBeVisible();
     await user.click(screen.getByRole("button", { name: "Cancel" }));

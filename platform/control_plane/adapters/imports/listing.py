@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from control_plane.adapters.imports.problems import SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 from lora_engine.peft_format.own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
+
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,9 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
     names = [name for name in sizes if name == CONFIG_FILE or is_weights(name)]
     if CONFIG_FILE not in names or not any(map(is_weights, names)):
         known = recognise(list(sizes))
-        below = next((name for name in sizes if name.endswith(f"/{CONFIG_FILE}")), None)
+        below = sorted((name.rpartition("/")[0] for name in sizes if name.endswith(f"/{CONFIG_FILE}")), key=_in_order)
         if known is None and below:
-            known = (
-                "missing_file",
-                f"The adapter lies in a folder ({below}).",
-                f"Import {place}/{below.rpartition('/')[0]}.",
-            )
+            known = _in_folders(below, place)
         raise SourceProblemError(
             *(known or ("missing_file", f"{place} holds no {CONFIG_FILE} with weights.", "Check the name of it."))
         )
@@ -36,3 +35,18 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
         names = [CONFIG_FILE, "adapter_model.safetensors"]
     names += [name for name in TEMPLATE_FILES if name in sizes and sizes[name] <= MAX_TEMPLATE_FILE_BYTES]
     return [RemoteFile(name, url_of(name), sizes[name]) for name in sorted(names)]
+
+
+def _in_folders(folders: list[str], place: str) -> tuple[str, str, str]:
+    """Of a training's checkpoints the last one is usually meant."""
+    fix = f"Import {place}/{folders[-1]}"
+    if len(folders) == 1:
+        return "missing_file", f"The adapter lies in the folder {folders[0]}.", f"{fix}."
+    more = f" and {len(folders) - MOST_NAMED} more" if len(folders) > MOST_NAMED else ""
+    named = ", ".join(folders[-MOST_NAMED:])
+    return "missing_file", f"Adapters lie in the folders {named}{more}.", f"{fix}, or another of these."
+
+
+def _in_order(folder: str) -> list[tuple[str, int]]:
+    """checkpoint-5 before checkpoint-50."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D+|^)([0-9]{0,18})", folder)]

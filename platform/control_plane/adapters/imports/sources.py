@@ -118,6 +118,10 @@ def _url(text: str) -> UrlSource:
     try:
         url = check_url(text, allow_private=current().import_allow_private)
     except UrlRefusedError as error:
+        if _HUB.fullmatch(f"hub:{text}"):
+            raise SourceRefusedError(
+                "That names no place.", f"For a repository of the Hub, write hub:{text}."
+            ) from None
         raise SourceRefusedError(
             error.message, "Write hub:org/name, s3://bucket/folder, or an https address of an archive."
         ) from None

@@ -24,7 +24,7 @@ from control_plane.adapters.base_of_adapter import base_of_named, choices
 from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.models import Upload
-from control_plane.adapters.named_base import names_of
+from control_plane.adapters.named_base import names_of, other_base
 from control_plane.adapters.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
@@ -103,6 +103,11 @@ def decide(upload: Upload, bases: ServedBases) -> None:
         return
     if not artifact_gc.hold_content(upload, verdict.digest):
         return
+    if named := other_base(verdict.report["manifest"]["base_model_name"], verdict.base):
+        verdict.report["notes"].append(
+            f"it names {named} as its base model, but {verdict.base.name} is served: equal shapes are no proof, so "
+            "somebody has to confirm it before it is live"
+        )
     stored = artifact_store().put(verdict.folder, verdict.digest, verdict.known)
     try:
         accepted = uploads.accept_upload(
