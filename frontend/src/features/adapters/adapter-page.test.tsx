@@ -38,6 +38,13 @@ describe("adapter page", () => {
     await waitFor(() => expect(confirmed).toBe(true));
   });
 
+  it("leads to a version that answers where none is live", async () => {
+    const flagged = version(2, { verdict: "changes_nothing", asks_for_effect: true });
+    serve({ ...adapter({}, [version(3, { state: "failed" }), flagged, version(1)]), live_version: null, aliases: [], status: "failed" });
+    openConsole("/t/acme/adapters/support");
+    expect(await screen.findByRole("link", { name: "Try it" })).toHaveAttribute("href", expect.stringContaining("support%40v2"));
+  });
+
   it("starts a canary with the share that was chosen", async () => {
     serve(adapter());
     let asked: unknown;
@@ -126,6 +133,7 @@ describe("adapter page", () => {
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const notice = await screen.findByTestId("effect-confirmation");
     expect(notice).toHaveTextContent("Try it as support@v2.");
+    expect(screen.getByRole("link", { name: /v2 to confirm/ })).toBeVisible();
     expect(screen.queryByRole("button", { name: "Make live" })).not.toBeInTheDocument();
     await user.click(within(notice).getByRole("button", { name: "It may be live as it is" }));
     expect(await screen.findByRole("button", { name: "Make live" })).toBeVisible();

@@ -57,6 +57,7 @@ function Actions({ adapter }: { adapter: Adapter }) {
   const tenant = useTenant();
   const may = useCan("adapters.write");
   const [archiving, setArchiving] = useState(false);
+  const model = callable(adapter);
   return (
     <>
       {may && (
@@ -66,9 +67,9 @@ function Actions({ adapter }: { adapter: Adapter }) {
           </Link>
         </Button>
       )}
-      {adapter.status === "ready" && (
+      {model && (
         <Button variant="primary" asChild>
-          <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model: adapter.name }}>
+          <Link to="/t/$tenant/playground" params={{ tenant }} search={{ model }}>
             <MessagesSquare /> Try it
           </Link>
         </Button>
@@ -81,6 +82,13 @@ function Actions({ adapter }: { adapter: Adapter }) {
       {archiving && <ArchiveDialog name={adapter.name} onClose={() => setArchiving(false)} />}
     </>
   );
+}
+
+/** By which name it answers now: its own with a live version, else that of the newest version that is ready. */
+function callable({ name, live_version, status, versions }: Adapter): string | null {
+  if (live_version !== null) return status === "ready" ? name : null;
+  const newest = versions.find(({ state }) => state === "ready");
+  return newest ? `${name}@v${newest.number}` : null;
 }
 
 function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void }) {
@@ -160,6 +168,7 @@ function Versions({ adapter, selected }: { adapter: Adapter; selected: number })
               <span className="flex items-center gap-2">
                 <span className="tnum font-medium">v{version.number}</span>
                 {version.number === adapter.live_version && <Badge tone="green">live</Badge>}
+                {version.number !== adapter.live_version && version.state === "ready" && (version.asks_for_base || version.asks_for_effect) && <Badge tone="amber">to confirm</Badge>}
                 <span className="ml-auto">
                   <AdapterState state={version.state} />
                 </span>
