@@ -11,6 +11,8 @@ from control_plane.adapters.models import AdapterVersion, Alias
 from control_plane.adapters.resolve import ModelNotReadyError, resolve_model
 from control_plane.adapters.versions import mark_version_overflowed, mark_version_ready, record_effect
 from control_plane.audit.models import AuditEvent
+from control_plane.webhooks.events import FROM_AUDIT
+from control_plane.webhooks.models import EventType
 
 pytestmark = pytest.mark.django_db
 PATH = "adapters/support/versions/{}"
@@ -65,6 +67,8 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
     version = tried(upload(acme).version, found)
     path, client = PATH.format(1), acme.client()
     assert not Alias.objects.exists(), "the first version is not live by itself"
+    assert FROM_AUDIT["version.flag"] == EventType.VERSION_FLAGGED
+    assert AuditEvent.objects.get(action="version.flag").detail["flag"] == version.flag
     assert client.get(acme.path(path)).json()["asks_for_effect"] is True
     assert resolve_model(acme.tenant, "support@v1")[0].version == version
     with pytest.raises(ModelNotReadyError, match=said) as refused:
@@ -95,6 +99,9 @@ def test_a_flag_holds_up_a_canary_and_no_way_back(acme: Any, upload: Any) -> Non
     assert Alias.objects.get().version == first, "another one is live, and stays so until somebody promotes"
     assert client.put(canary, {"version": 2, "percent": 5}, format="json").status_code == 200
     mark_version_overflowed(first)
+    mark_version_overflowed(first)
+    flags = AuditEvent.objects.filter(action="version.flag").order_by("pk").values_list("detail__flag", flat=True)
+    assert [*flags] == ["changes_nothing", "overflows"]
     assert client.post(acme.path(PATH.format(1) + "/promote")).status_code == 200, "it is live, and ends the canary"
     assert client.post(acme.path(PATH.format(2) + "/promote")).status_code == 200
     assert code(client.post(acme.path(PATH.format(1) + "/promote"))) == (409, "effect_not_confirmed")
@@ -109,5 +116,5 @@ def test_nothing_is_confirmed_where_nothing_is_flagged(acme: Any, upload: Any) -
         assert Alias.objects.filter(version=version, name="live").exists()
         confirmed = acme.client().post(acme.path(f"adapters/{name}/versions/1/confirm-effect"))
         assert (confirmed.status_code, confirmed.json()["asks_for_effect"]) == (200, False)
-    assert not AuditEvent.objects.filter(action="version.confirm_effect").exists()
+    assert not AuditEvent.objects.filter(action__in=["version.confirm_effect", "version.flag"]).exists()
     assert not AdapterVersion.objects.exclude(effect_confirmed_at=None).exists()

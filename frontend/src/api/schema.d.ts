@@ -3679,6 +3679,7 @@ export interface components {
          *     * `upload.refused` - Upload Refused
          *     * `version.ready` - Version Ready
          *     * `version.failed` - Version Failed
+         *     * `version.flagged` - Version Flagged
          *     * `version.promoted` - Version Promoted
          *     * `canary.failed` - Canary Failed
          *     * `adapter.archived` - Adapter Archived
@@ -3689,7 +3690,7 @@ export interface components {
          *     * `test` - Test
          * @enum {string}
          */
-        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.promoted" | "canary.failed" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "budget.alert" | "export.ready" | "test";
+        EventType: "upload.accepted" | "upload.refused" | "version.ready" | "version.failed" | "version.flagged" | "version.promoted" | "canary.failed" | "adapter.archived" | "quota.warning" | "quota.exhausted" | "budget.alert" | "export.ready" | "test";
         Export: {
             bytes: number;
             /** Format: date-time */

@@ -218,9 +218,10 @@ def mark_version_overflowed(version: AdapterVersion) -> None:
         version = lock_version(version)
         if version.overflowed_at is not None:
             return
-        version.overflowed_at = timezone.now()
+        flag, version.overflowed_at = version.flag, timezone.now()
         version.save(update_fields=["overflowed_at"])
         audit.record(SYSTEM, "version.overflow", version, tenant=version.tenant, label=label_of(version))
+        _note_flag(version, flag)
         tell_adapter(version.adapter)
 
 
@@ -228,7 +229,7 @@ def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
     """What the version did when a host tried it. The first word is kept, but for an agreement that is pending."""
     with transaction.atomic():
         version = lock_version(version)
-        first, pending = version.effect is None, version.agreement == AgreementOutcome.PENDING
+        first, pending, flag = version.effect is None, version.agreement == AgreementOutcome.PENDING, version.flag
         version.effect = dict(effect)
         if not first and (not pending or version.agreement == AgreementOutcome.PENDING):
             return
@@ -243,9 +244,16 @@ def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
             **(figures if first else {}),
             **({"agreement": version.agreement} if version.agreement else {}),
         )
+        _note_flag(version, flag)
         if first:
             _go_live_first(version, SYSTEM)
         tell_adapter(version.adapter)
+
+
+def _note_flag(version: AdapterVersion, before: EffectFlag | None) -> None:
+    """In the log and to webhooks, as nobody may be looking: a branch that is followed brings versions by itself."""
+    if version.flag is not None and version.flag != before:
+        audit.record(SYSTEM, "version.flag", version, tenant=version.tenant, label=label_of(version), flag=version.flag)
 
 
 def record_score(version: AdapterVersion, score: Mapping[str, Any]) -> None:

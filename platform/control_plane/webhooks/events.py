@@ -19,6 +19,7 @@ FROM_AUDIT = {
     "upload.refused": EventType.UPLOAD_REFUSED,
     "version.ready": EventType.VERSION_READY,
     "version.failed": EventType.VERSION_FAILED,
+    "version.flag": EventType.VERSION_FLAGGED,
     "version.promote": EventType.VERSION_PROMOTED,
     "alias.canary_fail": EventType.CANARY_FAILED,
     "adapter.archive": EventType.ADAPTER_ARCHIVED,

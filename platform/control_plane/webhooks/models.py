@@ -18,6 +18,7 @@ class EventType(models.TextChoices):
     UPLOAD_REFUSED = "upload.refused"
     VERSION_READY = "version.ready"
     VERSION_FAILED = "version.failed"
+    VERSION_FLAGGED = "version.flagged"
     VERSION_PROMOTED = "version.promoted"
     CANARY_FAILED = "canary.failed"
     ADAPTER_ARCHIVED = "adapter.archived"

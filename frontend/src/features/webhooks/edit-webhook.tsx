@@ -16,6 +16,7 @@ const EVENTS: [type: EventType, meaning: string][] = [
   ["upload.refused", "An upload was refused, with the reasons"],
   ["version.ready", "A version can be called"],
   ["version.failed", "A version could not be staged"],
+  ["version.flagged", "A version changes nothing, overflows, or differs on a quantised base"],
   ["version.promoted", "An alias points at another version"],
   ["canary.failed", "A canary was ended for its errors or its latency"],
   ["adapter.archived", "An adapter was archived"],
