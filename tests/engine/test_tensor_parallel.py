@@ -128,8 +128,8 @@ def test_whatever_else_an_engine_is_set_to(tmp_path: Path) -> None:
             plain.run(6, lora_sharding=sharding, deterministic=True),
             quantised.run(6, lora_sharding=sharding),
             plain.run(6, lora_sharding=sharding, kv_cache_dtype="fp8"),
-            plain.run(60, 40, lora_sharding=sharding, pool_mb=1, page_tokens=2, prefix_cache=False),
         ]
+    runs.append(plain.run(60, 40, lora_sharding="outer", pool_mb=1, page_tokens=2, prefix_cache=False))
     runs.append(plain.run(2, lora_sharding="full", backend="triton"))
     for run, ranks in zip(runs, on_ranks(2, tmp_path, runs), strict=True):
         alone = run.on(Parallel(), backend="torch")
