@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import torch
 
@@ -65,7 +66,7 @@ class SplitBaseModules:
     """
 
     def __init__(self, config: EngineConfig, loaded: LoadedModel) -> None:
-        self._folder, self._as_they_were = config.model, files_state(config.model)
+        self._folder, self._as_they_were = config.model, _contents(config.model)
         self._stored = StoredModules(config.model, loaded.model.config)
         self._targets = loaded.targets
         self._device, self._dtype = loaded.model.device, loaded.model.dtype
@@ -108,13 +109,18 @@ class SplitBaseModules:
     def _as_started(self) -> Iterator[None]:
         """Within it, the files are read."""
         try:
-            if files_state(self._folder) != self._as_they_were:
+            if _contents(self._folder) != self._as_they_were:
                 raise _unreadable("the model's files are not those that the host was started with")
             yield
         except OSError as error:
             raise _unreadable(f"the model's files cannot be read any more ({error.strerror})") from None
         except UnsupportedModel as error:
             raise _unreadable(str(error)) from None
+
+
+def _contents(folder: Path) -> list[tuple[object, ...]]:
+    """Of each file what changes with what is in it; a link or other rights, which change its ``ctime``, are no harm."""
+    return [(name, size, written, *where) for name, size, written, _, *where in files_state(folder)]
 
 
 def _unreadable(why: str) -> StageError:

@@ -153,5 +153,8 @@ class Parallel:
     def shard(self, size: int, what: str) -> int:
         """This rank's share of ``size``. Raises ``ValueError`` if it does not divide."""
         if size % self.world:
-            raise ValueError(f"{what} ({size}) cannot be split over {self.world} tensor-parallel ranks")
+            raise ValueError(
+                f"{what} ({size}) cannot be split over {self.world} tensor-parallel ranks; choose a --tensor-parallel "
+                "that divides the model's heads and sizes"
+            )
         return size // self.world

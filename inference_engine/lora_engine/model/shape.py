@@ -47,7 +47,10 @@ class ModelShape:
         """Raises ``ValueError`` for a model that cannot be split over so many ranks."""
         family = config.family
         if parallel.world > 1 and (family.fused_qkv or family.fused_gate_up or family.qk_norm == "all"):
-            raise ValueError(f"models of the family {family.model_type} cannot be split over tensor-parallel ranks")
+            raise ValueError(
+                f"models of the family {family.model_type} cannot be split over tensor-parallel ranks; start it "
+                "without --tensor-parallel"
+            )
         rotary_dim = next((rope.rotary_dim for rope in config.ropes if rope is not None), config.head_dim)
         pairs = RotaryPairs(config.head_dim, rotary_dim, family.rope.interleaved)
         tables = {rope: rotary_table(rope, pairs, max_context, device, dtype) for rope in set(config.ropes)}

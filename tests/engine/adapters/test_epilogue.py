@@ -189,6 +189,8 @@ def test_a_split_base_whose_files_have_changed_is_not_read(tmp_path: Path) -> No
     loaded.targets = target_shapes(config, ModelConfig.load(tmp_path), Parallel(0, 2))
     modules, weights = base_modules(config, loaded), tmp_path / "model.safetensors"
     again = weights.read_bytes()
+    (tmp_path / "linked").hardlink_to(weights)
+    assert next(iter(modules.rows(0, "q_proj"))).isfinite().all(), "the same file by another name"
     weights.unlink()
     for words in ("cannot be read any more|not those that", "not those that"):
         with pytest.raises(StageError, match=words) as refused:
