@@ -27,7 +27,7 @@ def asked(version: Any) -> list[str]:
             f"it names {version['named_base']} as its base model, and {version['base_model']} is served; "
             f"it can be live with: lorikeet confirm-base {name}"
         )
-    if version["asks_for_effect"]:
+    if version["asks_for_effect"] and not version["aliases"]:
         lines.append(f"it can be live as it is with: lorikeet confirm-effect {name}")
     return lines
 

@@ -56,7 +56,6 @@ def code(answer: Any) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (effect("changes_nothing"), "changes nothing"),
         (effect("overflows"), "overflows"),
         (effect("acts", "differs"), "differs from what it is on the unquantised base"),
     ],
@@ -88,6 +87,17 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
     assert (event.tenant, event.target_label, event.detail["flag"]) == (acme.tenant, "support@v1", version.flag)
     assert client.post(acme.path(f"{path}/confirm-effect")).status_code == 200
     assert AuditEvent.objects.filter(action="version.confirm_effect").count() == 1
+
+
+def test_a_first_version_that_changes_nothing_is_live_and_takes_nobodys_place(acme: Any, upload: Any) -> None:
+    """It answers as the base model does."""
+    idle = tried(upload(acme).version, effect("changes_nothing"))
+    assert (resolve_model(acme.tenant, "support")[0].version, idle.asks_for_effect) == (idle, True)
+    acts = tried(upload(acme, "other").version, effect("acts"))
+    tried(upload(acme, "other", seed=1).version, effect("changes_nothing"))
+    answer = acme.client().post(acme.path("adapters/other/versions/2/promote"))
+    assert code(answer) == (409, "effect_not_confirmed")
+    assert resolve_model(acme.tenant, "other")[0].version == acts
 
 
 def test_a_flag_holds_up_a_canary_and_no_way_back(acme: Any, upload: Any) -> None:

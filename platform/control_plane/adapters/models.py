@@ -199,6 +199,11 @@ class AdapterVersion(models.Model):
         return EffectFlag.DIFFERS if self.agreement == AgreementOutcome.DIFFERS else None
 
     @property
+    def may_answer_first(self) -> bool:
+        """Whether no flag keeps it from being live by itself, as the first. What changes nothing takes nothing away."""
+        return not self.asks_for_effect or self.flag == EffectFlag.CHANGES_NOTHING
+
+    @property
     def asks_for_effect(self) -> bool:
         """Whether somebody has to say first that it may be live as it is."""
         return self.flag is not None and self.effect_confirmed_at is None

@@ -147,8 +147,8 @@ def go_live_untried(version: AdapterVersion) -> None:
 
 
 def may_go_live(version: AdapterVersion) -> bool:
-    """By itself: nothing that is known of it speaks against it."""
-    return not version.asks_for_base and not version.asks_for_effect and meets_rule(version)
+    """By itself, where nothing is live yet: nothing that is known of it speaks against it."""
+    return not version.asks_for_base and version.may_answer_first and meets_rule(version)
 
 
 def _go_live_first(version: AdapterVersion, actor: Actor) -> None:

@@ -190,7 +190,7 @@ def _usable(version: AdapterVersion, name: str) -> AdapterVersion:
             "Confirm the base in the console if it is the same model.",
             status=409,
         )
-    if version.asks_for_effect:
+    if not version.may_answer_first:
         flagged = EffectNotConfirmedError(version)
         fix = f'{flagged.fix} "{label_of(version)}" calls it all the same.'
         raise ModelNotReadyError(flagged.code, flagged.message, fix, status=flagged.status)
