@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,13 @@ from lorikeet_testing.web import ROOT, WebProcess, eventually, free_port
 
 MODEL, TOKENS, PROMPTS, HANG_S, PAUSE_S = "lorikeet-demo", 100, 12, 2, 3.0
 SCRAPER = "faults"
+SET_SERVICE = """
+import django; django.setup()
+from control_plane.access.actor import SYSTEM
+from control_plane.fleet.actions import set_service
+from control_plane.fleet.models import HostService
+set_service(actor=SYSTEM, name="{host}", service=HostService("{service}"))
+"""
 SETTINGS = {
     "LORIKEET_ENGINE_HANG_S": str(HANG_S),
     "LORIKEET_HOST_RETURN_S": "30",
@@ -131,6 +140,10 @@ class Fleet:
         for stream in streams:
             stream.start()
         return streams
+
+    def set_service(self, host: str, service: str) -> None:
+        program = SET_SERVICE.format(host=host, service=service)
+        subprocess.run([sys.executable, "-c", program], env=self.web.env, check=True, cwd=ROOT)
 
     def went_on(self, *codes: str) -> float:
         """How often requests went on elsewhere for one of these reasons."""
@@ -285,6 +298,24 @@ def test_engines_are_replaced_one_after_the_other_under_load(fleet: Fleet) -> No
     fleet.check(streams)
     assert not set(before) & {host.process.pid for host in fleet.hosts}
     print(f"replaced: {len(streams)} streams, longest pause {max(stream.longest_pause_s for stream in streams):.2f} s")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("service", ["cordoned", "drained"])
+def test_a_host_that_is_taken_out_ends_what_it_has_and_gets_nothing_new(fleet: Fleet, service: str) -> None:
+    fleet.ready()
+    before = fleet.went_on("engine_disconnected", "engine_hung", "draining")
+    streams = fleet.begin(9)
+    eventually(lambda: sum(stream.chunks > 2 for stream in streams) >= 4, 60, what="some beginnings")
+    fleet.set_service("a", service)
+    time.sleep(1.5)  # it holds within a second
+    later = fleet.begin(6)
+    fleet.check([*streams, *later])
+    assert {row["host"] for row in fleet.rows(streams)} == {"a", "b"}
+    assert {row["host"] for row in fleet.rows(later)} == {"b"}
+    assert fleet.went_on("engine_disconnected", "engine_hung", "draining") == before
+    fleet.set_service("a", "serving")
+    fleet.ready()
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -82,8 +83,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     made = Fleet(tmp_path_factory.mktemp("joining"))
     try:
         first, second = made.program(TOKENS)
-        made.engine("gpu1", "--token", first)
-        made.engine("gpu2", "--token", second)
+        made.engine("gpu1", "--token", first, "--zone", "rack-1")
+        made.engine("gpu2", "--token", second, "--zone", "rack-1")
         eventually(lambda: made.online("gpu1", "gpu2"), 60, what="two hosts")
         made.engine("late", "--token", second)  # used
         yield made
@@ -96,6 +97,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def test_they_serve(fleet: Fleet) -> None:
     eventually(fleet.answers, 30, what="an answer")
     assert {answer.status_code for answer in (fleet.ask(f"words {n}") for n in range(6))} == {200}
+    said = [json.loads(host["description"])["zone"] for host in fleet.hosts().values()]
+    assert said == ["rack-1", "rack-1"]
 
 
 def test_a_used_token_lets_nobody_join(fleet: Fleet) -> None:
