@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import random
 from collections.abc import Callable
@@ -84,6 +85,17 @@ def of_changed_base(init: str, *, converted: bool, **settings: Any) -> Save:
     return save
 
 
+def that_names(init: str) -> Save:
+    """A configuration that says with what the training began, which takes data or quantised weights."""
+
+    def save(model: Any, folder: Path) -> None:
+        plain()(model, folder)
+        config = folder / "adapter_config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "init_lora_weights": init}))
+
+    return save
+
+
 def eva(model: Any, folder: Path) -> None:
     """EVA shares the ranks out by what inputs vary, and takes LoRA off modules that are left with rank 0."""
     from peft import EvaConfig, initialize_lora_eva_weights
@@ -122,6 +134,8 @@ KINDS = [
     ),
     AdapterKind("ranks and scales by pattern", plain(rank_pattern={"q_proj": 9}, alpha_pattern={"v_proj": 3})),
     AdapterKind("EVA, with modules of rank 0", eva),
+    AdapterKind("orthogonal (`init_lora_weights`)", plain(init_lora_weights="orthogonal")),
+    AdapterKind("MiCA (`init_lora_weights`)", plain(init_lora_weights="mica")),
     AdapterKind("PiSSA, converted when it was saved", of_changed_base("pissa", converted=True)),
     AdapterKind(
         "PiSSA of rsLoRA, converted when it was saved", of_changed_base("pissa", converted=True, use_rslora=True)
@@ -129,6 +143,11 @@ KINDS = [
     AdapterKind("OLoRA, converted when it was saved", of_changed_base("olora", converted=True)),
     AdapterKind("PiSSA, unconverted", of_changed_base("pissa", converted=False), "changed the base model's weights"),
     AdapterKind("OLoRA, unconverted", of_changed_base("olora", converted=False), "changed the base model's weights"),
+    *(
+        AdapterKind(f"{name}, unconverted", that_names(init), "changed the base model's weights")
+        for name, init in (("CorDA", "corda"), ("LoRA-GA", "lora_ga"), ("LoftQ", "loftq"))
+    ),
+    AdapterKind("an initialisation that is not known", that_names("svdinit"), "may have changed the base"),
     AdapterKind("DoRA (`use_dora`)", plain(use_dora=True)),
     AdapterKind("DoRA of rsLoRA, ranks by pattern", plain(use_dora=True, use_rslora=True, rank_pattern={"q_proj": 9})),
     AdapterKind('DoRA and `bias="all"`', plain(use_dora=True, bias="all", target_modules="all-linear")),

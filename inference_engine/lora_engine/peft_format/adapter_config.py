@@ -37,7 +37,8 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
 # Initialisations that also change the base weights: the saved A and B fit only that changed base.
 _BIASES = ("none", "all", "lora_only")
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
-_OR_BESIDE = ", or pack the folder of the initial adapter (like pissa_init) with it"
+_CONVERT = "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...)"
+_PLAIN_INITS = frozenset({"", "true", "false", "default", "gaussian", "eva", "orthogonal", "mica"})
 _KNOWN = frozenset(_UNSUPPORTED) | {
     "alora_invocation_tokens",
     "modules_to_save",
@@ -145,15 +146,8 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
             findings, "the adapter uses DoRA (use_dora) with a bias on lora_B (lora_bias)", "Train with one of them."
         )
     init = raw.get("init_lora_weights")
-    if isinstance(init, str) and init.lower().startswith(_MUTATING_INITS):
-        _refuse(
-            findings,
-            f"the adapter's training began with {printable(init)!r} (init_lora_weights), which changed the base "
-            "model's weights, so it only fits that changed base",
-            "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...)"
-            + _OR_BESIDE * (not init.lower().startswith("loftq"))
-            + ".",
-        )
+    if isinstance(init, str) and init.lower() not in _PLAIN_INITS:
+        _refuse(findings, *_of_init(init))
     for name in sorted(set(raw) - _KNOWN):
         if _could_change_the_model(raw[name]):
             _refuse(
@@ -161,6 +155,23 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
                 f"adapter_config.json sets {printable(name)}, which this version does not know",
                 "If training did not depend on it, delete the key from adapter_config.json; otherwise train without.",
             )
+
+
+def _of_init(init: str) -> tuple[str, str]:
+    """What is wrong with an initialisation that changed the base's weights, or may have, and what to do."""
+    began = f"the adapter's training began with {printable(init)!r} (init_lora_weights), which"
+    if not init.lower().startswith(_MUTATING_INITS):
+        return (
+            f"{began} this version does not know: it may have changed the base model's weights",
+            "If it did not, write true for init_lora_weights in adapter_config.json; otherwise train without it.",
+        )
+    changed = f"{began} changed the base model's weights, so it only fits that changed base"
+    if init.lower().startswith("loftq"):
+        return changed, (
+            "Train with init_lora_weights=True; or merge it into the base that LoftQ wrote (model.merge_and_unload()) "
+            "and serve the result as a base model of its own."
+        )
+    return changed, f"{_CONVERT}, or pack the folder of the initial adapter (like pissa_init) with it."
 
 
 def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | None:

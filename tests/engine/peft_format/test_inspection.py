@@ -160,6 +160,7 @@ def test_weights_that_were_saved_empty_are_named_as_such(tmp_path, geometry, ten
         ({"peft_type": ...}, "unsupported_feature", "peft_type"),
         ({"task_type": "SEQ_CLS"}, "unsupported_feature", "SEQ_CLS"),
         ({"init_lora_weights": "pissa_niter_4"}, "unsupported_feature", "pissa_niter_4"),
+        ({"init_lora_weights": "milora"}, "unsupported_feature", "does not know"),
         ({"use_some_new_lora": True}, "unsupported_feature", "use_some_new_lora"),
         ({"target_modules": ["q_proj", "v_proj", "lm_head"]}, "missing_tensor", "lm_head"),
         ({"target_modules": r".*(q_proj|v_proj|lm_head)"}, "missing_tensor", "lm_head"),
