@@ -141,7 +141,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
           )}
           {host.zone && (
             <>
-              zone <bdi>{host.zone}</bdi>,{" "}
+              zone <bdi className="break-all">{host.zone}</bdi>,{" "}
             </>
           )}
           {number(host.running)} running, {number(host.waiting)} waiting, {plural(host.adapters_total, "adapter")}
