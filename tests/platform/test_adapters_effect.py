@@ -13,6 +13,7 @@ from control_plane.adapters.versions import mark_version_overflowed, mark_versio
 from control_plane.audit.models import AuditEvent
 from control_plane.webhooks.events import FROM_AUDIT
 from control_plane.webhooks.models import EventType
+from lorikeet_cli.effect import asked as asked_by_cli
 
 pytestmark = pytest.mark.django_db
 PATH = "adapters/support/versions/{}"
@@ -68,7 +69,10 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
     assert not Alias.objects.exists(), "the first version is not live by itself"
     assert FROM_AUDIT["version.flag"] == EventType.VERSION_FLAGGED
     assert AuditEvent.objects.get(action="version.flag").detail["flag"] == version.flag
-    assert client.get(acme.path(path)).json()["asks_for_effect"] is True
+    shown = client.get(acme.path(path)).json()
+    assert shown["asks_for_effect"] is True
+    assert asked_by_cli(shown) == ["it can be live as it is with: lorikeet confirm-effect support@v1"]
+    assert "confirm-base support@v1" in asked_by_cli({**shown, "asks_for_base": True, "named_base": "other"})[0]
     assert resolve_model(acme.tenant, "support@v1")[0].version == version
     with pytest.raises(ModelNotReadyError, match=said) as refused:
         resolve_model(acme.tenant, "support")
@@ -83,6 +87,7 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
     assert acme.client("viewer").post(acme.path(f"{path}/confirm-effect")).status_code == 403
     confirmed = client.post(acme.path(f"{path}/confirm-effect")).json()
     assert (confirmed["asks_for_effect"], confirmed["aliases"]) == (False, ["live"])
+    assert asked_by_cli(confirmed) == []
     event = AuditEvent.objects.get(action="version.confirm_effect")
     assert (event.tenant, event.target_label, event.detail["flag"]) == (acme.tenant, "support@v1", version.flag)
     assert client.post(acme.path(f"{path}/confirm-effect")).status_code == 200
