@@ -7,6 +7,7 @@ import { CodeBlock } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
+import { toast } from "@/components/toast";
 import { keysQuery } from "@/features/keys/queries";
 import { useTenant } from "@/features/session/queries";
 import { setsQuery, type Subject, useEvaluationActions } from "./queries";
@@ -34,7 +35,12 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
   const set = chosenSet ?? known?.name ?? NEW;
   const key = chosenKey || (usable.find(({ id }) => id === rule?.key) ?? usable[0])?.id || "";
   /** The set's name, once it is there. */
-  const made = async () => (set === NEW && file ? (await actions.addSet.mutateAsync({ name: nameOf(file), metric, file })).name : set);
+  const made = async () => {
+    if (set !== NEW || !file) return set;
+    const { name } = await actions.addSet.mutateAsync({ name: nameOf(file), metric, file });
+    setSet(name); // what comes next may fail, and be tried again
+    return name;
+  };
   const fields = (
     <>
       {keys.data && usable.length === 0 && (
@@ -52,6 +58,17 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
           </Select>
         )}
       </Field>
+      {set !== NEW && (
+        <Button
+          size="sm"
+          variant="ghost"
+          className="-mt-2 justify-self-start"
+          busy={actions.removeSet.isPending}
+          onClick={() => actions.removeSet.mutate(set, { onSuccess: () => (setSet(undefined), toast.good(`${set} is deleted; its scores stay`)) })}
+        >
+          Delete this set
+        </Button>
+      )}
       {set === NEW && (
         <>
           <Field label="File" hint="JSON lines, each with a prompt or messages, and what is expected.">
@@ -84,7 +101,7 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
       </Field>
     </>
   );
-  return { actions, fields, key, made, complete: key !== "" && (set !== NEW || file !== undefined), error: actions.addSet.error ?? sets.error ?? keys.error };
+  return { actions, fields, key, made, complete: key !== "" && (set !== NEW || file !== undefined), error: actions.addSet.error ?? actions.removeSet.error ?? sets.error ?? keys.error };
 }
 
 export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose: () => void }) {

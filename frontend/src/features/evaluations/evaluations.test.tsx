@@ -84,6 +84,43 @@ describe("evaluations of a version", () => {
     expect(kept?.get("metric")).toBe("contains");
   });
 
+  it("makes a new set once, also when the evaluation is refused first, and deletes one that nothing needs", async () => {
+    serve([]);
+    let made = 0;
+    let asked = 0;
+    const deleted: string[] = [];
+    server.use(
+      http.post(`${T}/evaluation-sets`, () => {
+        made += 1;
+        const words = { name: "words", metric: "exact", max_tokens: 64, items: 1, created_at: AT };
+        server.use(http.get(`${T}/evaluation-sets`, () => HttpResponse.json([words])));
+        return HttpResponse.json(words, { status: 201 });
+      }),
+      http.post(`${T}/evaluations`, () => ((asked += 1) === 1 ? refusal(429, "too_many_evaluations", "There are too many.", "Wait.") : HttpResponse.json(evaluation, { status: 201 }))),
+      http.delete(`${T}/evaluation-sets/:name`, ({ params }) => {
+        deleted.push(String(params.name));
+        return deleted.length === 1 ? refusal(409, "evaluation_set_in_use", "A rule names this set.", "Change that rule first.") : new HttpResponse(null, { status: 204 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support?version=2");
+    await user.click(await screen.findByRole("button", { name: "Evaluate" }));
+    const dialog = await screen.findByRole("dialog");
+    await within(dialog).findByRole("option", { name: "sums (exact, 4 items)" });
+    await user.click(within(dialog).getByRole("button", { name: "Delete this set" }));
+    expect(await within(dialog).findByText("A rule names this set.")).toBeVisible();
+    await user.selectOptions(within(dialog).getByLabelText("Evaluation set"), "New set…");
+    expect(within(dialog).queryByRole("button", { name: "Delete this set" })).not.toBeInTheDocument();
+    await user.upload(within(dialog).getByLabelText("File"), new File(["{}"], "words.jsonl"));
+    await user.click(within(dialog).getByRole("button", { name: "Evaluate" }));
+    await waitFor(() => expect(asked).toBe(1));
+    await user.click(within(dialog).getByRole("button", { name: "Delete this set" }));
+    await waitFor(() => expect(deleted).toEqual(["sums", "words"]));
+    await user.selectOptions(within(dialog).getByLabelText("Evaluation set"), "words");
+    await user.click(within(dialog).getByRole("button", { name: "Evaluate" }));
+    await waitFor(() => expect(asked).toBe(2));
+    expect(made).toBe(1);
+  });
+
   it("changes of a rule what is changed, and no more", async () => {
     serve([], { set: "words", key: data.key.id, minimum: 0.8, not_worse_than_live: true });
     let asked: unknown;

@@ -64,6 +64,10 @@ export function useEvaluationActions(tenant: string, adapter: string) {
         ),
       onSuccess,
     }),
+    removeSet: useMutation({
+      mutationFn: (name: string) => unwrap(api.DELETE("/api/tenants/{tenant}/evaluation-sets/{set_name}", { params: { path: { tenant, set_name: name } } })),
+      onSuccess,
+    }),
     start: useMutation({
       mutationFn: (body: { set: string; key: string } & Subject) => unwrap(api.POST("/api/tenants/{tenant}/evaluations", { params: { path }, body })),
       onSuccess,
