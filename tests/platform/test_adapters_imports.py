@@ -138,7 +138,10 @@ def test_the_same_files_uploaded_are_the_same_version(hub: HubServer, bring: Any
 
 def test_a_private_repository_with_the_tenants_token(acme: Any, globex: Any, hub: HubServer, bring: Any) -> None:
     hub.token = "hf_of_acme"
-    assert bring("hub:org/adapter").reason["code"] == "source_forbidden"
+    refused = bring("hub:org/adapter").reason
+    assert refused["code"] == "source_forbidden"
+    assert "or there is none of that name" in refused["message"], "the Hub answers so to strangers"
+    assert "PUT hub-token" in refused["fix"]
     path = acme.path("hub-token")
     assert acme.client().put(path, {"token": "hf_of_acme"}, format="json").json() == {"set": True}
     assert acme.client().get(path).json() == {"set": True}
@@ -227,6 +230,12 @@ def test_missing_and_too_large(hub: HubServer, bring: Any, settings: Any) -> Non
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"upload_max_bytes": 2000})
     assert bring("hub:org/adapter").reason["code"] == "upload_too_large"
     assert bring(f"{hub.url}/a.zip").reason["code"] == "upload_too_large"
+
+
+def test_an_address_whose_signature_has_ended(hub: HubServer, bring: Any) -> None:
+    hub.status = 403
+    refused = bring(f"{hub.url}/bucket/my.zip?X-Amz-Signature=hidden").reason
+    assert (refused["code"], refused["fix"]) == ("source_forbidden", "Sign it again, and import that.")
 
 
 def test_an_archive_at_a_signed_address(acme: Any, hub: HubServer, bring: Any) -> None:

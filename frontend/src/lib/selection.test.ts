@@ -65,7 +65,7 @@ describe("inspectSelection", () => {
   it.each([
     ["nothing usable", [new File(["x"], "notes.txt")], ["missing_file"]],
     ["weights without their config", [new File(["x"], "adapter_model.bin")], ["missing_file"]],
-    ["a pickle", [adapterFiles()[0]!, new File(["x"], "pytorch_model.bin")], ["pickle_refused"]],
+    ["a whole model", [adapterFiles()[0]!, new File(["x"], "pytorch_model.bin")], ["merged_model"]],
     ["a damaged zip", [new File(["PK not really"], "a.zip")], ["unreadable_archive"]],
     ["a damaged tar.gz", [new File(["nope"], "a.tar.gz")], ["unreadable_archive"]],
     ["a zip without weights", [new File([zip(entries().slice(2))], "a.zip")], ["unreadable_archive"]],

@@ -1,6 +1,7 @@
 import { ArchiveError, entriesOf, isArchive, type ArchiveEntry } from "./archive";
 import { ByteReader } from "./byte-reader";
 import { type AdapterConfig, type Finding, type Inspection, inspectAdapter } from "./peft";
+import { recognise } from "./recognised";
 import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
 
 const CONFIG_FILE = "adapter_config.json";
@@ -75,16 +76,8 @@ const converted = (names: string[]): Finding => ({
 });
 
 function missingFiles(chosen: File[], config?: File, weights?: File): Finding[] {
-  const pickle = chosen.find((file) => /\.(bin|pt|pth|pkl)$/i.test(file.name) && !OTHER_WEIGHTS.test(base(file.name)));
-  if (!weights && pickle) {
-    return [
-      finding(
-        "pickle_refused",
-        `${pickle.name} is a pickle, which can run code when it is opened. It is never accepted.`,
-        "Save with model.save_pretrained(folder, safe_serialization=True) and choose adapter_model.safetensors.",
-      ),
-    ];
-  }
+  const known = weights ? undefined : recognise(chosen.map(pathOf).filter((path) => !OTHER_WEIGHTS.test(base(path))));
+  if (known) return [finding(known.code, known.message, known.fix)];
   const missing = [config ? null : CONFIG_FILE, weights ? null : WEIGHTS_FILE].filter((name) => name !== null);
   if (missing.length === 0) return [];
   return [
@@ -111,13 +104,17 @@ async function readArchive(file: File): Promise<{ config: AdapterConfig; header:
   let config: AdapterConfig | undefined;
   let header: SafetensorsHeader | undefined;
   const others: string[] = [];
+  const names: string[] = [];
   for await (const entry of entriesOf(file)) {
+    names.push(entry.name);
     if (base(entry.name) === CONFIG_FILE) config ??= parseConfig(await entryText(entry));
     if (base(entry.name) === WEIGHTS_FILE) header ??= await readHeader(entry.reader, entry.size);
     if (OTHER_WEIGHTS.test(base(entry.name))) others.push(base(entry.name));
     if (config && header) return { config, header };
   }
   if (config && others.length > 0) throw new OtherForm(others);
+  const known = recognise(names);
+  if (known) throw new HeaderError(known.code, known.message, known.fix);
   throw new ArchiveError(`${config ? WEIGHTS_FILE : CONFIG_FILE} is not in ${file.name}.`);
 }
 

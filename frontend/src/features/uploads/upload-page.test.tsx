@@ -36,9 +36,9 @@ describe("upload page", () => {
     expect(screen.getByTestId("upload-submit")).toBeEnabled();
   });
 
-  it("has nothing to send for a pickle", async () => {
+  it("has nothing to send for a whole model", async () => {
     await choose([new File(["x"], "pytorch_model.bin")]);
-    expect(await screen.findByText(/is a pickle/)).toBeVisible();
+    expect(await screen.findByText(/is a whole model/)).toBeVisible();
     expect(screen.getByTestId("upload-submit")).toBeDisabled();
   });
 

@@ -18,7 +18,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from control_plane.adapters.imports.listing import RemoteFile, adapter_of
-from control_plane.adapters.imports.problems import SourceProblemError, check_status, unavailable
+from control_plane.adapters.imports.problems import Origin, SourceProblemError, check_status, unavailable
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import S3Source
 from control_plane.adapters.models import BucketCredentials
@@ -71,10 +71,10 @@ def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
     Raises SourceProblemError, EgressError, UrlRefusedError.
     """
     if source.is_archive:
-        return [RemoteFile(source.key.rpartition("/")[2][-255:], bucket.url(source.key), None)]
+        return [RemoteFile(source.key.rpartition("/")[2][-255:], bucket.url(source.key), None, Origin.BUCKET)]
     prefix = f"{source.key}/" if source.key else ""
     sizes = _sizes(_listing(bucket, prefix), prefix)
-    return adapter_of(sizes, lambda name: bucket.url(prefix + name), source.shown)
+    return adapter_of(sizes, lambda name: bucket.url(prefix + name), source.shown, Origin.BUCKET)
 
 
 def _listing(bucket: TenantBucket, prefix: str) -> bytes:
@@ -108,7 +108,7 @@ def _check(answer: httpx.Response, body: bytes, bucket: TenantBucket) -> None:
         )
     if answer.status_code == 503:
         raise unavailable(f"The bucket answers 503{code}.")
-    check_status(answer.status_code)
+    check_status(answer.status_code, Origin.BUCKET)
 
 
 def _sizes(body: bytes, prefix: str) -> dict[str, int]:

@@ -167,7 +167,7 @@ class _Transfer:
         resume = {"Range": f"bytes={at}-", "If-Range": tag} if at and tag else {}
         allow = current().import_allow_private
         with egress.get(self._file.url, {**self._headers, **resume}, allow_private=allow) as answer:
-            check_status(answer.status_code)
+            check_status(answer.status_code, self._file.of)
             if answer.status_code == 200 or not resume:
                 os.ftruncate(out, 0)
                 at = 0

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from control_plane.adapters.imports.listing import RemoteFile, adapter_of
-from control_plane.adapters.imports.problems import SourceProblemError, check_status
+from control_plane.adapters.imports.problems import Origin, SourceProblemError, check_status
 from control_plane.config import current
 from control_plane.http import egress
 
@@ -58,7 +58,7 @@ def list_adapter(repository: str, revision: str, headers: Mapping[str, str], fol
     if folder:
         sizes = {name.removeprefix(f"{folder}/"): size for name, size in sizes.items() if name.startswith(f"{folder}/")}
         top, place = f"{top}{quote(folder)}/", f"{place}/{folder}"
-    return HubListing(commit, adapter_of(sizes, lambda name: top + quote(name), place))
+    return HubListing(commit, adapter_of(sizes, lambda name: top + quote(name), place, Origin.HUB))
 
 
 def _named(entry: Mapping[str, Any]) -> bool:
@@ -72,7 +72,7 @@ def _size(entry: Mapping[str, Any]) -> int:
 
 def _json(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
     with egress.get(address, headers, allow_private=current().import_allow_private) as answer:
-        check_status(answer.status_code)
+        check_status(answer.status_code, Origin.HUB)
         body = b""
         for piece in answer.iter_raw(1 << 16):
             body += piece

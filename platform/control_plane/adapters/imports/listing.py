@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from control_plane.adapters.imports.problems import SourceProblemError
+from control_plane.adapters.imports.problems import Origin, SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 from lora_engine.peft_format.own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
@@ -18,9 +18,10 @@ class RemoteFile:
     name: str
     url: str
     bytes: int | None  # None: not known before it comes
+    of: Origin = Origin.ADDRESS
 
 
-def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: str) -> list[RemoteFile]:
+def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: str, of: Origin) -> list[RemoteFile]:
     """The adapter at the top of these files, whose names are relative to `place`. Raises SourceProblemError."""
     names = [name for name in sizes if name == CONFIG_FILE or is_weights(name)]
     if CONFIG_FILE not in names or not any(map(is_weights, names)):
@@ -34,7 +35,7 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
     if "adapter_model.safetensors" in names:
         names = [CONFIG_FILE, "adapter_model.safetensors"]
     names += [name for name in TEMPLATE_FILES if name in sizes and sizes[name] <= MAX_TEMPLATE_FILE_BYTES]
-    return [RemoteFile(name, url_of(name), sizes[name]) for name in sorted(names)]
+    return [RemoteFile(name, url_of(name), sizes[name], of) for name in sorted(names)]
 
 
 def _in_folders(folders: list[str], place: str) -> tuple[str, str, str]:
