@@ -53,7 +53,7 @@ class HubModelLoadingError(ModelLoadingError):
         super().__init__(
             "adapter_loading",
             f'The model "{name}" is being imported for its first use: {progress}.',
-            "Send the request again in a few seconds; the console shows the import under Uploads.",
+            "Send the request again in a few seconds; the console shows the import on the page Upload adapter.",
             status=503,
             retry_after_s=RETRY_S,
         )
