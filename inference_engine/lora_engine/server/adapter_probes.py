@@ -193,7 +193,9 @@ class AdapterProbes:
                     return [(base, adapted)], []
                 raise _busy()
             norms = asyncio.ensure_future(self._layer_changes(digest))
-            pairs |= {id(prompt): self._begin_pair(prompt, digest, probes) for prompt in others}
+            for prompt in others:  # one after another: a step with all of them is one that others wait for long
+                pairs[id(prompt)] = self._begin_pair(prompt, digest, probes)
+                await asyncio.wait([probe.begun for probe in pairs[id(prompt)]])
             await asyncio.wait([probe.done for probe in probes])
             self._keep(base for base, _ in pairs.values())
             return [pairs[id(prompt)] for prompt in prompts], await norms
