@@ -3,7 +3,7 @@ import { Card, CardHeader } from "@/components/card";
 import { CodeBlock } from "@/components/code-block";
 
 const SERVED = [
-  "LoRA and rsLoRA, any rank from 1 to 256",
+  "LoRA and rsLoRA, ranks from 1 to what the operator allows (256 by default, 512 at most)",
   "Any of q, k, v, o, gate, up and down projections",
   "LoRA on and copies of embed_tokens and lm_head, trained tokens",
   "DoRA, lora_bias and trained biases",
