@@ -25,8 +25,13 @@ WHOLE = st.fixed_dictionaries({"prompt": TEXTS, "expected": TEXTS}) | st.fixed_d
 GOOD = st.builds(
     lambda prompt, expected: {"prompt": f"Is {prompt}?", "expected": f"{expected}!"}, *[st.text(max_size=8)] * 2
 )
+ODD_NUMBERS = [
+    f'{{"messages": [{{"role": "user", "content": {number}}}], "expected": "a"}}'
+    for number in ("NaN", "1e999", "-Infinity", "9" * 5000)
+]
+ODD_LINES = ["", "\r", "null", "[]", '{"prompt": "a"', "NaN", *ODD_NUMBERS]
 DEEP = st.integers(1, 12).map(lambda power: '{"prompt": "a", "expected": ' + "[" * 3**power + "]" * 3**power + "}")
-LINES = (WHOLE | ITEMS).map(json.dumps) | DEEP | st.sampled_from(["", "\r", "null", "[]", '{"prompt": "a"', "NaN"])
+LINES = (WHOLE | ITEMS).map(json.dumps) | DEEP | st.sampled_from(ODD_LINES)
 SETS = (st.lists(GOOD.map(json.dumps), min_size=1, max_size=5) | st.lists(LINES, max_size=6)).map(
     lambda lines: "\n".join(lines).encode()
 )
@@ -62,7 +67,7 @@ def test_evaluation_sets() -> None:
             assert items and all(
                 item["expected"].strip() and ("prompt" in item) != ("messages" in item) for item in items
             )
-            json.dumps(items, ensure_ascii=False).encode()  # as it is stored and sent
+            json.dumps(items, ensure_ascii=False, allow_nan=False).encode()  # as it is stored and sent
             said.add("read")
         return " or ".join(sorted(said))
 

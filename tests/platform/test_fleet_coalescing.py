@@ -116,7 +116,7 @@ def test_a_reader_that_leaves_too_much_is_given_up(deltas: list[pb.Delta], later
         for each in deltas:
             buffer.push(each, now)
         assert buffer.stalled(now + later_s)
-        buffer.give_up()
+        buffer.give_up(errors.client_too_slow(buffer.tokens))
         with pytest.raises(HostError, match="client_too_slow"):
             await buffer.take()
 

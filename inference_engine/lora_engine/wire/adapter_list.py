@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from lora_engine.wire import engine_pb2 as pb
 
+MOST_ADAPTERS = 200_000
+"""Of one host, that its heartbeats may lead to."""
 _MASK = (1 << 64) - 1
 
 
@@ -87,6 +89,8 @@ class AdapterList:
             return False
         if not status.adapter_changes:
             self._adapters, self._sum = {}, _Sum()
+        if len(self._adapters) + len(status.adapters) > MOST_ADAPTERS:
+            raise AdapterListError(f"{status.boot_id} says that it has more than {MOST_ADAPTERS} adapters.")
         for adapter in status.adapters:
             self._adapters[adapter.digest] = adapter
             if status.adapters_sum:  # of a host that never sends changes, nothing is to be added up

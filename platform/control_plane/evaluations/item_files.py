@@ -69,9 +69,11 @@ def _are_messages(messages: Any) -> bool:
 
 def _require_characters(number: int, item: Mapping[str, Any]) -> None:
     try:
-        json.dumps(item, ensure_ascii=False).encode()
+        json.dumps(item, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise _bad_line(number, "it holds half a surrogate pair, which is no character") from None
+    except (ValueError, RecursionError):
+        raise _bad_line(number, "it holds a number that is none, or is too deep") from None
 
 
 def _bad_line(number: int, why: str) -> LorikeetError:

@@ -138,7 +138,7 @@ def record_status(name: str, status: pb.HostStatus, adapters: Mapping[str, pb.Ad
         tells = adapters is not None or not status.adapter_changes or status.adapters or status.adapters_gone
         if tells and (host := seen.only("pk").first()) is not None:
             host_adapters.record(host, status, adapters)
-    if status.HasField("service_gap"):
+    if status.HasField("service_gap") and status.service_gap.bound > 0:
         service_gaps.record(name, status.service_gap)
 
 

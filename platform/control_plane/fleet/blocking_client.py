@@ -10,11 +10,13 @@ import grpc
 
 from control_plane.fleet import errors
 from control_plane.fleet.endpoint import HostEndpoint
+from control_plane.fleet.plausible import implausible, require_plausible
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
 CALL_TIMEOUT_S = 10.0
 STAGE_TIMEOUT_S = 1800.0
+MOST_STAGE_EVENTS = 100_000
 
 
 class EngineCalls:
@@ -26,6 +28,7 @@ class EngineCalls:
 
     def describe(self) -> pb.EngineDescription:
         description: pb.EngineDescription = self._unary("Describe", pb.DescribeRequest())
+        require_plausible(self._endpoint.name, description)
         return description
 
     def drop(self, digest: str) -> bool:
@@ -41,6 +44,7 @@ class EngineCalls:
     def pin_prefixes(self, prefixes: Sequence[pb.PinnedPrefix]) -> Sequence[pb.PrefixState]:
         """Have it keep these prefixes in its KV cache, and no others. What it says of each now."""
         reply: pb.PinPrefixesReply = self._unary("PinPrefixes", pb.PinPrefixesRequest(prefixes=prefixes))
+        require_plausible(self._endpoint.name, reply)
         return reply.prefixes
 
     def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
@@ -77,6 +81,7 @@ class EngineCalls:
         reply: pb.ProbeAdapterReply = self._unary("ProbeAdapter", request)
         if reply.HasField("error"):
             raise errors.HostError.from_wire(reply.error)
+        require_plausible(self._endpoint.name, reply.effect)
         return reply.effect
 
     def map_pages(self) -> pb.PageMap:
@@ -96,7 +101,12 @@ class EngineCalls:
     def stage(self, request: pb.StageAdapterRequest) -> Iterator[pb.StageEvent]:
         """Phases of bringing an adapter into host memory; the last is READY or FAILED."""
         with self._failures():
-            yield from self._stub.StageAdapter(request, timeout=STAGE_TIMEOUT_S, metadata=self._endpoint.metadata)
+            events = self._stub.StageAdapter(request, timeout=STAGE_TIMEOUT_S, metadata=self._endpoint.metadata)
+            for told, event in enumerate(events):
+                require_plausible(self._endpoint.name, event)
+                if told >= MOST_STAGE_EVENTS:
+                    raise implausible(self._endpoint.name, f"{told} events of one staging")
+                yield event
 
     def _unary(self, method: str, request: object) -> Any:
         with self._failures():

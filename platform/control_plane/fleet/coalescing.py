@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from control_plane.fleet.errors import HostError, client_too_slow
+from control_plane.fleet.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
 
 
@@ -65,16 +65,20 @@ class RequestBuffer:
         "_finished",
         "_interrupted",
         "_last_taken",
+        "_most_bytes",
         "_patient_until",
         "_pending",
         "_policy",
         "_timer",
         "_tokens",
+        "_total_bytes",
         "_waiter",
     )
 
-    def __init__(self, policy: Coalescing) -> None:
+    def __init__(self, policy: Coalescing, most_bytes: float = math.inf) -> None:
+        """``most_bytes``: no answer to the request is longer."""
         self._policy = policy
+        self._most_bytes, self._total_bytes = most_bytes, 0
         self._pending: dict[int, Chunk] = {}
         self._tokens = self._bytes = 0
         self._due = False
@@ -99,6 +103,7 @@ class RequestBuffer:
     def push(self, delta: pb.Delta, now: float) -> bool:
         """Add a delta. True if it begins a wait for company: the caller then makes it due within ``max_delay_s``."""
         begins = not self._pending
+        self._total_bytes += delta.ByteSize()
         chunk = self._pending.get(delta.choice)
         if chunk is None:
             self._pending[delta.choice] = chunk = Chunk(delta.choice, delta.text, delta.num_tokens)
@@ -137,6 +142,7 @@ class RequestBuffer:
     def push_plain(self, text: str, token_id: int, now: float) -> bool:
         """As ``push``, for a token of choice 0 with its text and nothing else."""
         begins = not self._pending
+        self._total_bytes += len(text)
         chunk = self._pending.get(0)
         if chunk is None:
             self._pending[0] = Chunk(0, text, 1, token_ids=[token_id])
@@ -145,6 +151,11 @@ class RequestBuffer:
             chunk.tokens += 1
             chunk.token_ids.append(token_id)
         return self._pushed(1, len(text), now, begins=begins)
+
+    @property
+    def overflows(self) -> bool:
+        """Whether its host sends more than any answer to the request has."""
+        return self._total_bytes > self._most_bytes
 
     def stalled(self, now: float) -> bool:
         """Whether the reader left too much, or for too long, in the buffer."""
@@ -169,9 +180,8 @@ class RequestBuffer:
                 self._timer = None
             self._wake()
 
-    def give_up(self) -> None:
-        """Drop the buffer of a reader that stalled; it learns why at its next read."""
-        error = client_too_slow(self._tokens)
+    def give_up(self, error: HostError) -> None:
+        """Drop what is there, of a reader that stalled or a host that never ends; who reads learns why."""
         self._pending, self._tokens, self._bytes = {}, 0, 0
         self.finish(error)
 

@@ -39,6 +39,7 @@ LOAD_EVERY_S = 0.25  # other web processes send there too
 SILENT_HEARTBEATS = 5
 OVERDUE_S = 3.0
 RETRY_S = 1.0
+_FASTEST = 1e9  # tokens a second
 
 
 class HostConnection:
@@ -92,7 +93,7 @@ class HostConnection:
         return HostLoad(
             self.client.host,
             pending,
-            status.tokens_per_second,
+            _speed(status),
             resident,
             self._first_token.seconds(submit, marks),
             self._first_token.cached_share(marks),
@@ -108,10 +109,10 @@ class HostConnection:
             self.client.host,
             waiting=status.waiting + self._sent_since_status,
             running=status.running,
-            tokens_per_second=status.tokens_per_second,
+            tokens_per_second=_speed(status),
             prompt_token_s=self._first_token.prompt_token_s,
             pages_used=status.pool.kv,
-            pages=status.pool.total - status.pool.reserved,
+            pages=max(0, status.pool.total - status.pool.reserved),
         )
 
     async def submit(self, submit: pb.Submit, coalescing: Coalescing | None, marks: Sequence[Mark]) -> RequestStream:
@@ -128,6 +129,8 @@ class HostConnection:
                 pass
             except AdapterListError as error:
                 logger.warning("Following host %s anew: %s", self.client.host, error)
+            except Exception:  # whatever it says, it is followed when it says something else
+                logger.exception("What host %s tells of itself cannot be read.", self.client.host)
             end_if_cancelled()
             self.status = None
             self._first_token.forget()
@@ -159,6 +162,11 @@ class HostConnection:
             self._progress_at = self._seen_at
         self._sent_since_status = 0
         self._observed()
+
+
+def _speed(status: pb.HostStatus) -> float:
+    """Of what a host says, what can be."""
+    return status.tokens_per_second if 0.0 <= status.tokens_per_second < _FASTEST else 0.0
 
 
 def _with_load(status: pb.HostStatus | None, load: pb.HostStatus) -> pb.HostStatus | None:

@@ -21,7 +21,8 @@ from control_plane.fleet import errors
 from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Chunk, Coalescing, RequestBuffer
 from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.errors import HostError
+from control_plane.fleet.errors import HostError, client_too_slow
+from control_plane.fleet.plausible import implausible, most_bytes, require_plausible
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
@@ -50,12 +51,12 @@ class RequestStream:
 
     __slots__ = ("_buffer", "_client", "_closed", "handle", "held_s", "request_id", "usage")
 
-    def __init__(self, client: "EngineClient", request_id: str, handle: int, policy: Coalescing) -> None:
+    def __init__(self, client: "EngineClient", request_id: str, handle: int, buffer: RequestBuffer) -> None:
         self.request_id, self.handle = request_id, handle
         self.usage: pb.UsageRecord | None = None
         self.held_s = 0.0  # that it waited for its tenant's turn, before it was sent
         self._client = client
-        self._buffer = RequestBuffer(policy)
+        self._buffer = buffer
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -162,7 +163,8 @@ class EngineClient:
         """Hand a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
         await self._ensure_connected()
         submit.handle = self._next_handle()
-        stream = RequestStream(self, submit.request_id, submit.handle, coalescing or self._coalescing)
+        buffer = RequestBuffer(coalescing or self._coalescing, most_bytes(submit))
+        stream = RequestStream(self, submit.request_id, submit.handle, buffer)
         self._streams[submit.request_id] = self._by_handle[submit.handle] = stream
         if submit.slo.background:
             self._background.add(submit.request_id)
@@ -255,12 +257,17 @@ class EngineClient:
     async def _run(self) -> None:
         delay = BACKOFF_FIRST_S
         while True:
+            is_odd = False
             try:
                 await self._session()
             except grpc.aio.AioRpcError as error:
                 self._last_error = error.details() or str(error.code())
             except asyncio.InvalidStateError:
                 self._last_error = "the call ended before the greeting"
+            except HostError as error:
+                self._last_error, is_odd = str(error), True
+            except ValueError as error:  # what it sent cannot be read
+                self._last_error, is_odd = repr(error), True
             except asyncio.CancelledError:
                 # gRPC reports a call that the server cancelled the same way as a task that was cancelled.
                 self._last_error = "the engine cancelled the session"
@@ -268,7 +275,8 @@ class EngineClient:
                 was_connected = self._connected.is_set()
                 self._disconnect()
             end_if_cancelled()
-            delay = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
+            further = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
+            delay = BACKOFF_LAST_S if is_odd else further
             logger.warning("engine host %s: session ended (%s), again in %.1f s", self.host, self._last_error, delay)
             await asyncio.sleep(delay * random.uniform(0.8, 1.2))
 
@@ -327,10 +335,13 @@ class EngineClient:
             self._finish(finished)
 
     def _pushed(self, stream: RequestStream, now: float, *, begins: bool) -> None:
-        if begins:
+        if stream._buffer.overflows:
+            stream._buffer.give_up(implausible(self.host, "an answer is longer than was asked for"))
+            self._forget(stream.request_id, abort=True)
+        elif begins:
             self._linger(stream)
         elif stream._buffer.stalled(now):
-            stream._buffer.give_up()
+            stream._buffer.give_up(client_too_slow(stream.tokens_waiting))
             self._forget(stream.request_id, abort=True)
 
     def _linger(self, stream: RequestStream) -> None:
@@ -346,6 +357,8 @@ class EngineClient:
             stream._buffer.make_due(now)
 
     def _finish(self, finished: pb.Finished) -> None:
+        """Raises ``HostError`` for usage that cannot be: the session ends, and others go on with its requests."""
+        require_plausible(self.host, finished.usage)
         self._unfinished.discard(finished.request_id)
         if finished.HasField("usage"):
             self._usage_sink(self.host, finished)

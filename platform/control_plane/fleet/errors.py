@@ -24,6 +24,7 @@ ELSEWHERE = frozenset(
         "draining",
         "engine_disconnected",
         "engine_error",
+        "engine_implausible",
         "engine_stopped",
         "engine_unavailable",
         "host_arena_full",
@@ -42,7 +43,9 @@ LOST = frozenset({"engine_disconnected", "engine_stopped"})
 # And these say, in the midst of an answer, that it is not back yet.
 NOT_BACK = frozenset({"draining", "engine_unavailable"})
 # After these the host may be gone because of the request.
-BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", HUNG})
+BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", "engine_implausible", HUNG})
+
+LONGEST_TEXT, LONGEST_NAME = 10_000, 64
 
 
 @dataclass(eq=False)
@@ -64,8 +67,10 @@ class HostError(Exception):
 
     @classmethod
     def from_wire(cls, error: pb.EngineError) -> "HostError":
+        """Callers are told of it, so a host may not say as much as it likes."""
         retry = error.retry_after_ms / 1000 if error.retry_after_ms else None
-        return cls(error.code or "engine_error", error.message, error.fix, error.param, retry)
+        texts = (error.message[:LONGEST_TEXT], error.fix[:LONGEST_TEXT], error.param[:LONGEST_NAME])
+        return cls(error.code[:LONGEST_NAME] or "engine_error", *texts, retry)
 
 
 def disconnected(host: str) -> HostError:

@@ -14,6 +14,9 @@ _LOAD_SHARE = 0.2
 whole, requests stay away from hosts that nothing was loaded on yet."""
 
 
+_LONGEST_S = 1e6
+
+
 class FirstTokenPrediction:
     """Of one host, between two heartbeats."""
 
@@ -30,7 +33,8 @@ class FirstTokenPrediction:
         """A heartbeat has come: what was sent before is counted in it. Raises AdapterListError."""
         self.adapters.observe(status)
         self._prefixes.observe(status)
-        self._forecast = status.first_token if status.HasField("first_token") else None
+        told = status.first_token if status.HasField("first_token") else None
+        self._forecast = told if told and _is_believable(told.seconds, told.prompt_token_s, told.place_s) else None
         self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
         self._sent, self._sent_s = 0, 0.0
         if not status.load_only:
@@ -63,7 +67,8 @@ class FirstTokenPrediction:
             return None
         queue = self._tenants.get(submit.tenant, self._forecast.seconds)
         own = self._prompt_s(submit, marks, self._forecast)
-        return queue + self._sent_s + own + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
+        found = queue + self._sent_s + own + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
+        return found if _is_believable(found) else None
 
     def cached_share(self, marks: Sequence[Mark]) -> float:
         """Of the prompt, what the host has cached, at least."""
@@ -90,6 +95,11 @@ def prompt_tokens(submit: pb.Submit) -> float:
     if kind == "chat":
         return sum(len(message.content) for message in submit.chat.messages) / _CHARACTERS_PER_TOKEN
     return len(submit.text) / _CHARACTERS_PER_TOKEN
+
+
+def _is_believable(*seconds: float) -> bool:
+    """One host's nonsense must not decide where the requests of all go."""
+    return all(0.0 <= one <= _LONGEST_S for one in seconds)
 
 
 def _load_time(time: pb.LoadTime, num_bytes: int) -> float:

@@ -19,6 +19,7 @@ from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.leader_election import Lease
 from control_plane.fleet.models import EngineHost
+from control_plane.fleet.plausible import IMPLAUSIBLE, require_plausible
 from control_plane.fleet.signals import host_changed
 from control_plane.unavailable import as_unavailable
 from control_plane.writes import enqueue
@@ -60,7 +61,9 @@ class HostWatcher:
             await step()
         except (grpc.aio.AioRpcError, HostError, AdapterListError, TimeoutError) as error:
             end_if_cancelled()
-            logger.info("following host %s: %s", self.name, error)
+            # Of a host that says what cannot be, once: it is asked again every second.
+            odd = isinstance(error, HostError) and error.code == IMPLAUSIBLE and self._online is not False
+            logger.log(logging.WARNING if odd else logging.INFO, "following host %s: %s", self.name, error)
         except Exception as error:
             end_if_cancelled()
             if as_unavailable(error) is None:
@@ -68,19 +71,25 @@ class HostWatcher:
             logger.warning("following host %s: %s", self.name, error)
 
     async def _follow(self) -> None:
-        await self._booted(await self._client.describe())
+        await self._booted(await self._described())
         heartbeats, adapters, beats = aiter(self._client.watch(self._interval_s)), AdapterList(), 0
         with contextlib.suppress(StopAsyncIteration):
             while True:
                 async with asyncio.timeout(self._interval_s * SILENT_HEARTBEATS):
                     status = await anext(heartbeats)
                 if status.boot_id != self._boot_id:  # another engine answers on this connection
-                    await self._booted(await self._client.describe())
+                    await self._booted(await self._described())
+                require_plausible(self.name, status)
                 adapters.observe(status)
                 whole = adapters.by_digest if beats % WHOLE_EVERY == 0 else None
                 await run_db(actions.record_status, self.name, status, whole)
                 beats += 1
                 await run_db(partial(host_changed.send, EngineHost, name=self.name))
+
+    async def _described(self) -> pb.EngineDescription:
+        description = await self._client.describe()
+        require_plausible(self.name, description)
+        return description
 
     async def _booted(self, description: pb.EngineDescription) -> None:
         """A connection breaks when an engine restarts, so a boot is always seen at the start of a new one."""

@@ -24,6 +24,7 @@ from control_plane.fleet import errors
 from control_plane.fleet.coalescing import WHOLE, Chunk
 from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, LOST, NOT_BACK, HostError
 from control_plane.fleet.migration import MOST_MOVES, Lengths, OpenRequest, open_request
+from control_plane.fleet.plausible import most_output_tokens, most_prompt_tokens
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.answer_so_far import AnswerSoFar
 from control_plane.gateway.errors import ApiError
@@ -410,9 +411,13 @@ class Dispatch:
     def _settle_as_reported(self, report: pb.Finished) -> None:
         self.usage = report.usage
         if report.usage.outcome in (Outcome.FINISHED, Outcome.ABORTED):
-            self._settle(report.usage.outcome, Counts.of(report.usage), "")
+            self._settle(report.usage.outcome, self._counts(report.usage), "")
         else:
             self._fail(HostError.from_wire(report.error))
+
+    def _counts(self, usage: pb.UsageRecord) -> Counts:
+        """Nobody pays for more than was asked for, whatever a host says."""
+        return Counts.of(usage).within(most_prompt_tokens(self._submit), most_output_tokens(self._submit))
 
     def _leave(self) -> None:
         """The caller's own doing: no failure but an abort, which the engine has reported or will report."""
@@ -424,7 +429,7 @@ class Dispatch:
         """The caller is told of a failure: the ledger has it, with the output that the caller received."""
         report = self._now.report
         received = self._handed_out if self._context.streamed else 0
-        counts = Counts.of(report.usage) if report is not None else Counts()
+        counts = self._counts(report.usage) if report is not None else Counts()
         refused = report is not None and report.usage.outcome == Outcome.REFUSED
         self._settle(Outcome.REFUSED if refused else Outcome.FAILED, counts.billed_for(received), failure.code)
 

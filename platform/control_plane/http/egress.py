@@ -18,11 +18,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -34,6 +34,9 @@ TOTAL_S = 5.0
 CONNECT_S = 2.0
 LOOKUP_S = 2.0
 READ_S = 20.0
+HEAD_S = 30.0
+"""For a GET's answer to begin, redirects included: a server may send a byte of a head at a time."""
+DOCUMENT_S = 30.0
 MOST_REDIRECTS = 5
 CUT_OFF = "The server closed the connection before everything had come."
 MOST_LOOKUPS = 100
@@ -87,6 +90,7 @@ _NOT_PUBLIC_V6 = tuple(
 # A translator on the way connects to the IPv4 address in the last 32 bits.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _NAME = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}\.?")
+_HOST = re.compile(r"[/?#]")
 # Resolvers take 2130706433 and 0x7f.1 for IPv4 addresses.
 _NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)\.?$")
 
@@ -249,32 +253,95 @@ async def _post(
 def get(url: str, headers: Mapping[str, str], *, allow_private: bool = False) -> Iterator[httpx.Response]:
     """The answer to a GET, whose body is still to be read with `iter_raw`; redirects are followed, each one checked.
 
-    `headers` go to the first host only, but for Range and If-Range: a token is nothing for the next one. Raises
-    UrlRefusedError and EgressError, also from within the block.
+    `headers` go to the first host only, but for Range and If-Range: a token is nothing for the next one. The answer
+    begins within HEAD_S; how long its body may take is the caller's to say. Raises UrlRefusedError and EgressError,
+    also from within the block.
     """
-    host = ""
-    with _telling_failures(lambda: host), ExitStack() as opened:
+    with _telling_failures(url), ExitStack() as opened:
         timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
         client = opened.enter_context(httpx.Client(trust_env=False, timeout=timeout, verify=_tls()))
-        target, first = check_url(url, allow_private=allow_private), ""
-        for _ in range(MOST_REDIRECTS + 1):
-            host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
-            origin = f"{target.scheme}://{target.netloc.decode()}"
-            first = first or origin
-            own = {name: text for name, text in headers.items() if origin == first or name in ("Range", "If-Range")}
-            addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
-            answer = _get_at(client, target, addresses, own)
-            if not answer.is_redirect:
-                opened.callback(answer.close)
-                yield answer
-                return
-            answer.close()
-            target = check_url(str(target.join(answer.headers["location"])), allow_private=allow_private)
-        raise EgressError(f"There were more than {MOST_REDIRECTS} redirects.")
+        with _Deadline(HEAD_S) as deadline:
+            answer = _follow(client, url, headers, deadline, allow_private=allow_private)
+        opened.callback(answer.close)
+        yield answer
+
+
+def get_document(
+    url: str, headers: Mapping[str, str], most_bytes: int, *, allow_private: bool = False
+) -> tuple[int, bytes | None]:
+    """Status and body of a short answer, all of which comes within DOCUMENT_S; no body if it is longer than that.
+
+    Raises UrlRefusedError and EgressError.
+    """
+    with get(url, headers, allow_private=allow_private) as answer:
+        body, until = bytearray(), time.monotonic() + DOCUMENT_S
+        for piece in answer.iter_raw():  # as it comes: a server may send a byte at a time
+            body += piece
+            if len(body) > most_bytes:
+                return answer.status_code, None
+            if time.monotonic() > until:
+                raise EgressError(f"The answer did not come within {DOCUMENT_S:.0f} s.")
+    return answer.status_code, bytes(body)
+
+
+class _Deadline:
+    """Cuts whatever is connected within the block when its time is over: between two bytes a server has READ_S."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self._socket: socket.socket | None = None
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Raises EgressError instead of what cutting the connection led to."""
+        self._timer.cancel()
+        with self._lock:
+            self._socket = None
+        if self._is_over and isinstance(error, httpx.HTTPError):
+            raise EgressError(f"There was no answer within {self._seconds:.0f} s.") from error
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Of httpx: told what is connected."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            with self._lock:
+                self._socket = info["return_value"].get_extra_info("socket")
+            if self._is_over:
+                self._cut()
+
+    def _cut(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._socket is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # below TLS, which another thread reads
+
+
+def _follow(
+    client: httpx.Client, url: str, headers: Mapping[str, str], deadline: _Deadline, *, allow_private: bool
+) -> httpx.Response:
+    target, first = check_url(url, allow_private=allow_private), ""
+    for _ in range(MOST_REDIRECTS + 1):
+        host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
+        origin = f"{target.scheme}://{target.netloc.decode()}"
+        first = first or origin
+        own = {name: text for name, text in headers.items() if origin == first or name in ("Range", "If-Range")}
+        addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
+        answer = _get_at(client, target, addresses, own, deadline)
+        if not answer.has_redirect_location:
+            return answer
+        answer.close()
+        target = check_url(str(target.join(answer.headers["location"])), allow_private=allow_private)
+    raise EgressError(f"There were more than {MOST_REDIRECTS} redirects.")
 
 
 def _get_at(
-    client: httpx.Client, target: httpx.URL, addresses: Sequence[str], headers: Mapping[str, str]
+    client: httpx.Client, target: httpx.URL, addresses: Sequence[str], headers: Mapping[str, str], deadline: _Deadline
 ) -> httpx.Response:
     for address in addresses:
         request = client.build_request(
@@ -282,7 +349,7 @@ def _get_at(
             target.copy_with(host=address),
             headers={"User-Agent": "Lorikeet-Import/1", "Accept-Encoding": "identity", **headers}
             | {"Host": target.netloc.decode(), "Connection": "close"},
-            extensions={"sni_hostname": target.raw_host.decode()},
+            extensions={"sni_hostname": target.raw_host.decode(), "trace": deadline.trace},
         )
         try:
             return client.send(request, stream=True)
@@ -293,20 +360,21 @@ def _get_at(
 
 
 @contextmanager
-def _telling_failures(host: Callable[[], str]) -> Iterator[None]:
+def _telling_failures(url: str) -> Iterator[None]:
+    host = _HOST.split(url.partition("://")[2])[0]  # what follows may hold a signature
     try:
         yield
     except httpx.TimeoutException as error:
         raise EgressError(f"The server said nothing for {READ_S:.0f} s.") from error
     except httpx.RemoteProtocolError as error:
-        logger.info("%s did not answer as it should: %r", host(), error)
+        logger.info("%s did not answer as it should: %r", host, error)
         cut = "closed connection" in str(error)
         raise EgressError(CUT_OFF if cut else "The answer was not valid HTTP.") from error
     except (httpx.ConnectError, httpx.NetworkError) as error:
-        logger.info("%s could not be reached: %r", host(), error)
+        logger.info("%s could not be reached: %r", host, error)
         raise EgressError(_connection_problem(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        logger.info("%s did not answer as it should: %r", host(), error)
+        logger.info("%s did not answer as it should: %r", host, error)
         raise EgressError("The answer was not valid HTTP.") from error
 
 

@@ -45,6 +45,15 @@ class Counts(SummedCounts):
         # Engines up to 0.1 counted what was cached of a resumed answer too; the ledger takes no such row.
         return replace(counts, cached_prompt_tokens=min(counts.cached_prompt_tokens, counts.prompt_tokens))
 
+    def within(self, prompt: int, completion: int) -> Counts:
+        """At most so many tokens."""
+        return replace(
+            self,
+            prompt_tokens=min(self.prompt_tokens, prompt),
+            cached_prompt_tokens=min(self.cached_prompt_tokens, prompt),
+            completion_tokens=min(self.completion_tokens, completion),
+        )
+
     def billed_for(self, received: int) -> Counts:
         """Of a request that failed or was refused: the output that its caller received, and nothing else."""
         return replace(self, prompt_tokens=0, cached_prompt_tokens=0, completion_tokens=received)

@@ -18,7 +18,9 @@ from control_plane.adapters.models import AdapterVersion
 from control_plane.adapters.resolve import combined_name
 from control_plane.fleet.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.endpoint import HostEndpoint
+from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import BaseModel, EngineHost
+from control_plane.fleet.plausible import implausible, require_plausible
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
@@ -32,6 +34,10 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 
 PAGE = 500
+LONGEST_S = 60.0
+"""Of one host: others wait behind it."""
+# A journal may have been away for long, and clocks differ.
+OLDEST_S, LATEST_S = 400 * 86_400.0, 86_400.0
 # A living web process stores usage within a second and knows more of the request than the journal does.
 LEAVE_TO_WEB_S = 20.0
 
@@ -43,10 +49,15 @@ def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WE
     """
     new = 0
     with engine_calls(endpoint) as engine:
-        after = 0
-        while records := engine.pull_usage(after, PAGE):
-            after = max(record.seq for record in records)
-            settled = [record for record in records if record.finished_unix < time.time() - leave_to_web_s]
+        after, until = 0, time.monotonic() + LONGEST_S
+        while time.monotonic() < until:  # what is left is pulled next time
+            records = engine.pull_usage(after, PAGE)
+            if not records:
+                break
+            before, after = after, max(record.seq for record in records)
+            if after <= before:
+                raise implausible(endpoint.name, "its journal does not go on")
+            settled = [record for record in records if not record.finished_unix >= time.time() - leave_to_web_s]
             new += _store(engine, endpoint.name, settled)
     return new
 
@@ -56,12 +67,27 @@ def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int
     if not records:
         return 0
     ids = [record.request_id for record in records]
+    known = [record for record in records if _is_plausible(host, record)]
     with transaction.atomic():
-        abandoned = set(AbandonedTry.objects.filter(engine_id__in=ids).values_list("engine_id", flat=True))
-        new = record_events(_ended(host, [record for record in records if not _is_told(record, abandoned)]))
+        tries = AbandonedTry.objects.filter(engine_id__in=[record.request_id for record in known])
+        abandoned = set(tries.values_list("engine_id", flat=True))
+        new = record_events(_ended(host, [record for record in known if not _is_told(record, abandoned)]))
     # Only after the commit: a record acknowledged too early would be lost with this process.
     engine.acknowledge(ids)
     return new
+
+
+def _is_plausible(host: str, record: pb.UsageRecord) -> bool:
+    """What is not is logged and gone: no row can be made of it."""
+    now = time.time()
+    try:
+        require_plausible(host, record)
+        if record.outcome not in Outcome.values or not now - OLDEST_S < record.submitted_unix < now + LATEST_S:
+            raise implausible(host, f"outcome {record.outcome!r} at {record.submitted_unix}")
+    except HostError as error:
+        logger.error("usage %r is not counted: %s", record.request_id[:64], error)
+        return False
+    return True
 
 
 def _is_told(record: pb.UsageRecord, abandoned: set[str]) -> bool:

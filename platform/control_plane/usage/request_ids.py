@@ -19,7 +19,7 @@ from control_plane.usage.models import ApiEndpoint
 
 _ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t", ApiEndpoint.EMBEDDINGS: "e"}
 _BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
-_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([cte])([swb])(?:\.[2-9])?")
+_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([cte])([swb])(?:\.[2-9])?", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from celery import shared_task
 from control_plane.fleet.endpoint import endpoint_of
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostState
+from control_plane.unavailable import as_unavailable
 from control_plane.usage import actions, aggregation, storage, time_series
 from control_plane.usage.recovery import recover_usage
 
@@ -35,6 +36,10 @@ def pull_usage() -> None:
             recover_usage(endpoint_of(host.name))
         except HostError as failure:
             logger.warning("usage of %s was not collected: %s", host.name, failure)
+        except Exception as error:  # that of the other hosts is
+            if as_unavailable(error) is not None:
+                raise
+            logger.exception("usage of %s was not collected", host.name)
 
 
 @shared_task(name="usage.forget_abandoned")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
-import httpx
 from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -28,6 +27,7 @@ from control_plane.http import egress
 MOST_BYTES = 4 << 20
 # Objects of one folder: as many as one answer holds.
 MOST_OBJECTS = 1000
+MOST_TAGS = 100 * MOST_OBJECTS
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
 
 
@@ -79,48 +79,45 @@ def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
 
 def _listing(bucket: TenantBucket, prefix: str) -> bytes:
     address = bucket.url(**{"list-type": "2", "max-keys": str(MOST_OBJECTS), "prefix": prefix})
-    with egress.get(address, {}, allow_private=current().import_allow_private) as answer:
-        body = b""
-        for piece in answer.iter_raw(1 << 16):
-            body += piece
-            if len(body) > MOST_BYTES:
-                raise _not_a_listing()
-    _check(answer, body, bucket)
+    status, body = egress.get_document(address, {}, MOST_BYTES, allow_private=current().import_allow_private)
+    if body is None:
+        raise _not_a_listing()
+    _check(status, body, bucket)
     return body
 
 
-def _check(answer: httpx.Response, body: bytes, bucket: TenantBucket) -> None:
+def _check(status: int, body: bytes, bucket: TenantBucket) -> None:
     """Raises SourceProblemError, with the server's own code, which says whether it is the key or the region."""
-    if answer.status_code == 200:
+    if status == 200:
         return
     found = _CODE.search(body)
     code = f" ({found[1].decode()})" if found else ""
-    if answer.status_code in (400, 401, 403):
+    if status in (400, 401, 403):
         raise SourceProblemError(
             "source_forbidden",
-            f"The bucket answers {answer.status_code}{code}.",
+            f"The bucket answers {status}{code}.",
             f"Set credentials of {bucket.name} that may list and read it (s3:ListBucket, s3:GetObject), with its "
             "region and endpoint.",
         )
-    if answer.status_code == 404:
+    if status == 404:
         raise SourceProblemError(
             "source_not_found", f"The bucket answers 404{code}.", "Check the bucket's name and its endpoint."
         )
-    if answer.status_code == 503:
+    if status == 503:
         raise unavailable(f"The bucket answers 503{code}.")
-    check_status(answer.status_code, Origin.BUCKET)
+    check_status(status, Origin.BUCKET)
 
 
 def _sizes(body: bytes, prefix: str) -> dict[str, int]:
     """Size by name below the prefix. The names of what S3 answers come in its namespace, or, of others, in none."""
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
+    if b"<!DOCTYPE" in body or b"<!ENTITY" in body or body.count(b"<") > MOST_TAGS:
         raise _not_a_listing()
     try:
-        root = ElementTree.fromstring(body)
+        root = ElementTree.fromstring(body.decode())  # in no other encoding, where those would look otherwise
         entries = {_text(each, "Key"): int(_text(each, "Size")) for each in root.findall("{*}Contents")}
     except (ElementTree.ParseError, ValueError):
         raise _not_a_listing() from None
-    if not root.tag.endswith("ListBucketResult"):
+    if not root.tag.endswith("ListBucketResult") or any(size < 0 for size in entries.values()):
         raise _not_a_listing()
     if _text(root, "IsTruncated") == "true":
         raise SourceProblemError(

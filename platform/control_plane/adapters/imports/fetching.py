@@ -34,6 +34,8 @@ from control_plane.tenants.models import Tenant
 
 WRITE_BYTES, MOST_PIECES = 1 << 20, 256
 """Of what was received, that are written at once."""
+PATIENCE_S, LEAST_BYTES_PER_S = 30.0, 10_000
+"""A transfer has so long, and a second more for every so many bytes: others wait for its place."""
 
 
 class FetchStoppedError(Exception):
@@ -175,13 +177,17 @@ class _Transfer:
                 raise unavailable("The source continued from another place than it was asked for.")
             self._remember(answer)
             with _Writer(out) as writer:
+                until = time.monotonic() + PATIENCE_S
                 for piece in answer.iter_raw():  # as it comes: what was received before a break counts
                     at += len(piece)
+                    until += len(piece) / LEAST_BYTES_PER_S
                     if at > self._most:
                         raise _too_large()
                     writer.write(piece)
                     if stopped():
                         raise FetchStoppedError
+                    if time.monotonic() > until:
+                        raise unavailable(f"The source sends less than {LEAST_BYTES_PER_S // 1000} KB a second.")
         expected = answer.headers.get("content-length", "")
         if expected.isdecimal() and answer.status_code == 200 and at != int(expected):
             raise unavailable("The source ended the connection early.")

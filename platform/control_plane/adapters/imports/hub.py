@@ -16,6 +16,7 @@ from control_plane.config import current
 from control_plane.http import egress
 
 MOST_BYTES = 4 << 20
+LONGEST_FILE_NAME = 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 
@@ -62,7 +63,9 @@ def list_adapter(repository: str, revision: str, headers: Mapping[str, str], fol
 
 
 def _named(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("rfilename"), str)
+    """What cannot be shown or stored (NUL, halves of surrogate pairs) is no name of a file."""
+    name = entry.get("rfilename")
+    return isinstance(name, str) and name.isprintable() and len(name) <= LONGEST_FILE_NAME
 
 
 def _size(entry: Mapping[str, Any]) -> int:
@@ -71,15 +74,11 @@ def _size(entry: Mapping[str, Any]) -> int:
 
 
 def _json(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    with egress.get(address, headers, allow_private=current().import_allow_private) as answer:
-        check_status(answer.status_code, Origin.HUB)
-        body = b""
-        for piece in answer.iter_raw(1 << 16):
-            body += piece
-            if len(body) > MOST_BYTES:
-                break
+    allow_private = current().import_allow_private
+    status, body = egress.get_document(address, headers, MOST_BYTES, allow_private=allow_private)
+    check_status(status, Origin.HUB)
     try:
-        said = json.loads(body) if len(body) <= MOST_BYTES else None
+        said = json.loads(body) if body is not None else None
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):

@@ -11,6 +11,8 @@ from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 from lora_engine.peft_format.own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
 MOST_NAMED = 5
+MOST_FILES = 200
+"""Of one adapter. Each is a request to its source."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
         )
     if "adapter_model.safetensors" in names:
         names = [CONFIG_FILE, "adapter_model.safetensors"]
+    if len(names) > MOST_FILES:
+        raise SourceProblemError(
+            "too_many_files",
+            f"The weights lie in {len(names) - 1} files.",
+            f"Save the adapter in one file, or in at most {MOST_FILES - 1} (max_shard_size).",
+        )
     names += [name for name in TEMPLATE_FILES if name in sizes and sizes[name] <= MAX_TEMPLATE_FILE_BYTES]
     return [RemoteFile(name, url_of(name), sizes[name], of) for name in sorted(names)]
 

@@ -126,7 +126,7 @@ def _url(text: str) -> UrlSource:
             error.message, "Write hub:org/name, s3://bucket/folder, or an https address of an archive."
         ) from None
     name = url.path.rpartition("/")[2]
-    if not _is_archive(name):
+    if not _is_archive(name) or not name.isprintable():
         raise SourceRefusedError(
             "The address does not name an archive.",
             "Use one that ends with .zip, .tar or .tar.gz; for a folder of a bucket, s3://bucket/folder.",

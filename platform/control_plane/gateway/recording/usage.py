@@ -19,6 +19,7 @@ from control_plane.adapters.resolve import ResolvedModel
 from control_plane.db import run_db
 from control_plane.fleet.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
+from control_plane.unavailable import as_unavailable
 from control_plane.usage.actions import Ended, abandon_attempts, record_events
 from control_plane.usage.counters import Details
 from control_plane.usage.models import ApiEndpoint
@@ -109,11 +110,23 @@ class UsageWriter:
             batch = self._entries[:LARGEST_BATCH]
             try:
                 await run_db(store, batch)
-            except (DatabaseError, InterfaceError) as error:
-                logger.warning("%d usage events could not be stored; trying again: %s", len(batch), error)
-                return False
+            except (DatabaseError, InterfaceError, ValueError) as error:
+                if as_unavailable(error) is not None or not await self._store_each(batch):
+                    logger.warning("%d usage events could not be stored; trying again: %s", len(batch), error)
+                    return False
             del self._entries[: len(batch)]
             await self._acknowledge_all(batch)
+        return True
+
+    async def _store_each(self, batch: list[_Entry]) -> bool:
+        """One that cannot be stored must not hold up the others: it is given up. False if the database is away."""
+        for entry in batch:
+            try:
+                await run_db(store, [entry])
+            except (DatabaseError, InterfaceError, ValueError) as error:
+                if as_unavailable(error) is not None:
+                    return False
+                logger.exception("The usage of %s on %s cannot be stored, ever.", entry.engine_id, entry.host)
         return True
 
     async def _acknowledge_all(self, batch: list[_Entry]) -> None:
