@@ -274,7 +274,7 @@ def test_a_redirect_into_our_network_is_not_followed(hub: HubServer, monkeypatch
     )
     reached = []
 
-    def at(client: Any, target: Any, addresses: list[str], headers: Any) -> Any:
+    def at(client: Any, target: Any, addresses: list[str], *_: Any) -> Any:
         reached.append((str(target), addresses))
 
         return httpx.Response(302, headers={"location": f"https://metadata.example:{port}/latest"})
