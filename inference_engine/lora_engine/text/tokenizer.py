@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import tokenizers
 
 from .model_files import TokenizerError, read_json, special_tokens
 from .token_bytes import DecodingRules, rules_from_decoder
+
+# Threads of the library's own would survive no fork, and take processors from the model.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 __all__ = ["Tokenizer", "TokenizerError"]
 
@@ -50,7 +54,8 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
         """Token ids of ``text``; with ``add_special_tokens`` also those the model starts with, e.g. BOS."""
-        ids: list[int] = self._fast.encode(text, add_special_tokens=add_special_tokens).ids
+        # Of the library's ways the one that lets other threads run meanwhile: a long text takes seconds.
+        ids: list[int] = self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
 
     def decode(self, token_ids: Sequence[int], *, keep_special_tokens: bool = False) -> str:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,15 @@ def test_the_digest_of_text_files_tells_every_one_of_them(tmp_path: Path):
         seen.add(text_digest(tmp_path))
     assert len(seen) == 1 + 2 * len(TEXT_FILES)
     assert all(digest.startswith("sha256:") for digest in seen)
+
+
+def test_others_run_while_a_long_text_becomes_tokens(tokenizer_folders):
+    """Else one prompt of megabytes would hold up every stream of its host, and look as if that had died."""
+    tokenizer = Tokenizer.load(tokenizer_folders["byte_level"])
+    with ThreadPoolExecutor(1) as threads:
+        encoded, ticks = threads.submit(tokenizer.encode, "hello " * 200_000, False), 0
+        while not encoded.done():
+            time.sleep(0.002)
+            ticks += 1
+    assert ticks > 5
+    assert len(encoded.result()) > 200_000
