@@ -1,4 +1,4 @@
-// Opens every page of a running console in both themes and three sizes.
+// Opens every page of a running console in both themes and four sizes.
 //   CONSOLE_URL, CONSOLE_EMAIL, CONSOLE_PASSWORD   where and as whom (an account with at least one tenant)
 //   CONSOLE_TENANT                                 which tenant; the first one otherwise
 //   --axe            run axe-core on each page and fail on any violation
@@ -7,7 +7,7 @@
 //   --states=A,B     "full" as the platform is (the default), "loading" while no answer comes, "failing" when each is an
 //                    error, "cut" when no connection comes about, "forbidden" and "missing" when each is 403 or 404,
 //                    "empty" of a tenant made for this (as an operator)
-//   --only=A,B --sizes=wide,phone,narrow --themes=light,dark
+//   --only=A,B --sizes=wide,tablet,phone,narrow --themes=light,dark
 import axe from "axe-core";
 import { mkdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
@@ -19,7 +19,7 @@ const list = (name, otherwise) => process.argv.find((argument) => argument.start
 const only = list("only");
 const screens = new URL("../../test-results/screens/", import.meta.url).pathname;
 
-const SIZES = { wide: { width: 1440, height: 900 }, phone: { width: 390, height: 844 }, narrow: { width: 360, height: 740 } };
+const SIZES = { wide: { width: 1440, height: 900 }, tablet: { width: 768, height: 1024 }, phone: { width: 390, height: 844 }, narrow: { width: 360, height: 740 } };
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const PAGES = ["", "playground", "adapters", "upload", "batches", "requests", "usage", "limits", "slo", "hosts", "keys", "members", "webhooks", "audit", "settings"];
 const OPERATOR_PAGES = ["operator", "operator/tenants", "operator/hosts", "operator/audit"];

@@ -4,6 +4,7 @@ import { sessionQuery } from "@/features/session/queries";
 import { readAdaptersSearch } from "@/features/adapters/search";
 import { readAuditSearch } from "@/features/audit/search";
 import { readHostsSearch, readReportSearch, readTenantSearch, readTenantsSearch } from "@/features/operator/search";
+import { readHostsSearch as readTenantHostsSearch } from "@/features/hosts/search";
 import { readBatchesSearch } from "@/features/batches/search";
 import { readKeysSearch } from "@/features/keys/search";
 import { readLimitsSearch } from "@/features/limits/search";
@@ -155,7 +156,7 @@ const slo = createRoute({
 const hosts = createRoute({
   getParentRoute: () => tenant,
   path: "hosts",
-  validateSearch: (search: Record<string, unknown>): RangeSearch & { map?: string } => ({ ...readRangeSearch(search), map: text(search.map) }),
+  validateSearch: readTenantHostsSearch,
   search: rangeKept,
   component: lazyRouteComponent(() => import("@/features/hosts/hosts-page"), "HostsPage"),
 });

@@ -1,6 +1,6 @@
 import { X } from "lucide-react";
 import { AlertDialog as Alert, Dialog as Radix } from "radix-ui";
-import type { ReactNode } from "react";
+import type { ReactNode, RefObject } from "react";
 import { cn } from "@/lib/cn";
 import { Button } from "./button";
 
@@ -18,17 +18,25 @@ interface DialogProps {
   className?: string;
   /** It shows something that is shown only once: Escape and a click beside it do not close it. */
   keepOpen?: boolean;
+  /** Where the keyboard goes on, if what opened it is gone by then. */
+  focusAfter?: RefObject<HTMLElement | null>;
 }
 
 const keep = (event: Event) => event.preventDefault();
 
-export function Dialog({ open, onOpenChange, title, description, children, className, keepOpen }: DialogProps) {
+export function Dialog({ open, onOpenChange, title, description, children, className, keepOpen, focusAfter }: DialogProps) {
+  const goOn = (event: Event) => {
+    if (!focusAfter?.current) return;
+    event.preventDefault();
+    focusAfter.current.focus();
+  };
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
       <Radix.Portal>
         <Radix.Overlay className={OVERLAY} />
         <Radix.Content
           className={cn(PANEL, "max-w-lg p-5", className)}
+          onCloseAutoFocus={goOn}
           {...(description ? {} : { "aria-describedby": undefined })}
           {...(keepOpen ? { onEscapeKeyDown: keep, onPointerDownOutside: keep, onInteractOutside: keep } : {})}
         >

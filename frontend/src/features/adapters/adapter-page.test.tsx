@@ -38,6 +38,18 @@ describe("adapter page", () => {
     await waitFor(() => expect(confirmed).toBe(true));
   });
 
+  it("says of many hosts how many have a version, and shows those that do not", async () => {
+    const on = (number: number, phase: "ready" | "queued" | "failed") => ({ ...data.placement, host: `gpu-${number}`, phase, error: phase === "failed" ? { code: "x", message: "No room.", fix: "Make room." } : null });
+    const placements = [...Array.from({ length: 30 }, (_, number) => on(number, "ready")), ...[40, 41, 42, 43, 44].map((number) => on(number, "queued")), on(50, "failed")];
+    serve(adapter({}, [version(1, { placements })]));
+    const { user } = openConsole("/t/acme/adapters/support");
+    const staging = within(await screen.findByTestId("staging-status"));
+    expect(staging.getByText("Ready on 30 of 36 hosts, failed on 1, queued on 5.")).toBeVisible();
+    expect(staging.getAllByRole("heading").map(({ textContent }) => textContent)).toEqual(["gpu-50", "gpu-40", "gpu-41", "gpu-42"]);
+    await user.click(staging.getByText("All 36 hosts"));
+    expect(within(staging.getByRole("group")).getAllByRole("listitem")).toHaveLength(36);
+  });
+
   it("leads to a version that answers where none is live", async () => {
     const flagged = version(2, { verdict: "changes_nothing", asks_for_effect: true });
     serve({ ...adapter({}, [version(3, { state: "failed" }), flagged, version(1)]), live_version: null, aliases: [], status: "failed" });

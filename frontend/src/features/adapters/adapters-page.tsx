@@ -166,7 +166,7 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
         <Link
           to="/t/$tenant/adapters/$name"
           params={{ tenant, name: adapter.name }}
-          className="font-medium after:absolute after:inset-0 focus-visible:outline-none focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-focus"
+          className="block min-w-36 font-medium wrap-anywhere whitespace-normal after:absolute after:inset-0 focus-visible:outline-none focus-visible:after:outline-2 focus-visible:after:-outline-offset-2 focus-visible:after:outline-focus"
         >
           {adapter.name}
         </Link>

@@ -55,7 +55,7 @@ function AliasRow({ adapter, alias, may }: RowProps) {
   return (
     <li className="grid gap-3 px-4 py-3" aria-label={`${adapter.name}@${alias.name}`}>
       <div className="flex flex-wrap items-center gap-x-3 gap-y-2">
-        <code className="truncate font-mono text-xs">
+        <code className="min-w-0 font-mono text-xs wrap-anywhere">
           {adapter.name}@{alias.name}
         </code>
         <Badge tone="green">v{alias.version}</Badge>

@@ -1,14 +1,16 @@
 import { Check, CircleAlert, RotateCw } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { StagingPhase, Placement, Version } from "@/api/types";
+import { Badge } from "@/components/badge";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
-import { bytes, eta, rate } from "@/lib/format";
+import { bytes, eta, number, plural, rate } from "@/lib/format";
 import { useRestage } from "./queries";
+import { PHASE_TONES } from "./version-status";
 
 const STEPS: { phase: StagingPhase; label: string }[] = [
   { phase: "queued", label: "Queued" },
@@ -18,15 +20,34 @@ const STEPS: { phase: StagingPhase; label: string }[] = [
   { phase: "ready", label: "Ready" },
 ];
 
+/** Of so few, each is shown step by step; of more, those that are not ready. */
+const FEW_HOSTS = 4;
+const URGENCY: StagingPhase[] = ["failed", "loading", "verifying", "downloading", "queued"];
+const urgency = ({ phase }: Placement) => URGENCY.indexOf(phase);
+
+/** What failed, then what is furthest. */
+const toWatch = (placements: Placement[]) => placements.filter(({ phase }) => phase !== "ready").toSorted((a, b) => urgency(a) - urgency(b)).slice(0, FEW_HOSTS);
+
+/** "Ready on 30 of 41 hosts, failed on 1, queued on 10." */
+function counts(placements: Placement[]): string {
+  const of = (phase: StagingPhase) => placements.filter((placement) => placement.phase === phase).length;
+  const others = URGENCY.filter((phase) => of(phase) > 0).map((phase) => `, ${phase} on ${number(of(phase))}`);
+  return `Ready on ${number(of("ready"))} of ${plural(placements.length, "host")}${others.join("")}.`;
+}
+
 /** Where a version is on each host, live. */
 export function Staging({ version }: { version: Version }) {
   const waiting = version.placements.length === 0;
+  const many = version.placements.length > FEW_HOSTS;
+  const shown = many ? toWatch(version.placements) : version.placements;
   return (
     <div data-testid="staging-status" data-state={version.state} aria-live="polite" className="grid gap-4">
       {waiting && <p className="text-sm text-ink-3">{WAITING[version.state]}</p>}
-      {version.placements.map((placement) => (
+      {many && <p className="text-sm">{counts(version.placements)}</p>}
+      {shown.map((placement) => (
         <HostStaging key={placement.host} placement={placement} />
       ))}
+      {many && <AllHosts placements={version.placements} />}
       <Retry version={version} />
     </div>
   );
@@ -60,6 +81,23 @@ function HostStaging({ placement }: { placement: Placement }) {
         </div>
       )}
     </div>
+  );
+}
+
+function AllHosts({ placements }: { placements: Placement[] }) {
+  return (
+    <details className="rounded-lg border" aria-live="off">
+      <summary className="cursor-pointer px-3.5 py-2 text-sm text-ink-2 select-none">All {plural(placements.length, "host")}</summary>
+      <ul className="max-h-80 divide-y overflow-y-auto border-t">
+        {placements.map((placement) => (
+          <li key={placement.host} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-3.5 py-1.5 text-sm">
+            <span className="min-w-0 wrap-anywhere">{placement.host}</span>
+            <Badge tone={PHASE_TONES[placement.phase]}>{placement.phase}</Badge>
+            <span className="tnum ml-auto text-xs text-ink-3">{transfer(placement)}</span>
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }
 

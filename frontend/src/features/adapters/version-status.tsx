@@ -1,4 +1,4 @@
-import type { AdapterSummary, VersionState } from "@/api/types";
+import type { AdapterSummary, StagingPhase, VersionState } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
 
 const TONES: Record<AdapterSummary["status"] | VersionState, Tone> = {
@@ -10,6 +10,8 @@ const TONES: Record<AdapterSummary["status"] | VersionState, Tone> = {
   archived: "neutral",
   deleted: "neutral",
 };
+
+export const PHASE_TONES: Record<StagingPhase, Tone> = { queued: "neutral", downloading: "blue", verifying: "blue", loading: "blue", ready: "green", failed: "danger" };
 
 export function AdapterState({ state }: { state: AdapterSummary["status"] | VersionState }) {
   return <Status tone={TONES[state]} label={state} live={state === "staging" || state === "validated"} />;

@@ -19,16 +19,26 @@ export function HostStatus({ host }: { host: Shown }) {
   return <Status tone={TONES[host.state]} label={host.state} live={host.running > 0} />;
 }
 
+interface QuarantineProps {
+  host: Pick<Host, "name" | "quarantine">;
+  /** Says of which hosts it is, where several are shown: this one and others for the same reason. */
+  named?: string[];
+}
+
+/** Of so many, each name is said. */
+const MOST_NAMES = 4;
+
 /** Why a host is not used, and what to do, in the server's own words. */
-export function QuarantineNotice({ host, named = false }: { host: Pick<Host, "name" | "quarantine">; named?: boolean }) {
+export function QuarantineNotice({ host, named = [] }: QuarantineProps) {
   const { name, quarantine } = host;
   if (!quarantine) return null;
+  const left = named.length - MOST_NAMES;
   return (
-    <div role="note" aria-label={`Quarantine of ${name}`} className="flex gap-2.5 border-b bg-amber-soft px-4 py-3 text-sm">
+    <div role="note" aria-label={`Quarantine of ${named.join(", ") || name}`} className="flex gap-2.5 border-b bg-amber-soft px-4 py-3 text-sm">
       <ShieldAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
       <div className="min-w-0">
         <p className="font-medium break-words text-amber-text">
-          {named && `${name}: `}
+          {named.length > 0 && <span title={named.join(", ")}>{`${named.slice(0, MOST_NAMES).join(", ")}${left > 0 ? ` and ${left} more` : ""}: `}</span>}
           {quarantine.message}
         </p>
         <p className="mt-0.5 break-words text-ink-2">It gets neither adapters nor requests. {quarantine.fix}</p>

@@ -1,30 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
-import { Suspense } from "react";
-import { Cpu, Server } from "lucide-react";
+import { Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
-import type { Host } from "@/api/types";
 import { Page } from "@/app/page";
-import { Badge } from "@/components/badge";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
-import { Table, Td, Th, Tr } from "@/components/table";
-import { RelativeTime } from "@/components/relative-time";
-import { useTenant } from "@/features/session/queries";
-import { bytes, number, plural, shortDigest } from "@/lib/format";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";
-import { lazyPart } from "@/lib/lazy-part";
-import { coldStart, loadRates } from "./cold-start";
-import { HostTraffic } from "./host-traffic";
-import { HostStatus, QuarantineNotice } from "./host-status";
-import { PoolBar, PoolLegend } from "./page-pool";
+import { useTenant } from "@/features/session/queries";
+import { HostCard } from "./host-card";
+import { HostList } from "./host-list";
 import { hostsQuery } from "./queries";
-import { Shares } from "./shares";
-import { TIERS } from "./tiers";
 
-const route = getRouteApi("/t/$tenant/hosts");
-
-const PageMapSection = lazyPart(() => import("./page-map"), "PageMapSection");
+/** Of so few, each is shown with all that is known of it; of more, the one that is opened. */
+const FEW_HOSTS = 3;
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
@@ -34,7 +21,14 @@ export function HostsPage() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && <Skeleton className="h-80 w-full" />}
       {data?.length === 0 && <NoHosts />}
-      <div className="grid gap-5">{data?.map((host) => <HostCard key={host.name} host={host} range={range} />)}</div>
+      {data && data.length > FEW_HOSTS && <HostList hosts={data} range={range} />}
+      {data && data.length <= FEW_HOSTS && (
+        <div className="grid gap-5">
+          {data.map((host) => (
+            <HostCard key={host.name} host={host} range={range} />
+          ))}
+        </div>
+      )}
     </Page>
   );
 }
@@ -51,104 +45,5 @@ function NoHosts() {
         does both.
       </Empty>
     </Card>
-  );
-}
-
-function HostCard({ host, range }: { host: Host; range: ReturnType<typeof useTimeRange> }) {
-  const { map } = route.useSearch();
-  const navigate = route.useNavigate();
-  const show = (name: string | undefined) => void navigate({ search: (now) => ({ ...now, map: name }), replace: true, resetScroll: false });
-  return (
-    <Card aria-label={`Host ${host.name}`}>
-      <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
-        <Cpu className="size-4 text-ink-3" aria-hidden />
-        <h2 className="text-base font-semibold">{host.name}</h2>
-        <HostStatus host={host} />
-        <span className="text-sm text-ink-3">
-          {host.model ? `${host.model} on ${host.device}` : "never seen"}
-        </span>
-        <span className="ml-auto text-xs text-ink-3">
-          seen <RelativeTime at={host.last_seen} />
-        </span>
-      </div>
-      <QuarantineNotice host={host} />
-      <dl className="grid grid-cols-2 gap-px border-b bg-line sm:grid-cols-4">
-        <Figure label="Running" value={number(host.running)} />
-        <Figure label="Waiting" value={number(host.waiting)} />
-        <Figure label="Tokens per second" value={number(Math.round(host.tokens_per_second))} />
-        <Figure label="Page pool" value={bytes(host.pool.total * host.page_bytes)} note={`${number(host.pool.total)} × ${bytes(host.page_bytes)}`} />
-      </dl>
-      <div className="px-4 py-4">
-        <PoolBar pool={host.pool} className="h-3.5!" />
-        <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
-      </div>
-      <Suspense>
-        <PageMapSection host={host.name} open={map === host.name} onOpen={(open) => show(open ? host.name : undefined)} />
-      </Suspense>
-      {host.share && (
-        <div className="border-t">
-          <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">Your share of this host now</h3>
-          <Shares label={`Your share of ${host.name}`} noun="Host" rows={[{ ...host.share, id: host.name, label: host.name }]} />
-        </div>
-      )}
-      <HostTraffic host={host.name} range={range} />
-      <Residents host={host} />
-      {host.boot_id && <p className="border-t px-4 py-2 font-mono text-2xs text-ink-3">boot {host.boot_id}</p>}
-    </Card>
-  );
-}
-
-function Figure({ label, value, note }: { label: string; value: string; note?: string }) {
-  return (
-    <div className="bg-surface px-4 py-3">
-      <dt className="text-xs text-ink-3">{label}</dt>
-      <dd className="tnum mt-0.5 text-lg font-semibold tracking-tight">
-        {value} {note && <span className="hidden text-xs sm:inline font-normal tracking-normal text-ink-3">{note}</span>}
-      </dd>
-    </div>
-  );
-}
-
-const TIER_ORDER = Object.keys(TIERS);
-
-function Residents({ host: { adapters, load_times: times = [] } }: { host: Host }) {
-  if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
-  const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name));
-  return (
-    <div className="border-t">
-      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{plural(adapters.length, "adapter")} of yours on this host</h3>
-      <Table label="Your adapters on this host">
-        <thead>
-          <tr>
-            <Th>Adapter</Th>
-            <Th>Tier</Th>
-            <Th className="text-right">Rank</Th>
-            <Th className="text-right">Size</Th>
-            <Th className="text-right">Cold start</Th>
-            <Th className="text-right">Running</Th>
-          </tr>
-        </thead>
-        <tbody>
-          {sorted.map((adapter) => (
-            <Tr key={adapter.digest}>
-              <Td className="font-medium">
-                {adapter.names?.join(", ") ?? adapter.name}
-                <span className="ml-2 font-mono text-2xs font-normal text-ink-3">{shortDigest(adapter.digest)}</span>
-              </Td>
-              <Td>
-                <Badge tone={TIERS[adapter.tier].tone}>{TIERS[adapter.tier].label}</Badge>
-              </Td>
-              <Td className="tnum text-right">{adapter.rank}</Td>
-              <Td className="tnum text-right">{bytes(adapter.bytes)}</Td>
-              <Td className="tnum text-right">{coldStart(adapter.cold_start_ms)}</Td>
-              <Td className="tnum text-right">{adapter.running}</Td>
-            </Tr>
-          ))}
-        </tbody>
-      </Table>
-      <p className="px-4 py-2.5 text-xs text-ink-3">
-        Cold start: what a request would wait for its adapter, beside the queue. {loadRates(times) ? `Measured here: ${loadRates(times)}.` : "This engine has loaded none yet."}
-      </p>
-    </div>
   );
 }

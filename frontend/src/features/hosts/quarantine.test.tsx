@@ -92,6 +92,14 @@ describe("the base model, for operators", () => {
     await waitFor(() => expect(screen.queryByRole("alertdialog")).not.toBeInTheDocument());
   });
 
+  it("says a reason that several hosts have once", async () => {
+    const others = [3, 4, 5, 6].map((number) => forOperators({ ...foreign, name: `gpu${number}` }, "sha256:bbbbbbbbbbbbbbbb"));
+    server.use(http.get("/api/operator/hosts", () => HttpResponse.json([forOperators(foreign, "sha256:bbbbbbbbbbbbbbbb"), ...others])));
+    openConsole("/t/acme/operator");
+    expect(await screen.findByRole("note", { name: "Quarantine of gpu2, gpu3, gpu4, gpu5, gpu6" })).toHaveTextContent(`gpu2, gpu3, gpu4, gpu5 and 1 more: ${quarantine.message}`);
+    expect(screen.getAllByRole("note")).toHaveLength(1);
+  });
+
   it("keeps the dialog open with the server's reason when it is refused", async () => {
     server.use(http.put("/api/operator/base-model", () => refusal(409, "adapters_do_not_fit", "It has other shapes.", "Decide without keeping the adapters.")));
     const { user } = openConsole("/t/acme/operator");

@@ -66,11 +66,21 @@ function Several({ count }: { count: number }): ReactNode {
   );
 }
 
+/** Hosts in quarantine, those for the same reason together. */
+function reasons(hosts: OperatorHost[]): OperatorHost[][] {
+  const groups = new Map<string, OperatorHost[]>();
+  for (const host of hosts.filter(({ quarantine }) => quarantine)) {
+    const key = JSON.stringify(host.quarantine);
+    groups.set(key, [...(groups.get(key) ?? []), host]);
+  }
+  return [...groups.values()];
+}
+
 function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: OperatorHost) => void }) {
   return (
     <>
-      {hosts.map((host) => (
-        <QuarantineNotice key={host.name} host={host} named />
+      {reasons(hosts).map((group) => (
+        <QuarantineNotice key={group[0]!.name} host={group[0]!} named={group.map(({ name }) => name)} />
       ))}
       <Table label="Engine hosts">
         <thead>

@@ -1,36 +1,49 @@
 import { useQuery } from "@tanstack/react-query";
-import { Suspense } from "react";
+import { getRouteApi } from "@tanstack/react-router";
+import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostFairness, ServiceGap } from "@/api/types";
+import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { useTimeRange } from "@/components/time-range";
 import { Shares, tenantRows } from "@/features/hosts/shares";
 import { short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
+import { FEW_HOSTS, HostSelect } from "./host-select";
 import { allHostsQuery, fairnessQuery } from "./queries";
 
 const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart");
+
+const route = getRouteApi("/t/$tenant/operator/hosts");
 
 const ofBound = (percent: number) => `${percent < 10 ? percent.toFixed(1) : Math.round(percent)}%`;
 
 /** Who gets what of each engine now, and how far apart tenants that waited were served over time. */
 export function FairShares() {
   const { data, error, refetch } = useQuery(allHostsQuery);
+  const { shares: chosen } = route.useSearch();
+  const navigate = route.useNavigate();
+  const choose = (host: string | undefined) => void navigate({ search: (now) => ({ ...now, shares: host }), replace: true, resetScroll: false });
   const hosts = (data ?? []).filter(({ shares }) => shares?.length);
+  const many = hosts.length > FEW_HOSTS;
+  // Where most wait, unless another is chosen.
+  const first = hosts.find(({ name }) => name === chosen) ?? hosts.toSorted((a, b) => b.waiting - a.waiting)[0];
+  const shown = many && first ? [first] : hosts;
   return (
     <Card aria-label="Fair shares">
       <CardHeader
         title="Fair shares"
         note="Owed: the weight’s share among tenants in the engine. Received: of the last 10 to 20 s. Ahead: priced tokens per weight more than the one served least."
+        actions={many && first && <HostSelect label="Host whose shares are shown" names={hosts.map(({ name }) => name)} value={first.name} onChange={choose} />}
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data && hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>}
-      {hosts.map(({ name, shares = [] }) => (
+      {shown.map(({ name, shares = [] }) => (
         <section key={name} aria-label={`Shares on ${name}`} className="border-t first:border-0">
           {hosts.length > 1 && <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{name}</h3>}
-          <Shares label={`Shares on ${name}`} noun="Tenant" rows={tenantRows(shares)} ahead={Object.fromEntries(shares.map(({ tenant, ahead }) => [tenant, ahead]))} />
+          <Shares label={`Tenants on ${name}`} noun="Tenant" rows={tenantRows(shares)} ahead={Object.fromEntries(shares.map(({ tenant, ahead }) => [tenant, ahead]))} />
         </section>
       ))}
       <Gaps />
@@ -38,8 +51,14 @@ export function FairShares() {
   );
 }
 
+const widestOf = ({ points }: HostFairness) => Math.max(0, ...points.map(({ widest }) => widest?.share ?? 0));
+
+/** Those that came nearest to their bounds first. */
+const nearest = (hosts: HostFairness[]) => (hosts.length > FEW_HOSTS ? hosts.toSorted((a, b) => widestOf(b) - widestOf(a)) : hosts);
+
 function Gaps() {
   const range = useTimeRange("1h");
+  const [all, setAll] = useState(false);
   const { data, error, refetch } = useQuery(fairnessQuery(range.asked));
   return (
     <section aria-label="Service gap" className="border-t p-4">
@@ -51,9 +70,14 @@ function Gaps() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="mt-3" />}
       {!error && !data && <Skeleton className="mt-3 h-44" />}
       {data?.hosts.length === 0 && <p className="mt-3 text-sm text-ink-3">No two tenants waited on one host in this time.</p>}
-      {data?.hosts.map((host) => (
+      {data && nearest(data.hosts).slice(0, all ? undefined : FEW_HOSTS).map((host) => (
         <HostGap key={host.name} host={host} stepS={data.step_s} onZoom={range.zoom} onZoomOut={range.zoomOut} />
       ))}
+      {data && !all && data.hosts.length > FEW_HOSTS && (
+        <Button size="sm" className="mt-4" onClick={() => setAll(true)}>
+          Show {data.hosts.length - FEW_HOSTS} more, further from their bounds
+        </Button>
+      )}
     </section>
   );
 }

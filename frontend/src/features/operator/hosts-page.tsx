@@ -5,7 +5,7 @@ import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostService, OperatorHost, StagingRow } from "@/api/types";
 import { Page } from "@/app/page";
-import { Badge, type Tone } from "@/components/badge";
+import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";
@@ -15,6 +15,7 @@ import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
 import { toast } from "@/components/toast";
+import { PHASE_TONES } from "@/features/adapters/version-status";
 import { HostStatus, isUsed } from "@/features/hosts/host-status";
 import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
@@ -23,6 +24,7 @@ import { FairShares } from "./fairness";
 import { HostLoad } from "./host-load";
 import { AddHost, Joined, OpenTokens, RevokeDialog } from "./join-hosts";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
+import { FEW_HOSTS, HostSelect } from "./host-select";
 import { RestartDialog, RestartProgress, useSayBack } from "./restart-host";
 import { PHASES, type StagingSearch } from "./search";
 
@@ -50,14 +52,20 @@ function Memory() {
   const { map } = route.useSearch();
   const navigate = route.useNavigate();
   const show = (host: string | undefined) => void navigate({ search: (now) => ({ ...now, map: host }), replace: true, resetScroll: false });
+  const names = (data ?? []).map(({ name }) => name);
+  const many = names.length > FEW_HOSTS;
   return (
     <Card aria-label="Memory">
-      <CardHeader title="Memory" note="Whose each page of a host’s pool is, now and up to ten minutes back." />
+      <CardHeader
+        title="Memory"
+        note="Whose each page of a host’s pool is, now and up to ten minutes back."
+        actions={many && <HostSelect label="Host whose memory is shown" names={names} value={map ?? ""} none="No host" onChange={show} />}
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={1} />}
       {data?.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">There is no host whose memory could be shown.</p>}
       <Suspense>
-        {data?.map(({ name }) => (
+        {(many ? names.filter((name) => name === map) : names).map((name) => (
           <PageMapSection key={name} host={name} everybody open={map === name} onOpen={(open) => show(open ? name : undefined)} />
         ))}
       </Suspense>
@@ -130,7 +138,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
   const revoked = Boolean(host.joined?.revoked_at);
   return (
     <li className="flex flex-wrap items-center gap-x-4 gap-y-2 px-4 py-2.5 text-sm" aria-label={`Host ${host.name}`}>
-      <span className="flex min-w-0 flex-1 flex-wrap items-center gap-2">
+      <span className="flex min-w-0 flex-1 basis-72 flex-wrap items-center gap-2">
         <span className="font-medium break-all">{host.name}</span>
         <HostStatus host={host} />
         <span className="tnum text-xs text-ink-3">
@@ -247,8 +255,6 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
   );
 }
 
-const TONES: Record<StagingRow["phase"], Tone> = { queued: "neutral", downloading: "blue", verifying: "blue", loading: "blue", ready: "green", failed: "danger" };
-
 function Staging() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
@@ -318,7 +324,7 @@ function Row({ row }: { row: StagingRow }) {
           <span className="font-medium break-all">
             {row.adapter}@v{row.version}
           </span>
-          <Badge tone={TONES[row.phase]}>{row.phase}</Badge>
+          <Badge tone={PHASE_TONES[row.phase]}>{row.phase}</Badge>
           <span className="text-xs break-all text-ink-3">
             of {row.tenant} on {row.host}
           </span>

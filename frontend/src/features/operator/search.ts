@@ -67,6 +67,8 @@ export interface HostsSearch extends StagingSearch, RangeSearch {
   load?: string;
   /** The host whose pages are shown. */
   map?: string;
+  /** The host whose shares are shown, of many. */
+  shares?: string;
   /** Begin with a new host. */
   add?: true;
 }
@@ -76,5 +78,6 @@ export const readHostsSearch = (search: Record<string, unknown>): HostsSearch =>
   ...readRangeSearch(search),
   load: text(search.load),
   map: text(search.map),
+  shares: text(search.shares),
   add: flag(search.add),
 });

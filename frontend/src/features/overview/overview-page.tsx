@@ -146,8 +146,13 @@ function Recent({ overview }: { overview: Overview }) {
   );
 }
 
+/** Of more hosts, the busiest in use are shown. */
+const MOST_HOSTS = 5;
+
 function Hosts({ hosts }: { hosts: Host[] }) {
   const tenant = useTenant();
+  const shown = hosts.length <= MOST_HOSTS ? hosts : hosts.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.running - a.running).slice(0, MOST_HOSTS);
+  const unused = hosts.filter((host) => !isUsed(host)).length;
   return (
     <Card>
       <CardHeader
@@ -162,18 +167,18 @@ function Hosts({ hosts }: { hosts: Host[] }) {
       />
       {hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No engine host is configured. Start one with <code className="font-mono text-xs">make run</code>.</p>}
       <ul className="divide-y">
-        {hosts.map((host) => (
-          <li key={host.name} className="grid gap-2.5 px-4 py-3.5">
-            <div className="flex items-center gap-2.5">
-              <span className="font-medium">{host.name}</span>
+        {shown.map((host) => (
+          <li key={host.name} className="grid grid-cols-[minmax(0,1fr)] gap-2.5 px-4 py-3.5">
+            <div className="flex flex-wrap items-center gap-x-2.5 gap-y-1">
+              <span className="min-w-0 font-medium wrap-anywhere">{host.name}</span>
               <HostStatus host={host} />
-              <span className="tnum ml-auto text-xs text-ink-3">
+              <span className="tnum ml-auto text-xs whitespace-nowrap text-ink-3">
                 {number(host.running)} running · {number(Math.round(host.tokens_per_second))} tok/s
               </span>
             </div>
             <PoolBar pool={host.pool} />
             <p className="tnum flex justify-between gap-3 text-xs text-ink-3">
-              <span className="truncate">
+              <span className="truncate" title={host.model ? `${host.model} on ${host.device}` : undefined}>
                 {host.model ? `${host.model} on ${host.device}` : "never seen"}
               </span>
               <span className="whitespace-nowrap">{percent(host.pool.free, host.pool.total)} free</span>
@@ -182,6 +187,19 @@ function Hosts({ hosts }: { hosts: Host[] }) {
           </li>
         ))}
       </ul>
+      {hosts.length > shown.length && (
+        <p className="border-t px-4 py-2.5 text-xs text-ink-3">
+          The {shown.length} busiest of {number(hosts.length)}.
+          {unused > 0 && (
+            <>
+              {" "}
+              <Link to="/t/$tenant/hosts" params={{ tenant }} search={{ use: "unused" }} className="underline underline-offset-2 hover:text-ink">
+                {unused === 1 ? "1 is" : `${number(unused)} are`} not in use
+              </Link>
+            </>
+          )}
+        </p>
+      )}
     </Card>
   );
 }
@@ -199,7 +217,7 @@ function MostUsedAdapters() {
       <CardHeader title="Most used adapters, 7 days" />
       <ul className="grid gap-3 px-4 py-3.5">
         {top.map(({ name, tokens }) => (
-          <li key={name ?? ""} className="grid gap-1.5">
+          <li key={name ?? ""} className="grid grid-cols-[minmax(0,1fr)] gap-1.5">
             <span className="flex justify-between gap-3">
               {name ? (
                 <Link to="/t/$tenant/adapters/$name" params={{ tenant, name }} className="truncate font-medium hover:underline">
@@ -208,7 +226,7 @@ function MostUsedAdapters() {
               ) : (
                 <span className="text-ink-2">base model</span>
               )}
-              <span className="tnum text-xs text-ink-3">{short(tokens)} tokens</span>
+              <span className="tnum text-xs whitespace-nowrap text-ink-3">{short(tokens)} tokens</span>
             </span>
             <StackedBar total={most} segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]} className="h-1!" />
           </li>

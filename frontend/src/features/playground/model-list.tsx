@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Command } from "cmdk";
-import { Check } from "lucide-react";
+import { Blend, Check } from "lucide-react";
 import { Fragment, useDeferredValue, useEffect, useRef, useState } from "react";
 import type { Model } from "@/api/types";
 import { Badge } from "@/components/badge";
@@ -13,7 +13,11 @@ interface ListProps {
   value: string;
   /** Several base models are served, so an adapter says on which it runs. */
   showBase: boolean;
+  /** One adapter, and neither a base model nor a combination. */
+  adaptersOnly: boolean;
   onChoose: (model: string) => void;
+  /** Null where nothing is combined. */
+  onCombine: (() => void) | null;
 }
 
 /** Of so few models, all other names are shown; of more, only those of the one that is chosen. */
@@ -22,13 +26,14 @@ const FEW_MODELS = 8;
 const MOST_NAMES = 6;
 
 /** What can be called, which the server searches, with versions and aliases; "name@v7" and "a+b:0.5" can be typed. */
-export function ModelList({ value, showBase, onChoose }: ListProps) {
+export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }: ListProps) {
   const [needle, setNeedle] = useState("");
   const [name = "", pointer] = needle.trim().split("@");
   const search = useDeferredValue(name.split(/[+:]/)[0]!.trim());
   const { data = [] } = useQuery(modelsQuery(useTenant(), search));
   // Until the server has answered, those of the search before are there: nobody means their versions.
-  const found = pointer === undefined ? data : data.filter(({ id }) => id.includes(name.trim()));
+  const callable = adaptersOnly ? data.filter(({ kind }) => kind === "adapter") : data;
+  const found = pointer === undefined ? callable : callable.filter(({ id }) => id.includes(name.trim()));
   const chosen = value.split("@")[0];
   const namesOf = ({ id, aliases }: Model) => {
     if (pointer === undefined && found.length > FEW_MODELS && id !== chosen) return [];
@@ -37,14 +42,14 @@ export function ModelList({ value, showBase, onChoose }: ListProps) {
   // The list comes after the popover has opened and taken the focus.
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => input.current?.focus(), []);
-  const typed = /[@+:]/.test(needle) ? needle.trim() : "";
+  const typed = (adaptersOnly ? /^[^+:]+@[^+:]+$/ : /[@+:]/).test(needle) ? needle.trim() : "";
   return (
     <Command label="Models" shouldFilter={false}>
       <Command.Input
         ref={input}
         value={needle}
         onValueChange={setNeedle}
-        placeholder="Search, or type name@v2 or a+b:0.5"
+        placeholder={adaptersOnly ? "Search, or type name@v2" : "Search, or type name@v2 or a+b:0.5"}
         className="h-10 w-full border-b bg-transparent px-3.5 text-sm outline-none"
       />
       <Command.List className="scroll-quiet max-h-80 overflow-y-auto p-1">
@@ -71,6 +76,12 @@ export function ModelList({ value, showBase, onChoose }: ListProps) {
         {typed && !found.some(({ aliases }) => aliases.includes(typed)) && (
           <Command.Item value={typed} onSelect={() => onChoose(typed)} className={ITEM}>
             Use <span className="font-mono text-xs break-all">{typed}</span>
+          </Command.Item>
+        )}
+        {onCombine && (
+          <Command.Item value="combine adapters" onSelect={onCombine} data-testid="playground-combine" className={cn(ITEM, "sticky bottom-0 rounded-none border-t bg-raised")}>
+            <Blend className="size-4 shrink-0 text-ink-3" aria-hidden />
+            Combine adapters…
           </Command.Item>
         )}
       </Command.List>

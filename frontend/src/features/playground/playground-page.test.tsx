@@ -1,6 +1,7 @@
 import { act, cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { describe, expect, it, vi } from "vitest";
+import type { Model } from "@/api/types";
 import { FakeSocket } from "../../../tests/fake-socket";
 import { openConsole } from "../../../tests/render";
 import { models, nobody } from "../../../tests/data";
@@ -259,12 +260,76 @@ describe("playground", () => {
     server.use(http.get("/api/tenants/acme/models", () => HttpResponse.json(named)));
     const { user } = openConsole("/t/acme/playground");
     await user.click(await screen.findByTestId("playground-model"));
-    const names = async () => (await within(screen.getByRole("dialog")).findAllByRole("option")).map((option) => option.dataset.model);
+    const names = async () => (await within(screen.getByRole("dialog")).findAllByRole("option")).map((option) => option.dataset.model).filter(Boolean);
     expect(await names()).toEqual(["lorikeet-demo", "support", "support@prod", "support@v3", "support@v2", "support@v1"]);
     await user.keyboard("support@v");
-    await waitFor(async () => expect((await names()).filter(Boolean)).toEqual(["support@v3", "support@v2", "support@v1"]));
+    await waitFor(async () => expect(await names()).toEqual(["support@v3", "support@v2", "support@v1"]));
     await user.keyboard("2{Enter}");
     expect(screen.getByRole("region", { name: "Conversation with support@v2" })).toBeVisible();
+  });
+
+  describe("of several adapters as one", () => {
+    const named: Model[] = [...models, ...["legal", "tone", "other"].map((id): Model => ({ ...models[1]!, id, adapter: id, base_model: id === "other" ? "qwen" : "llama", aliases: [`${id}@v2`] }))];
+    const serve = () => server.use(http.get("/api/tenants/acme/models", ({ request }) => HttpResponse.json(named.filter(({ id }) => id.includes(new URL(request.url).searchParams.get("search") ?? "")))));
+    const begin = async (path = "/t/acme/playground?model=legal") => {
+      serve();
+      const { user } = openConsole(path);
+      await user.click(await screen.findByTestId("playground-model"));
+      await user.click(await screen.findByTestId("playground-combine"));
+      const dialog = within(await screen.findByRole("dialog", { name: "Combine adapters" }));
+      const choose = async (row: number, name: string) => {
+        await user.click(dialog.getAllByTestId("combine-adapter")[row]!);
+        fireEvent.change(await screen.findByPlaceholderText("Search, or type name@v2"), { target: { value: name } });
+        const option = await waitFor(() => screen.getAllByRole("option").find(({ dataset }) => dataset.model === name) ?? expect.fail(`no ${name}`));
+        await user.click(option);
+      };
+      return { user, dialog, choose };
+    };
+
+    it("builds the name, shows the request's code, and talks to it", async () => {
+      const { user, dialog, choose } = await begin();
+      expect(dialog.getByTestId("combine-problem")).toHaveTextContent("Choose an adapter in each row.");
+      await choose(1, "tone");
+      const weight = dialog.getByRole("spinbutton", { name: "Weight of tone" });
+      await user.clear(weight);
+      await user.type(weight, "-0.5");
+      expect(await dialog.findByRole("region", { name: "curl snippet" })).toHaveTextContent('"model":"legal+tone:-0.5"');
+      expect(dialog.getByRole("region", { name: "The model as a list" })).toHaveTextContent('["legal",{"model":"tone","weight":-0.5}]');
+      await user.click(dialog.getByRole("button", { name: "Use in this column" }));
+      expect(screen.getByRole("region", { name: "Conversation with legal+tone:-0.5" })).toBeVisible();
+      await waitFor(() => expect(screen.getByTestId("playground-model")).toHaveFocus());
+    });
+
+    it("begins with the one that the column has, and takes parts away", async () => {
+      const { user, dialog } = await begin("/t/acme/playground?model=legal%40v2:0.25%2Btone%2Bsupport:3");
+      expect(dialog.getAllByTestId("combine-adapter").map(({ textContent }) => textContent)).toEqual(["legal@v2", "tone", "support"]);
+      expect(dialog.getAllByRole("spinbutton").map((input) => (input as HTMLInputElement).value)).toEqual(["0.25", "1", "3"]);
+      await user.click(dialog.getByRole("button", { name: "Remove tone" }));
+      await user.click(dialog.getByRole("button", { name: "Use in this column" }));
+      expect(screen.getByRole("region", { name: "Conversation with legal@v2:0.25+support:3" })).toBeVisible();
+    });
+
+    it("says what cannot be combined", async () => {
+      const { user, dialog, choose } = await begin();
+      await choose(1, "legal");
+      const problem = dialog.getByTestId("combine-problem");
+      expect(problem).toHaveTextContent("“legal” is there twice: name each adapter once, with its weight.");
+      await choose(1, "other");
+      expect(problem).toHaveTextContent("The adapters belong to different base models: “legal” of llama, “other” of qwen. Combine those of one.");
+      await choose(1, "tone@v2");
+      expect(problem).toBeEmptyDOMElement();
+      const weight = dialog.getByRole("spinbutton", { name: "Weight of tone@v2" });
+      for (const [typed, said] of [["0", /Not 0/], ["10.5", /between -10 and 10/], ["0.12345", /four decimals/]] as const) {
+        fireEvent.change(weight, { target: { value: typed } });
+        expect(weight).toHaveAccessibleDescription(said);
+        expect(dialog.getByRole("button", { name: "Use in this column" })).toBeDisabled();
+      }
+      await user.click(dialog.getByRole("button", { name: "Add an adapter" }));
+      await user.click(dialog.getByRole("button", { name: "Add an adapter" }));
+      expect(dialog.getByRole("button", { name: "Add an adapter" })).toBeDisabled();
+      await user.keyboard("{Escape}");
+      expect(screen.getByRole("region", { name: "Conversation with legal" })).toBeVisible();
+    });
   });
 
   it("sends penalties within their bounds, and takes them back", async () => {
