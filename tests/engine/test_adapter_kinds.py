@@ -21,6 +21,7 @@ from lorikeet_testing.poisoned_pool import poison
 from lorikeet_testing.ranks import Run, on_ranks
 from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of, pack_for, save_model
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora.config import KasaConfig
 
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
@@ -85,13 +86,13 @@ def of_changed_base(init: str, *, converted: bool, **settings: Any) -> Save:
     return save
 
 
-def that_names(init: str) -> Save:
-    """A configuration that says with what the training began, which takes data or quantised weights."""
+def that_says(**settings: Any) -> Save:
+    """LoRA's own files, with these settings in the configuration: training by them takes what is not here."""
 
     def save(model: Any, folder: Path) -> None:
         plain()(model, folder)
         config = folder / "adapter_config.json"
-        config.write_text(json.dumps({**json.loads(config.read_text()), "init_lora_weights": init}))
+        config.write_text(json.dumps({**json.loads(config.read_text()), **settings}))
 
     return save
 
@@ -124,8 +125,23 @@ def other_method(config: Any) -> Save:
     return save
 
 
+def as_lora(config: Any) -> Save:
+    """What the report says to do with another method's adapter, where it can be done."""
+
+    def save(model: Any, folder: Path) -> None:
+        trained = get_peft_model(copy.deepcopy(model), config)
+        randomise(trained)
+        for name, parameter in trained.named_parameters():
+            if "hada_" in name:
+                parameter.data = torch.randn_like(parameter) * 0.3
+        peft.save_as_lora(folder, trained, rank=32)
+
+    return save
+
+
 ACTIVATED, INVOCATION = "aLoRA (`alora_invocation_tokens`)", [5, 6]
 CAUSAL: dict[str, Any] = {"task_type": "CAUSAL_LM"}
+ON_TARGETS: dict[str, Any] = {**CAUSAL, "target_modules": TARGETS}
 KINDS = [
     AdapterKind("LoRA", plain()),
     AdapterKind("rsLoRA (`use_rslora`)", plain(use_rslora=True)),
@@ -144,10 +160,12 @@ KINDS = [
     AdapterKind("PiSSA, unconverted", of_changed_base("pissa", converted=False), "changed the base model's weights"),
     AdapterKind("OLoRA, unconverted", of_changed_base("olora", converted=False), "changed the base model's weights"),
     *(
-        AdapterKind(f"{name}, unconverted", that_names(init), "changed the base model's weights")
+        AdapterKind(f"{name}, unconverted", that_says(init_lora_weights=init), "changed the base model's weights")
         for name, init in (("CorDA", "corda"), ("LoRA-GA", "lora_ga"), ("LoftQ", "loftq"))
     ),
-    AdapterKind("an initialisation that is not known", that_names("svdinit"), "may have changed the base"),
+    AdapterKind(
+        "an initialisation that is not known", that_says(init_lora_weights="svdinit"), "may have changed the base"
+    ),
     AdapterKind("DoRA (`use_dora`)", plain(use_dora=True)),
     AdapterKind("DoRA of rsLoRA, ranks by pattern", plain(use_dora=True, use_rslora=True, rank_pattern={"q_proj": 9})),
     AdapterKind('DoRA and `bias="all"`', plain(use_dora=True, bias="all", target_modules="all-linear")),
@@ -162,10 +180,34 @@ KINDS = [
     AdapterKind("`modules_to_save` of others", plain(modules_to_save=["norm"]), "fully trained copies of norm"),
     AdapterKind("`trainable_token_indices`", plain(trainable_token_indices=[1, 2])),
     AdapterKind(ACTIVATED, plain(alora_invocation_tokens=INVOCATION)),
-    AdapterKind("LoHa", other_method(peft.LoHaConfig(target_modules=TARGETS, **CAUSAL)), "LOHA"),
+    AdapterKind(
+        "LoRA on parameters (`target_parameters`)", plain(target_parameters=["up_proj.weight"]), "target_parameters"
+    ),
+    AdapterKind("QALoRA", that_says(use_qalora=True), "use_qalora"),
+    AdapterKind("block-diagonal LoRA", that_says(use_bdlora={"nblocks": 2}), "use_bdlora"),
+    AdapterKind("KaSA", plain(kasa_config=KasaConfig()), "kasa_config"),
+    AdapterKind("Arrow", that_says(arrow_config={"top_k": 2}), "arrow_config"),
+    AdapterKind("`layer_replication`", plain(layer_replication=[[0, 2], [1, 3]]), "layer_replication"),
+    AdapterKind("another task (`SEQ_CLS`)", that_says(task_type="SEQ_CLS"), "trained for SEQ_CLS"),
+    AdapterKind("LoHa", other_method(peft.LoHaConfig(**ON_TARGETS)), "LOHA"),
+    AdapterKind("LoHa, converted (`peft.save_as_lora`)", as_lora(peft.LoHaConfig(**ON_TARGETS))),
+    AdapterKind("LoKr", other_method(peft.LoKrConfig(**ON_TARGETS)), "LOKR"),
+    AdapterKind("VeRA", other_method(peft.VeraConfig(**CAUSAL, target_modules=["q_proj"])), "VERA"),
+    AdapterKind("RandLoRA", other_method(peft.RandLoraConfig(**CAUSAL, target_modules=["q_proj"])), "RANDLORA"),
+    AdapterKind("MiSS", other_method(peft.MissConfig(**CAUSAL, target_modules=["q_proj"])), "MISS"),
+    AdapterKind("DeLoRA", other_method(peft.DeloraConfig(**ON_TARGETS)), "DELORA"),
+    AdapterKind("AdaLoRA", other_method(peft.AdaLoraConfig(total_step=10, **ON_TARGETS)), "ADALORA"),
+    AdapterKind("OFT", other_method(peft.OFTConfig(oft_block_size=2, r=0, **ON_TARGETS)), "OFT"),
     AdapterKind("IA³", other_method(peft.IA3Config(**CAUSAL)), "is IA3"),
     AdapterKind(
+        "trainable tokens alone", other_method(peft.TrainableTokensConfig(token_indices=[1], **CAUSAL)), "TRAINABLE"
+    ),
+    AdapterKind("X-LoRA", that_says(peft_type="XLORA"), "XLORA"),
+    AdapterKind(
         "prompt tuning", other_method(peft.PromptTuningConfig(num_virtual_tokens=3, **CAUSAL)), "PROMPT_TUNING"
+    ),
+    AdapterKind(
+        "prefix tuning", other_method(peft.PrefixTuningConfig(num_virtual_tokens=3, **CAUSAL)), "PREFIX_TUNING"
     ),
 ]
 SERVED = [kind for kind in KINDS if not kind.refused]

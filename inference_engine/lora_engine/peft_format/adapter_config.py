@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import Any, TypeVar
 
 from .identity import CONFIG_FILE
 from .problems import Findings, FormatError, printable
+from .recognised import instead_of_a_file
 from .safetensors_file import open_regular
 from .strict_json import StrictJsonError, load_strict
 
@@ -29,8 +32,6 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "use_bdlora": ("block-diagonal LoRA", "Train with use_bdlora=None."),
     "arrow_config": ("Arrow routing over several adapters", "Upload the single adapters instead."),
     "kasa_config": ("KaSA, which truncates the base weights", "Train with kasa_config=None."),
-    "monteclora_config": ("MonteCLoRA", "Train with monteclora_config=None."),
-    "velora_config": ("VeLoRA", "Train with velora_config=None."),
     "megatron_config": ("Megatron parallel layers", "Export the adapter for the Hugging Face model first."),
     "enable_lora": ("merged q/k/v LoRA layers", _RETRAIN),
 }
@@ -39,6 +40,15 @@ _BIASES = ("none", "all", "lora_only")
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _CONVERT = "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...)"
 _PLAIN_INITS = frozenset({"", "true", "false", "default", "gaussian", "eva", "orthogonal", "mica"})
+# Kinds of PEFT whose layers `peft.save_as_lora` turns into LoRA.
+_CONVERTIBLE = frozenset(
+    {
+        "C3A", "DELORA", "FOURIERFT", "GRALORA", "LOHA", "LOKR", "MISS", "PSOFT", "RANDLORA", "TINYLORA", "UNILORA",
+        "VBLORA", "VERA", "WAVEFT",
+    }
+)  # fmt: skip
+# Heads of classifiers, which PEFT names by itself and no language model has: where one was trained, its tensors say so.
+_OTHER_HEADS = frozenset({"classifier", "score", "qa_outputs"})
 _KNOWN = frozenset(_UNSUPPORTED) | {
     "alora_invocation_tokens",
     "modules_to_save",
@@ -73,6 +83,9 @@ _KNOWN = frozenset(_UNSUPPORTED) | {
     "qalora_group_size",
     "ensure_weight_tying",
     "runtime_config",
+    # These act in training only: answers are plain LoRA's.
+    "velora_config",
+    "monteclora_config",
 }
 
 
@@ -106,8 +119,12 @@ def load_raw_config(folder: Path) -> dict[str, Any]:
         data = file.read(MAX_CONFIG_BYTES + 1)
     if len(data) > MAX_CONFIG_BYTES:
         raise _bad(f"it is larger than {MAX_CONFIG_BYTES} bytes", "Upload the file that PEFT wrote.")
+    if problem := instead_of_a_file(CONFIG_FILE, data):
+        raise problem
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _bad("it is stored as UTF-16", "Save it as UTF-8 (in PowerShell: Out-File -Encoding utf8).")
     try:
-        raw = load_strict(data)
+        raw = load_strict(data.removeprefix(codecs.BOM_UTF8))
     except StrictJsonError as error:
         raise _bad(f"it is not valid JSON: {error}", "Upload the file that PEFT wrote, unedited.") from None
     if not isinstance(raw, dict):
@@ -117,7 +134,18 @@ def load_raw_config(folder: Path) -> dict[str, Any]:
 
 def is_lora(raw: dict[str, Any]) -> bool:
     """Whether its fields are LoRA's. Of a file that says nothing of its kind they may be."""
-    return raw.get("peft_type") in (None, "LORA")
+    kind = raw.get("peft_type")
+    return kind is None or _plain(kind, "PeftType") == "LORA"
+
+
+def has_other_tensors(raw: dict[str, Any]) -> bool:
+    """Whether its tensors are not the matrices of LoRA on the base's projections, so that none is to be looked at."""
+    return not is_lora(raw) or any(raw.get(name) for name in _UNSUPPORTED)
+
+
+def _plain(value: Any, kind: str) -> str:
+    """An enumeration's member however it was written: "LORA", "lora", "PeftType.LORA"."""
+    return str(value).removeprefix(f"{kind}.").upper()
 
 
 def check_features(raw: dict[str, Any], findings: Findings) -> None:
@@ -132,14 +160,17 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
     names = copies if isinstance(copies, list) else [copies]
     embedding_layers = ("lm_head", "embed_tokens")
     others = [
-        str(name) for name in names if names is not copies or str(name).rsplit(".", 1)[-1] not in embedding_layers
+        str(name)
+        for name in names
+        if names is not copies or str(name).rsplit(".", 1)[-1] not in (*embedding_layers, *_OTHER_HEADS)
     ]
     if others:
         _refuse(
             findings,
             f"the adapter has fully trained copies of {printable(', '.join(others))} (modules_to_save)",
             "Of whole modules only embed_tokens and lm_head can be served: train with modules_to_save=None or these, "
-            "or merge it (model.merge_and_unload()) and serve the result as a base model of its own.",
+            "or merge it (model.merge_and_unload()) and serve the result as a base model of its own. A name of no part "
+            "of the base can be deleted from adapter_config.json.",
         )
     if raw.get("use_dora") and raw.get("lora_bias"):
         _refuse(
@@ -152,7 +183,7 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
         if _could_change_the_model(raw[name]):
             _refuse(
                 findings,
-                f"adapter_config.json sets {printable(name)}, which this version does not know",
+                f"{CONFIG_FILE} sets {printable(name)}, which this version does not know",
                 "If training did not depend on it, delete the key from adapter_config.json; otherwise train without.",
             )
 
@@ -197,7 +228,7 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
         layers_pattern=layers_pattern,
         base_model_name=reader.base_model_name(),
     )
-    if not target_modules:
+    if not target_modules and not raw.get("target_parameters"):  # which are refused by their name
         reader.bad("target_modules", "is missing or empty", 'List what was trained, e.g. ["q_proj", "v_proj"].')
     if isinstance(target_modules, str) and (layers is not None or layers_pattern):
         reader.bad("layers_to_transform", "cannot be combined with a target_modules pattern", "Use one of the two.")
@@ -226,28 +257,28 @@ class _Reader:
     def rank(self, field: str, value: Any) -> int:
         if type(value) is int and 1 <= value <= MAX_RANK_VALUE:
             return value
-        self.bad(field, f"is {printable(value)}, not a rank", "Use a whole number from 1 on.")
+        self.bad(field, f"is {_shown(value)}, not a rank", "Use a whole number from 1 on, e.g. 16.")
         return 1
 
     def number(self, field: str, value: Any) -> float:
         found = number_of(value)
         if found is not None:
             return found
-        self.bad(field, f"is {printable(value)}, not a scale", "Use a number, e.g. 16.")
+        self.bad(field, f"is {_shown(value)}, not a scale", "Use a number, e.g. 16.")
         return 1.0
 
     def flag(self, field: str) -> bool:
         value = self._raw.get(field, False)
         if value is None or isinstance(value, bool):
             return bool(value)
-        self.bad(field, f"is {printable(value)}, not true or false", "Use true or false.")
+        self.bad(field, f"is {_shown(value)}, not true or false", "Use true or false.")
         return False
 
     def bias(self) -> str:
         value = self._raw.get("bias", "none")
         if value in _BIASES:
             return str(value)
-        self.bad("bias", f"is {printable(value)}, not one of {', '.join(_BIASES)}", "Use what it was trained with.")
+        self.bad("bias", f"is {_shown(value)}, not one of {', '.join(_BIASES)}", "Use what it was trained with.")
         return "none"
 
     def names_or_pattern(self, field: str) -> str | tuple[str, ...]:
@@ -296,15 +327,13 @@ class _Reader:
 
 
 def _check_kind(raw: dict[str, Any], findings: Findings) -> None:
-    kind = raw.get("peft_type")
-    if kind != "LORA":
-        _refuse(
-            findings,
-            "adapter_config.json names no peft_type" if kind is None else f"the adapter is {printable(kind)}, not LORA",
-            "Only LoRA adapters can be served; train with peft.LoraConfig.",
-        )
-    task = raw.get("task_type")
-    if task not in (None, "CAUSAL_LM"):
+    kind, task = raw.get("peft_type"), raw.get("task_type")
+    if kind is None:
+        what, fix = f"{CONFIG_FILE} names no peft_type", 'If it was trained as LoRA, add "peft_type": "LORA" to it.'
+        _refuse(findings, what, fix)
+    elif not is_lora(raw):
+        _refuse(findings, f"the adapter is {printable(kind)}, not LORA", _instead_of(_plain(kind, "PeftType")))
+    if task is not None and _plain(task, "TaskType") != "CAUSAL_LM":
         _refuse(
             findings,
             f"the adapter was trained for {printable(task)}, but this server generates text",
@@ -312,8 +341,37 @@ def _check_kind(raw: dict[str, Any], findings: Findings) -> None:
         )
 
 
+def _instead_of(kind: str) -> str:
+    """What to do with an adapter of a kind that is not LoRA."""
+    if kind in _CONVERTIBLE:
+        return (
+            "Convert it to LoRA: peft.save_as_lora(folder, model, rank=32), with PEFT 0.19 or later and the loaded "
+            "adapter as model, writes one that comes the closer the higher the rank; upload that folder."
+        )
+    if kind == "TRAINABLE_TOKENS":
+        return "Train with peft.LoraConfig(trainable_token_indices=[...]), which is served."
+    if kind == "XLORA":
+        return "Upload the single adapters that it mixes."
+    return "Only LoRA adapters can be served; train with peft.LoraConfig."
+
+
 def _refuse(findings: Findings, message: str, fix: str) -> None:
-    findings.add("unsupported_feature", f"{message[0].upper()}{message[1:]}; it cannot be served.", fix)
+    begins = message if message.startswith(CONFIG_FILE) else f"{message[0].upper()}{message[1:]}"
+    findings.add("unsupported_feature", f"{begins}; it cannot be served.", fix)
+
+
+def _shown(value: Any) -> str:
+    """As it stands in the file."""
+    return "missing or null" if value is None else printable(json.dumps(value))
+
+
+def unused_numbers(raw: dict[str, Any]) -> list[str]:
+    """Fields that this version does not know and that only tune something, as far as their values tell."""
+    return [
+        name
+        for name in sorted(set(raw) - _KNOWN)
+        if isinstance(raw[name], int | float) and not isinstance(raw[name], bool) and raw[name] != 0
+    ]
 
 
 def _could_change_the_model(value: Any) -> bool:

@@ -187,7 +187,7 @@ def _renamed(tensors: list[_SentTensor], notes: list[str]) -> tuple[Form, list[N
     """The tensors under PEFT's names, without those that have no effect on text."""
     read = [(tensor, read_name(tensor.name)) for tensor in tensors]
     names = [name for _tensor, name in read]
-    kept = [(tensor, name) for tensor, name in read if not name.is_vision]
+    kept = [(tensor, name) for tensor, name in read if not (name.is_vision or name.is_of_training)]
     adapters = sorted({name.adapter for name in names if name.adapter})
     if len(adapters) > 1:
         listed = ", ".join(printable(adapter) for adapter in adapters[:5])
@@ -221,6 +221,8 @@ def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> It
     vision = sum(name.is_vision for name in names)
     if vision:
         yield f"{vision} tensors on the part that sees or hears were left out, as they do nothing to answers to text"
+    if training := sum(name.is_of_training for name in names):
+        yield f"{training} tensors that only training needs were left out: answers are plain LoRA's"
 
 
 def _require_different(kept: list[tuple[_SentTensor, TensorName]]) -> None:

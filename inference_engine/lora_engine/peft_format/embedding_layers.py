@@ -38,6 +38,7 @@ _SHARED_PARTS = {
 # What PEFT writes of a copy beside it, where the vocabulary was resized.
 _DOUBLES = frozenset({"modules_to_save.weight", "original_module.weight"})
 MOST_NEW_TOKENS = 4096  # more than the base has: the logits of a whole batch become as wide
+_UNREADABLE: dict[str, tuple[int, ...]] = {}  # what is said of trainable_token_indices that are refused
 _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
 _WITH_THESE = "Upload the adapter_config.json that was saved together with these weights."
 
@@ -78,7 +79,7 @@ class EmbeddingLayer:
         if self.saved:
             parts.append("a whole matrix, of which rows that equal the base's take no room")
         if self.tokens:
-            parts.append(f"rows of {len(self.tokens)} tokens")
+            parts.append(f"rows of {len(self.tokens)} tokens" if len(self.tokens) > 1 else "the row of one token")
         note = f"{self.target} is changed: {', and '.join(parts)}"
         more = self.vocab - base_vocab
         if more > 0:
@@ -215,6 +216,8 @@ class EmbeddingLayersInspection:
         found: dict[str, tuple[int, ...]] = {}
         for key, tokens in by_end.items():
             target = _last_part(key) if _last_part(key) in EMBEDDING_LAYERS else ""
+            if target and self._are_new(tokens, target):
+                return _UNREADABLE
             in_range = isinstance(tokens, list) and all(
                 type(token) is int and 0 <= token < self._vocab(target) for token in tokens
             )
@@ -225,9 +228,23 @@ class EmbeddingLayersInspection:
                     f"each once, from 0 to {self._vocab(target) - 1}.",
                     _WITH_THESE,
                 )
-                return {}
+                return _UNREADABLE
             found[target] = tuple(tokens)
         return found
+
+    def _are_new(self, tokens: Any, target: str) -> bool:
+        """Whether some come after the base's, of a vocabulary whose matrix is not in the file; that is reported."""
+        numbers = [token for token in tokens if type(token) is int] if isinstance(tokens, list) else []
+        new = max(numbers, default=0) - self._geometry.vocab_size
+        if not 0 <= new < MOST_NEW_TOKENS or any(_SAVED in self._of(each) for each in EMBEDDING_LAYERS):
+            return False
+        self._findings.add(
+            "vocabulary_mismatch",
+            f"trainable_token_indices names token {max(numbers)}, but {self._geometry.name} has "
+            f"{self._geometry.vocab_size} tokens, and the matrix of a larger vocabulary is not in the file.",
+            "Save it too: model.save_pretrained(folder, save_embedding_layers=True).",
+        )
+        return True
 
     def _check_lora(
         self, target: str, targeted: bool, may_be: bool, config: AdapterConfig, resolver: ModuleResolver
@@ -275,8 +292,8 @@ class EmbeddingLayersInspection:
         tokens, entry = self._tokens.get(target, ()), self._of(target).get(_TOKENS)
         if tokens and entry is None:
             self._missing(target, _TOKENS, "trainable_token_indices")
-        elif entry is not None and not tokens and self._tokens and target == HEAD:
-            return  # of a tied head: the embedding's rows again
+        elif entry is not None and not tokens and (self._tokens is _UNREADABLE or (self._tokens and target == HEAD)):
+            return  # that is said already; or of a tied head: the embedding's rows again
         elif entry is not None and entry.shape[0] != len(tokens):
             self._findings.add(
                 "shape_mismatch",

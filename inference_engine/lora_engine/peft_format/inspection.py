@@ -16,9 +16,11 @@ from .activated import note as activation_note
 from .adapter_config import (
     AdapterConfig,
     check_features,
+    has_other_tensors,
     is_lora,
     load_raw_config,
     parse_config,
+    unused_numbers,
 )
 from .embedding_layers import EmbeddingLayer, EmbeddingLayersInspection
 from .geometry import AdapterLimits, BaseGeometry, module_key
@@ -50,6 +52,8 @@ _FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
     (".experts.", "belongs to a mixture-of-experts model", "Upload an adapter trained on this base model."),
     (".lora_A.default", "carries an adapter's name", _NOT_STATE_DICT),
     (".lora_B.default", "carries an adapter's name", _NOT_STATE_DICT),
+    (".score.", "is the head of a classifier", "Train on AutoModelForCausalLM."),
+    (".classifier.", "is the head of a classifier", "Train on AutoModelForCausalLM."),
     (".bias", "is a bias of a part that keeps the base's", 'Train with bias="lora_only" or bias="none".'),
     ("base_model.model.layers.", "was trained without the language head", "Train on AutoModelForCausalLM."),
 )
@@ -210,6 +214,8 @@ class _Inspection:
         yield from self._vectors.notes(config)
         if self._invocation:
             yield activation_note(self._invocation)
+        if unused := unused_numbers(config.raw):
+            yield f"{', '.join(map(printable, unused[:5]))} in adapter_config.json: not known, and not used"
 
     def _features(self) -> str:
         if self._raw is None:
@@ -220,6 +226,8 @@ class _Inspection:
         return "every feature in use is served"
 
     def _open_weights(self) -> str:
+        if self._raw is not None and has_other_tensors(self._raw):
+            raise _SkippedError("not checked: the adapter is of a kind that cannot be served")
         self._weights = SafetensorsFile.open(self._folder / WEIGHTS_FILE, self._limits)
         count = len(self._weights.entries)
         if count > self._limits.max_tensors:

@@ -41,6 +41,14 @@ def peft_config(raw: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
             f"mlx-lm trained this with fine_tune_type {printable(kind)}; it cannot be served.",
             "Train with fine_tune_type: lora or dora.",
         )
+    names = list(names)
+    if any(name.rpartition(".lora_")[0].endswith(".embed_tokens") for name in names):
+        raise FormatError(
+            "unsupported_feature",
+            "mlx-lm put LoRA on embed_tokens, which is another matrix in a model that ties it to its head than in one "
+            "that does not; it cannot be served.",
+            "Train without it: leave embed_tokens out of the keys of lora_parameters.",
+        )
     parameters = raw["lora_parameters"]
     if "alpha" in parameters:
         raise FormatError(

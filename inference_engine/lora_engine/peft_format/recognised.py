@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .problems import printable
+from .problems import FormatError, printable
 
 _BEFORE_MERGING = (
     "Upload the folder that model.save_pretrained(folder) wrote before merge_and_unload(). If there is only the "
@@ -64,6 +64,32 @@ _KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
         ),
     )
 )
+
+
+# How a file begins -> code, what it is, what to do.
+_STAND_INS: tuple[tuple[re.Pattern[bytes], str, str, str], ...] = (
+    (
+        re.compile(rb"version https://git-lfs\.github\.com/"),
+        "lfs_pointer",
+        "is a pointer of Git LFS to the file, not the file",
+        "Get the files themselves, with `git lfs install` and `git lfs pull` in the repository, and upload them; or "
+        "import the repository (hub:org/name).",
+    ),
+    (
+        re.compile(rb"\s*<(!doctype|html|\?xml)", re.IGNORECASE),
+        "web_page",
+        "is a web page or an error message in its place",
+        "Download the file again, from its address and not its page, and look into it.",
+    ),
+)
+
+
+def instead_of_a_file(name: str, begins: bytes) -> FormatError | None:
+    """The refusal of what often lies where a file should: a pointer of Git LFS, or a web page."""
+    for pattern, code, what, fix in _STAND_INS:
+        if pattern.match(begins):
+            return FormatError(code, f"{printable(name)} {what}.", fix)
+    return None
 
 
 def recognise(names: Sequence[str]) -> tuple[str, str, str] | None:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from .geometry import AdapterLimits
 from .problems import FormatError, printable
+from .recognised import instead_of_a_file
 from .strict_json import StrictJsonError, load_strict
 
 ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
@@ -133,6 +134,8 @@ def _read_header(file: BinaryIO, name: str, size: int, limits: AdapterLimits) ->
             f"{name} is a PyTorch pickle file, not safetensors; unpickling can run any code.",
             "Save with model.save_pretrained(folder, safe_serialization=True).",
         )
+    if length > size - 8 and (problem := instead_of_a_file(name, prefix + file.read(64))):
+        raise problem
     if length > size - 8:
         raise _broken(f"its header claims {length} bytes, but only {size - 8} follow: the file is truncated")
     if length > limits.max_header_bytes:
@@ -162,6 +165,8 @@ def _parse_header(
 
 
 def _metadata(value: Any) -> dict[str, str]:
+    if value is None:  # as mlx writes none
+        return {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise _broken("its __metadata__ is not a map of strings")
     return value

@@ -16,6 +16,8 @@ _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 _ADAPTER_NAME = re.compile(
     r"(\.lora_[AB]|\.lora_magnitude_vector)\.([^.]+)(\.weight|\.bias)|(\.lora_embedding_[AB])\.([^.]+)$", re.ASCII
 )
+# What VeLoRA and MonteCLoRA keep for training, beside matrices that are plain LoRA's.
+_OF_TRAINING = re.compile(r"\.lora_(?:velora_embed|monteclora_sampler)(?:\.|$)", re.ASCII)
 _IN_LANGUAGE_MODEL = re.compile(
     r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.(?:layers|embed_tokens)\..*)", re.ASCII
 )
@@ -30,7 +32,10 @@ _VISION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TensorName:
-    """``name`` is PEFT's. ``adapter`` is the adapter's name that was in it, ``root`` what ``model`` was called."""
+    """``name`` is PEFT's. ``adapter`` is the adapter's name that was in it, ``root`` what ``model`` was called.
+
+    ``is_vision``, ``is_of_training``: it does nothing to answers to text.
+    """
 
     name: str
     wrapped: bool = False
@@ -38,6 +43,7 @@ class TensorName:
     adapter: str = ""
     root: str = "model"
     is_vision: bool = False
+    is_of_training: bool = False
 
 
 def read_name(name: str) -> TensorName:
@@ -62,6 +68,7 @@ def read_name(name: str) -> TensorName:
         adapter=adapter[2] or adapter[5] if adapter else "",
         root=found[1] if found else "model",
         is_vision=bool(_VISION.search(inner)),
+        is_of_training=bool(_OF_TRAINING.search(inner)),
     )
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from .geometry import AdapterLimits
 from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .problems import FormatError, printable
+from .recognised import instead_of_a_file
 from .safetensors_file import ITEM_BYTES, NUMPY_TYPES, open_regular
 
 MAX_PICKLE_BYTES = 16 << 20
@@ -95,7 +96,10 @@ class TorchFile:
 
     def _open(self, path: Path, limits: AdapterLimits) -> None:
         file = self._stack.enter_context(open_regular(path))
-        if file.read(2) != b"PK":
+        begins = file.read(72)
+        if problem := instead_of_a_file(path.name, begins):
+            raise problem
+        if not begins.startswith(b"PK"):
             _refuse(f"{path.name} is a pickle of an old form, which can run any code when it is loaded.")
         self._size = os.fstat(file.fileno()).st_size
         self._archive = self._stack.enter_context(zipfile.ZipFile(GuardedZip(file)))

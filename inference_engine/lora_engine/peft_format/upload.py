@@ -51,6 +51,8 @@ TEXT_FILES = frozenset(
     }
 )
 """What makes tokens of text, which training programs save with an adapter."""
+# What programs and systems write beside everything, and nobody means: not worth a note.
+_UNSAID = frozenset({"README.md", ".gitattributes", ".gitignore", "LICENSE", ".DS_Store"})
 _TEXT_OF_BASE = "prompts become tokens by the served model's tokenizer"
 # Kept until it is known in which folder the adapter lies: of so many folders, and so large together.
 _MOST_TEMPLATE_FILES, _MOST_TEMPLATE_BYTES = 64, 32 << 20
@@ -299,7 +301,8 @@ class _Collector:
 
     def notes(self) -> list[str]:
         """What was left out, in a line or two however many files that were."""
-        names = sorted(self._ignored, key=lambda name: (name.count("/"), name))
+        said = (name for name in self._ignored if _base(name) not in _UNSAID and not _base(name).startswith("._"))
+        names = sorted(said, key=lambda name: (name.count("/"), name))
         of_text = sorted({base for name in names if (base := _base(name)) in TEXT_FILES})
         if of_text:
             names = [name for name in names if _base(name) not in TEXT_FILES]

@@ -60,7 +60,8 @@ def inspect(folder: Path, shapes: dict[str, tuple[int, ...]], **config: Any) -> 
         ({f"{HEAD}bias": (32,)}, {"modules_to_save": ["lm_head"]}, "unexpected_tensor", "lm_head.bias"),
         (TOKENS, {}, "shape_mismatch", "lists 0"),
         (TOKENS, {"trainable_token_indices": [1, 2, 3]}, "shape_mismatch", "lists 3"),
-        (TOKENS, {"trainable_token_indices": [1, 32]}, "invalid_config", "from 0 to 31"),
+        (TOKENS, {"trainable_token_indices": [1, 32]}, "vocabulary_mismatch", "names token 32"),
+        (TOKENS, {"trainable_token_indices": [1, 9999]}, "invalid_config", "from 0 to 31"),
         ({}, {"modules_to_save": "lm_head"}, "unsupported_feature", "modules_to_save"),
     ],
 )  # fmt: skip

@@ -170,8 +170,8 @@ def test_weights_that_were_saved_empty_are_named_as_such(tmp_path, geometry, ten
         ({"target_modules": r"(q_proj"}, "unsupported_pattern", "regular expression"),
         ({"target_modules": ["q_proj"]}, "extra_tensor", "v_proj"),
         ({"target_modules": ["q_proj", "v_proj", "o_proj"]}, "missing_tensor", "o_proj"),
-        ({"r": ...}, "invalid_config", "r is None"),
-        ({"r": True}, "invalid_config", "r is True"),
+        ({"r": ...}, "invalid_config", "r is missing or null"),
+        ({"r": True}, "invalid_config", "r is true"),
         ({"r": 0}, "invalid_config", "r is 0"),
         ({"r": 8}, "rank_mismatch", "rank 4"),
         ({"lora_alpha": "16"}, "invalid_config", "lora_alpha"),
@@ -195,7 +195,59 @@ def test_configs_that_cannot_be_served(tmp_path, geometry, tensors, save, change
 
 
 def test_harmless_unknown_numbers_are_tolerated(tmp_path, geometry, tensors, save):
-    assert inspect_adapter(save(tmp_path, tensors(), new_group_size=16, new_switch=False, newer=None), geometry).ok
+    report = inspect_adapter(save(tmp_path, tensors(), new_group_size=16, new_switch=False, newer=None), geometry)
+    assert report.ok
+    assert report.notes == ("new_group_size in adapter_config.json: not known, and not used",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"peft_type": "lora", "task_type": "causal_lm"},
+        {"peft_type": "PeftType.LORA", "task_type": "TaskType.CAUSAL_LM"},
+        {"modules_to_save": ["classifier", "score"]},  # of which there are no tensors
+    ],
+)
+def test_configs_that_other_programs_write(tmp_path, geometry, tensors, save, change):
+    assert inspect_adapter(save(tmp_path, tensors(), **change), geometry).ok
+
+
+def test_a_config_that_an_editor_saved(tmp_path, geometry, tensors, save):
+    path = save(tmp_path, tensors()) / "adapter_config.json"
+    text = path.read_text()
+    path.write_text(text, encoding="utf-8-sig")
+    assert inspect_adapter(tmp_path, geometry).ok
+    path.write_text(text, encoding="utf-16")
+    (problem,) = inspect_adapter(tmp_path, geometry).problems
+    assert (problem.code, "UTF-8" in problem.fix) == ("invalid_config", True)
+    path.write_text("<!DOCTYPE html>\n<title>Sign in</title>")
+    assert codes(inspect_adapter(tmp_path, geometry)) == {"web_page"}
+
+
+@pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        ({"peft_type": "VERA"}, "peft.save_as_lora"),
+        ({"peft_type": "TRAINABLE_TOKENS"}, "trainable_token_indices"),
+        ({"peft_type": "XLORA"}, "single adapters"),
+        ({"peft_type": "PREFIX_TUNING"}, "peft.LoraConfig"),
+        ({"use_bdlora": {"nblocks": 2}}, "use_bdlora=None"),
+        ({"target_parameters": ["experts.down_proj"], "target_modules": None}, "target_modules instead"),
+    ],
+)
+def test_of_another_kind_only_that_is_said(tmp_path, geometry, save, change, fix):
+    """Its tensors are not LoRA's, so what is strange in them is no fault."""
+    strange = {"base_model.model.model.layers.9.self_attn.q_proj.lora_A.weight": np.zeros((2, 3, 4), np.float32)}
+    (problem,) = inspect_adapter(save(tmp_path, strange, **change), geometry).problems
+    assert problem.code == "unsupported_feature"
+    assert fix in problem.fix
+
+
+def test_the_head_of_a_classifier_is_named(tmp_path, geometry, tensors, save):
+    head = {"base_model.model.score.weight": np.zeros((2, 16), np.float32)}
+    report = inspect_adapter(save(tmp_path, tensors() | head, modules_to_save=["score"]), geometry)
+    (problem,) = report.problems
+    assert "head of a classifier" in problem.message
 
 
 def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
@@ -203,7 +255,7 @@ def test_every_problem_is_reported(tmp_path, geometry, tensors, save):
     del bad[V1_B]
     bad[Q0_A][2, 3] = np.nan
     bad["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 16), np.float32)
-    report = inspect_adapter(save(tmp_path, bad, use_qalora=True), geometry)
+    report = inspect_adapter(save(tmp_path, bad, modules_to_save=["norm"]), geometry)
     assert codes(report) == {"unsupported_feature", "missing_tensor", "not_finite", "extra_tensor"}
     assert any("row 2, column 3" in problem.message for problem in report.problems)
 

@@ -57,9 +57,11 @@ def test_loose_files(tmp_path):
         path.write_bytes(BOTH[name])
     (tmp_path / "readme").write_text("hello")
     notes: list[str] = []
-    into = unpack_upload(files | {"README.md": tmp_path / "readme"}, tmp_path / "out", SMALL, notes=notes)
+    others = dict.fromkeys(("loss.png", "README.md", ".gitattributes", "__MACOSX/._adapter_config.json"))
+    sent = files | dict.fromkeys(others, tmp_path / "readme")
+    into = unpack_upload(sent, tmp_path / "out", SMALL, notes=notes)
     assert contents(into) == BOTH
-    assert notes == ["README.md was ignored"]
+    assert notes == ["loss.png was ignored"], "what lies beside every adapter is not worth a note"
 
 
 @pytest.mark.parametrize("prefix", ["", "my-adapter/", "./"])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
-from lorikeet_testing.peft_files import Tensors, config_bytes, safetensors_bytes, tensors
+from lorikeet_testing.peft_files import GEOMETRY, Tensors, config_bytes, safetensors_bytes, tensors
 
 Files = dict[str, bytes]
 ADAPTER = tensors(rank=4)
@@ -77,14 +77,30 @@ def mlx(more: Mapping[str, npt.NDArray[Any]] | None = None, **changes: Any) -> F
         .replace("lora_B", "lora_b"): np.ascontiguousarray(array.T)
         for name, array in ADAPTER.items()
     }
-    return {CONFIG_FILE: json.dumps(config).encode(), MLX_WEIGHTS: safetensors_bytes(weights | dict(more or {}))}
+    weights |= dict(more or {})
+    # mlx writes null where others write a map or nothing
+    return {CONFIG_FILE: json.dumps(config).encode(), MLX_WEIGHTS: safetensors_bytes(weights, metadata=None)}
 
 
+MLX_EMBEDDING = {
+    "model.embed_tokens.lora_a": np.ones((GEOMETRY.vocab_size, 4), np.float32),
+    "model.embed_tokens.lora_b": np.ones((4, GEOMETRY.hidden_size), np.float32),
+}
 MLX_MAGNITUDES = {
     name.removeprefix("base_model.model.").replace("lora_B.weight", "m"): np.ones(len(array), np.float32)
     for name, array in ADAPTER.items()
     if name.endswith("lora_B.weight")
 }
+
+
+VELORA = {"num_groups": 8, "init_type": "batch_average_once", "scale": 1.0}
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0a" * 32 + b"\nsize 6301696\n"
+
+
+def of_training(kept: str) -> Tensors:
+    """With what a variant of LoRA keeps in each module for training alone."""
+    more = {name.replace("lora_A.weight", kept): np.ones(4, np.float32) for name in ADAPTER if "lora_A" in name}
+    return ADAPTER | more
 
 
 def vision(root: str, tower: str) -> Files:
@@ -175,6 +191,25 @@ FORMS = [
         "names without `base_model.model.`",
         lambda: peft(renamed(lambda n: n.removeprefix("base_model.model."))),
     ),
+    Form("PEFT", "VeLoRA (`velora_config`)", lambda: peft(of_training("lora_velora_embed"), velora_config=VELORA)),
+    Form(
+        "PEFT",
+        "MonteCLoRA (`monteclora_config`)",
+        lambda: peft(of_training("lora_monteclora_sampler.std_prior"), monteclora_config={"num_samples": 4}),
+    ),
+    Form("Git", "a clone without Git LFS", lambda: {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: LFS}, "lfs_pointer"),
+    Form(
+        "Git",
+        f"a clone without Git LFS, with `{BINARY}`",
+        lambda: {CONFIG_FILE: config_bytes(), BINARY: LFS},
+        "lfs_pointer",
+    ),
+    Form(
+        "a browser",
+        "the page of a file in its place",
+        lambda: {CONFIG_FILE: config_bytes(), WEIGHTS_FILE: b"<!doctype html>\n<html class>" + bytes(999)},
+        "web_page",
+    ),
     Form("PyTorch", "DDP: `module.`", lambda: peft(renamed(lambda n: f"module.{n}"))),
     Form(
         "PyTorch",
@@ -222,6 +257,7 @@ FORMS = [
         "ambiguous_scale",
     ),
     Form("mlx-lm", "`fine_tune_type: dora`", lambda: mlx(MLX_MAGNITUDES, fine_tune_type="dora")),
+    Form("mlx-lm", "LoRA on `embed_tokens` (`keys`)", lambda: mlx(MLX_EMBEDDING), "unsupported_feature"),
     Form("mlx-lm", "`fine_tune_type: full`", lambda: mlx(fine_tune_type="full"), "unsupported_feature"),
     Form("mlx-lm", "`adapters.npz`", lambda: {CONFIG_FILE: mlx()[CONFIG_FILE], "adapters.npz": b"PK"}, "mlx_npz"),
     Form("torchtune", "Hugging Face checkpointer", torchtune),

@@ -44,9 +44,12 @@ def tensors(
     return made
 
 
-def safetensors_bytes(of: Tensors) -> bytes:
+PEFT_METADATA = {"format": "pt"}
+
+
+def safetensors_bytes(of: Tensors, metadata: dict[str, str] | None = PEFT_METADATA) -> bytes:
     """The safetensors encoding: header length, JSON header, data."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": metadata}
     data = b""
     for name, array in of.items():
         raw = array.tobytes()
