@@ -383,6 +383,30 @@ def test_odd_records_hold_up_no_others(acme: Any, host: Any, monkeypatch: pytest
 
 
 @pytest.mark.django_db
+def test_a_host_makes_up_no_requests(acme: Any, globex: Any, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what was asked for is paid, by who asked, once."""
+    made = request_ids.make(acme.principal(), ApiEndpoint.CHAT, streamed=False)
+    own, other = str(acme.tenant.pk), str(globex.tenant.pk)
+    spelt = made[:25] + chr(ord(made[25]) + 1) + made[26:]  # the same bytes, where its last two bits do not count
+    tries = [
+        (made, other),
+        (f"{made[:-1]}b", own),
+        (f"{made[:-2]}tw", own),
+        (f"req_{'A' * 22}{made[26:]}", own),
+        (made.replace(made[10:14], "AAAA"), own),
+        (made[:26] + request_ids.make(globex.principal(), ApiEndpoint.CHAT, streamed=False)[26:], other),
+        (spelt, own),
+    ]
+    records = [usage(request_id=text, tenant=tenant, seq=seq) for seq, (text, tenant) in enumerate(tries, 1)]
+    records.append(usage(request_id=f"{made}.2", tenant=own, seq=100))
+    records.append(usage(request_id=made, tenant=own, seq=101))
+    journal = Journal(lambda after: [record for record in records if record.seq > after])
+    monkeypatch.setattr(recovery, "engine_calls", lambda endpoint: journal)
+    assert recover_usage(HostEndpoint("local", "unix:/nowhere")) == 1
+    assert [*UsageEvent.objects.values_list("request_id", "tenant")] == [(made, acme.tenant.pk)]
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("seq", [0, 5])
 def test_a_journal_that_does_not_go_on_is_left(acme: Any, host: Any, seq: int, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(lambda after: [usage(request_id="x", tenant="t", seq=seq)])

@@ -108,8 +108,8 @@ def _ended(host: str, records: Iterable[pb.UsageRecord]) -> list[Ended]:
         lookup = _Lookup(tenants[tenant_id], own) if tenant_id in tenants else None
         for record in own:
             origin = request_ids.parse(record.request_id)
-            if lookup is None or origin is None:
-                logger.error("usage %s of %s belongs to no tenant of this installation", record.request_id, host)
+            if lookup is None or origin is None or not request_ids.is_of(record.request_id, tenant_id):
+                logger.error("usage %s of %s is of no request of this installation", record.request_id, host)
                 continue
             ended = lookup.ended(record, origin, host, base)
             found.setdefault(ended.request_id, ended)
