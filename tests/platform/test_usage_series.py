@@ -213,3 +213,12 @@ def test_costs_are_those_of_the_day(acme: Any) -> None:
     record(acme, "a", timedelta(minutes=3), prompt_tokens=1_000_000, completion_tokens=0)
     aggregate()
     assert asked(acme, range="1h")["totals"]["cost_micros"] == 3
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1969-12-31T00:00Z"])
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_the_ends_of_time_are_no_moments(acme: Any, name: str, moment: str) -> None:
+    """There is no time some days before the one, or a moment after the other."""
+    for path in ("series", "requests", "refusals/series", "audit"):
+        answer = acme.client().get(acme.path(path), {name: moment})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name), path

@@ -3,6 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.access.actor import ActorKind
+from control_plane.http.serializers import MomentField
 
 MOST_ROWS = 200
 
@@ -49,8 +50,8 @@ class AuditMatchSerializer(serializers.Serializer[Any]):
     target = serializers.CharField(
         required=False, max_length=200, allow_blank=True, default="", help_text="Part of the subject's name, or its id."
     )
-    since = serializers.DateTimeField(required=False, default=None)
-    until = serializers.DateTimeField(required=False, default=None)
+    since = MomentField(required=False, default=None)
+    until = MomentField(required=False, default=None)
 
 
 class _OfAnyTenant(serializers.Serializer[Any]):

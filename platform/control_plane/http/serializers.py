@@ -1,3 +1,4 @@
+from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
@@ -21,6 +22,19 @@ class ProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     message = serializers.CharField()
     fix = serializers.CharField()
+
+
+class MomentField(serializers.DateTimeField):
+    """One that can be asked about: there is no time some days before the first year, or after the last one."""
+
+    first_year, last_year = 1970, 9000
+
+    def to_internal_value(self, value: Any) -> datetime:
+        """Raises ValidationError."""
+        moment: datetime = super().to_internal_value(value)
+        if not self.first_year <= moment.year <= self.last_year:
+            raise serializers.ValidationError(f"Years go from {self.first_year} to {self.last_year}.", code="invalid")
+        return moment
 
 
 def validated(kind: type[serializers.Serializer[Any]], given: Any) -> Any:

@@ -4,6 +4,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from control_plane.http.serializers import MomentField
 from control_plane.usage.counters import SHOWN
 from control_plane.usage.models import ApiEndpoint, Outcome, UsageEvent
 from control_plane.usage.payloads import base_model_of, spans_json
@@ -104,8 +105,8 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     min_ms = _least("All phases together took at least so many milliseconds.")
     min_first_token_ms = _least("So did the first token.")
     min_tokens = _least("Prompt and output together.")
-    since = serializers.DateTimeField(required=False, default=None)
-    until = serializers.DateTimeField(required=False, default=None)
+    since = MomentField(required=False, default=None)
+    until = MomentField(required=False, default=None)
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
@@ -221,8 +222,8 @@ class TimeRangeSerializer(serializers.Serializer[Any]):
     """`since` and `until`, or `range` before `until`, or before now."""
 
     range = serializers.ChoiceField(choices=list(RANGES), required=False, default="1h")
-    since = serializers.DateTimeField(required=False, default=None)
-    until = serializers.DateTimeField(required=False, default=None)
+    since = MomentField(required=False, default=None)
+    until = MomentField(required=False, default=None)
     step = serializers.IntegerField(
         min_value=60, max_value=86_400, required=False, default=None, help_text="Seconds; fitting, if left out."
     )
