@@ -493,7 +493,8 @@ class Engine:
                 f"Shorten the prompt or lower max_tokens; together they may be {self.max_context}.",
                 param="messages" if room < min(1, wanted) else "max_tokens",
             )
-        if len(self.core.queue) + params.n + len(request.more_prompts) > self.config.max_waiting:
+        queued = len(self.core.queue) + params.n + len(request.more_prompts)
+        if queued > self.config.max_waiting and not request.so_far:  # an answer that has begun goes on
             raise RequestError(
                 "overloaded",
                 f"{len(self.core.queue)} requests are already waiting on this host.",

@@ -188,7 +188,11 @@ def _follow(own: Client, sent: Any, asked: Namespace) -> None:
     if asked.no_wait:
         print(sent["id"])
         return
-    accepted = upload.decided(own, sent, say)
+    try:
+        accepted = upload.decided(own, sent, say)
+    except KeyboardInterrupt:
+        say(f"It goes on without you; `lorikeet uploads cancel {sent['id']}` ends it.")
+        raise
     adapter, number = accepted["adapter"], accepted["version"]
     say(f"accepted as {adapter}@v{number}" + (" (the same content was there)" if accepted["reused_version"] else ""))
     version = upload.ready(own, adapter, number, say)

@@ -11,11 +11,17 @@ from lorikeet_cli.output import table
 
 def listed(asked: Namespace) -> None:
     shown = ("running", "waiting", "zone", "address")
+    found = client().call("GET", "/api/operator/hosts")
     rows = [
-        [host["name"], _state(host), host["model"], *[host[name] for name in shown], _until(host)]
-        for host in client().call("GET", "/api/operator/hosts")
+        [host["name"], _state(host), host["model"], *[host[name] for name in shown], _until(host)] for host in found
     ]
     print(table(["host", "state", "model", *shown, "certificate until"], rows))
+    for host in found:
+        if host["quarantine"]:
+            say(f"{host['name']} is in quarantine: {host['quarantine']['message']} {host['quarantine']['fix']}")
+        if end := host["last_end"]:
+            when = f", {end['at'][:16].replace('T', ' ')} UTC" if end["at"] else ""
+            say(f"{host['name']} was started anew{when}: {end['reason']}")
 
 
 def _state(host: Any) -> str:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from lorikeet_cli import batches, commands, evaluations, hosts, pins
+from lorikeet_cli import batches, commands, evaluations, hosts, pins, uploads
 from lorikeet_cli.errors import CliError
 
 Command = Callable[[argparse.Namespace], None]
@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     bring.add_argument("--description", default="")
     bring.add_argument("--base", default="", help=_BASE)
     bring.add_argument("--no-wait", action="store_true", help="print the upload's id and end")
+    _uploads(add("uploads", uploads.listed, "What became of uploads and imports; ends those that are not decided."))
     token = add("hub-token", commands.hub_token, "Keep a token for private repositories of the Hub; asked for.")
     token.add_argument("--remove", action="store_true", help="forget it")
     _follow(add("follow", commands.follow, "Have adapters follow branches of the Hub; lists them without a source."))
@@ -94,6 +95,14 @@ def _upload(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--metric", choices=evaluations.METRICS, default="exact", help="of a file for --evaluate")
     verb.add_argument("--max-tokens", type=int, default=64, help="of an answer, of a file for --evaluate")
     verb.add_argument("--key", default="", help="whose requests an evaluation's are; not if logged in with a key")
+
+
+def _uploads(verb: argparse.ArgumentParser) -> None:
+    actions = verb.add_subparsers(metavar="action")
+    actions.add_parser("list", help="the newest first, as without an action")
+    cancel = actions.add_parser("cancel", help="give one up that is on its way or waits to be checked")
+    cancel.add_argument("upload", help="its id, as `lorikeet uploads` lists it")
+    cancel.set_defaults(run=uploads.cancel)
 
 
 def _pin(verb: argparse.ArgumentParser) -> None:

@@ -12,59 +12,20 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from lorikeet_testing.engine_process import EngineProcess
-from lorikeet_testing.tcp_proxy import TcpProxy
-from lorikeet_testing.web import ROOT, WebProcess, eventually, free_port
+from lorikeet_testing.faulty_hosts import MODEL, FaultyFleet, Host, cut, delay, freeze, kill, running, silence
+from lorikeet_testing.web import eventually
 
-MODEL, TOKENS, PROMPTS, HANG_S, PAUSE_S = "lorikeet-demo", 100, 12, 2, 3.0
-SCRAPER = "faults"
-SET_SERVICE = """
-import django; django.setup()
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.actions import set_service
-from control_plane.fleet.models import HostService
-set_service(actor=SYSTEM, name="{host}", service=HostService("{service}"))
-"""
-SETTINGS = {
-    "LORIKEET_ENGINE_HANG_S": str(HANG_S),
-    "LORIKEET_HOST_RETURN_S": "30",
-    "LORIKEET_MIGRATION": "ilp",
-    "LORIKEET_METRICS_TOKEN": SCRAPER,
-}
-
-
-class Host:
-    """An engine behind a proxy."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self._folder, self._port = name, folder / name, free_port()
-        self._folder.mkdir()
-        self.proxy = TcpProxy(self._port)
-        self.start()
-
-    def start(self) -> None:
-        self.process = EngineProcess(
-            ROOT / "demo" / "model",
-            self._folder,
-            *("--model-name", MODEL, "--max-running", "4", "--pool-mb", "64", "--drain-seconds", "1"),
-            address=f"127.0.0.1:{self._port}",
-        )
-
-    def close(self) -> None:
-        self.proxy.close()
-        self.process.end()
+TOKENS, PROMPTS, PAUSE_S = 100, 12, 3.0
+SETTINGS = {"LORIKEET_MIGRATION": "ilp"}
+LOST = ("engine_disconnected", "engine_silent")
 
 
 class Stream(threading.Thread):
@@ -106,26 +67,8 @@ class Stream(threading.Thread):
 
 
 @dataclass
-class Fleet:
-    web: WebProcess
-    hosts: list[Host]
-    http: httpx.Client
+class Fleet(FaultyFleet):
     expected: dict[str, str] = field(default_factory=dict)
-
-    def ready(self) -> None:
-        """All hosts are online, and what is asked now reaches each of them."""
-        eventually(self._all_serve, 60, what=f"all hosts: {self.web.output()}")
-
-    def _all_serve(self) -> bool:
-        online = "select 1 from fleet_enginehost where state = 'online'"
-        if len(self.web.query(online)) < len(self.hosts):
-            return False
-        body = {"model": MODEL, "prompt": "Hello", "max_tokens": 1}
-        answers = [self.http.post("/v1/completions", json=body) for _ in range(3 * len(self.hosts))]
-        ids = ",".join(f"'{answer.headers['x-request-id']}'" for answer in answers)
-        rows = f"select host from usage_usageevent where request_id in ({ids})"
-        eventually(lambda: len(self.web.query(rows)) == len(answers), what="their rows")
-        return {row["host"] for row in self.web.query(rows)} == {host.name for host in self.hosts}
 
     def undisturbed(self, stream: Stream) -> str:
         asked = json.dumps(stream.body)
@@ -141,17 +84,6 @@ class Fleet:
             stream.start()
         return streams
 
-    def set_service(self, host: str, service: str) -> None:
-        program = SET_SERVICE.format(host=host, service=service)
-        subprocess.run([sys.executable, "-c", program], env=self.web.env, check=True, cwd=ROOT)
-
-    def went_on(self, *codes: str) -> float:
-        """How often requests went on elsewhere for one of these reasons."""
-        told = self.http.get("/metrics", headers={"Authorization": f"Bearer {SCRAPER}"})
-        assert told.status_code == 200, told.text
-        names = tuple(f'lorikeet_request_retries_total{{code="{code}"}}' for code in codes)
-        return sum(float(line.split()[1]) for line in told.text.splitlines() if line.startswith(names))
-
     def check(self, streams: list[Stream]) -> None:
         """Every one came to its end, as if nothing had happened, and is billed once."""
         for stream in streams:
@@ -162,83 +94,31 @@ class Fleet:
             assert stream.usage["completion_tokens"] == stream.tokens
 
         def billed() -> bool:
-            return len(self.rows(streams)) == len(streams)
+            return len(self.rows(stream.request_id for stream in streams)) == len(streams)
 
         eventually(billed, 30, what="their rows in the ledger")
-        for row in self.rows(streams):
+        for row in self.rows(stream.request_id for stream in streams):
             assert (row["outcome"], row["completion_tokens"]) == ("finished", streams[0].tokens), row
-
-    def rows(self, streams: list[Stream]) -> list[dict[str, Any]]:
-        ids = ",".join(f"'{stream.request_id}'" for stream in streams)
-        return self.web.query(f"select * from usage_usageevent where request_id in ({ids})")
-
-
-@contextmanager
-def running(folder: Path, names: str) -> Iterator[Fleet]:
-    hosts = [Host(name, folder) for name in names]
-    addresses = ",".join(f"{host.name}=127.0.0.1:{host.proxy.port}" for host in hosts)
-    web = WebProcess(folder / "var", addresses, SETTINGS)
-    try:
-        web.seed(adapters=False)
-        web.start()
-        bearer = web.tenants["acme"].bearer
-        with httpx.Client(
-            base_url=web.url, headers=bearer, timeout=120, trust_env=False, limits=httpx.Limits(max_connections=200)
-        ) as http:
-            made = Fleet(web, hosts, http)
-            made.ready()
-            yield made
-    finally:
-        web.stop()
-        for host in hosts:
-            host.close()
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with running(tmp_path_factory.mktemp("faults"), "ab") as made:
+    with running(Fleet, tmp_path_factory.mktemp("faults"), "ab", SETTINGS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with running(tmp_path_factory.mktemp("four"), "abcd") as made:
+    with running(Fleet, tmp_path_factory.mktemp("four"), "abcd", SETTINGS) as made:
         yield made
-
-
-def kill(host: Host) -> Callable[[], None]:
-    host.process.signal(signal.SIGKILL)
-    host.process.wait()
-    return host.start
-
-
-def freeze(host: Host) -> Callable[[], None]:
-    host.process.signal(signal.SIGSTOP)
-    return lambda: host.process.signal(signal.SIGCONT)
-
-
-def cut(host: Host) -> Callable[[], None]:
-    host.proxy.cut()
-    return host.proxy.restore
-
-
-def silence(host: Host) -> Callable[[], None]:
-    """Packets are lost without a word."""
-    host.proxy.freeze()
-    return host.proxy.restore
-
-
-def delay(host: Host) -> Callable[[], None]:
-    host.proxy.delay(0.15)
-    return host.proxy.restore
 
 
 FAULTS: dict[str, tuple[Callable[[Host], Callable[[], None]], float, bool]] = {
     # what is done, the longest pause of a stream, whether its streams go elsewhere
     "killed": (kill, PAUSE_S, True),
-    "frozen": (freeze, HANG_S + PAUSE_S, True),
+    "frozen": (freeze, PAUSE_S, True),
     "cut": (cut, PAUSE_S, True),
-    "silent": (silence, 5 + PAUSE_S, True),  # so long without a heartbeat
+    "silent": (silence, PAUSE_S, True),
     "delayed": (delay, PAUSE_S, False),
 }
 
@@ -246,7 +126,7 @@ FAULTS: dict[str, tuple[Callable[[Host], Callable[[], None]], float, bool]] = {
 def strike(fleet: Fleet, fault: str, count: int) -> None:
     inflict, pause_s, leaves = FAULTS[fault]
     fleet.ready()
-    before = fleet.went_on("engine_disconnected", "engine_hung")
+    before = fleet.went_on(*LOST)
     streams = fleet.begin(count)
     # While a part of them answers and more wait on every host.
     eventually(lambda: sum(stream.chunks > 2 for stream in streams) >= count // 4, 60, what="some beginnings")
@@ -258,7 +138,7 @@ def strike(fleet: Fleet, fault: str, count: int) -> None:
     longest = max(stream.longest_pause_s for stream in streams)
     print(f"{fault}: {count} streams, longest pause {longest:.2f} s")
     assert longest < pause_s
-    assert (fleet.went_on("engine_disconnected", "engine_hung") > before) == leaves
+    assert (fleet.went_on(*LOST) > before) == leaves
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -304,16 +184,16 @@ def test_engines_are_replaced_one_after_the_other_under_load(fleet: Fleet) -> No
 @pytest.mark.parametrize("service", ["cordoned", "drained"])
 def test_a_host_that_is_taken_out_ends_what_it_has_and_gets_nothing_new(fleet: Fleet, service: str) -> None:
     fleet.ready()
-    before = fleet.went_on("engine_disconnected", "engine_hung", "draining")
+    before = fleet.went_on(*LOST, "draining")
     streams = fleet.begin(9)
     eventually(lambda: sum(stream.chunks > 2 for stream in streams) >= 4, 60, what="some beginnings")
     fleet.set_service("a", service)
     time.sleep(1.5)  # it holds within a second
     later = fleet.begin(6)
     fleet.check([*streams, *later])
-    assert {row["host"] for row in fleet.rows(streams)} == {"a", "b"}
-    assert {row["host"] for row in fleet.rows(later)} == {"b"}
-    assert fleet.went_on("engine_disconnected", "engine_hung", "draining") == before
+    assert {row["host"] for row in fleet.rows(stream.request_id for stream in streams)} == {"a", "b"}
+    assert {row["host"] for row in fleet.rows(stream.request_id for stream in later)} == {"b"}
+    assert fleet.went_on(*LOST, "draining") == before
     fleet.set_service("a", "serving")
     fleet.ready()
 

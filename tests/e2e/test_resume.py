@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, expect
 from control_plane.gateway.idempotency import LEASE_S
 from lora_engine.wire import engine_pb2 as pb
 
+pytestmark = pytest.mark.services
 PROMPT = "words 400"
 
 

@@ -148,6 +148,21 @@ def test_what_cannot_be_resumed_is_refused(engine: Engine, so_far: Any, more: di
     assert not engine.has_work()
 
 
+def test_a_full_queue_refuses_what_is_new_and_not_what_goes_on() -> None:
+    engine = Engine(EngineConfig(model=DEMO, pool_mb=64, max_running=1, max_waiting=2), LoadedAdapters())
+    try:
+        new = requests(engine)["greedy"]
+        for number in range(2):
+            engine.add_request(replace(new, request_id=str(number), sampling=replace(new.sampling, n=1)))
+        with pytest.raises(RequestError, match="already waiting"):
+            engine.add_request(new)
+        engine.add_request(replace(new, so_far=(ChoiceSoFar(0, [5, 6]),)))
+        ended = [end.usage.outcome for _ in range(200) for end in engine.step().finished]
+        assert ended == ["finished"] * 3
+    finally:
+        engine.grammars.close()
+
+
 def test_tokens_that_no_grammar_allows_fail_the_request_alone(engine: Engine) -> None:
     request = replace(requests(engine)["constrained"], so_far=(ChoiceSoFar(0, [65, 66]),))
     engine.add_request(request)

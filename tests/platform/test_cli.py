@@ -7,10 +7,11 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lorikeet_cli import commands, pins, upload
+from lorikeet_cli import commands, hosts, pins, upload, uploads
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.main import main, parser
 
@@ -70,6 +71,57 @@ def test_an_upload_and_an_import_name_their_base_model(
     assert main(["upload", str(tmp_path / "support.zip"), "--no-wait", *options]) == 0
     assert main(["import", "hub:org/name", "--name", "support", "--no-wait", *options]) == 0
     assert [form["base_model"] for form in sent] == [options[1] if options else ""] * 2
+
+
+def test_uploads_are_listed_and_cancelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked, sent = [], {"id": "9c", "adapter": "support", "created_at": "2026-11-24T02:03:04.5Z", "imported_from": None}
+    source = {"name": "hub:org/name", "revision": "v1", "commit": None}
+    refused = {"state": "refused", "version": None, "reason": {"message": "It is no adapter.", "fix": "Send one."}}
+    rows = [{**sent, "state": "accepted", "version": 3, "reason": None}, {**sent, **refused, "imported_from": source}]
+
+    class Server:
+        def tenant(self, method: str, path: str) -> object:
+            asked.append((method, path))
+            return sent if method == "DELETE" else rows
+
+    monkeypatch.setattr(uploads, "client", Server)
+    assert main(["uploads"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert "support@v3" in first and "files" in first and "2026-11-24T02:03:04" in first
+    assert "hub:org/name@v1" in second and "It is no adapter." in second
+    assert main(["uploads", "cancel", "9c/../x"]) == 0
+    assert asked == [("GET", "uploads"), ("DELETE", "uploads/9c%2F..%2Fx")]
+    assert "cancelled" in capsys.readouterr().err
+
+
+def test_hosts_say_why_they_were_started_anew(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = {
+        "state": "online",
+        "service": "serving",
+        "model": "m",
+        "running": 0,
+        "waiting": 0,
+        "zone": "",
+        "joined": None,
+    }
+    quarantine = {"code": "other_base_model", "message": "It has another.", "fix": "Start it with m."}
+    end = {"reason": "it was killed", "at": "2026-11-24T02:03:04+00:00"}
+    host |= {"zone": "", "joined": None}
+    hosts_now = [
+        {**host, "name": "gpu1", "address": "a", "quarantine": None, "last_end": end},
+        {**host, "name": "gpu2", "address": "b", "quarantine": quarantine, "last_end": {**end, "at": None}},
+        {**host, "name": "gpu3", "address": "c", "quarantine": None, "last_end": None},
+    ]
+    monkeypatch.setattr(hosts, "client", lambda: SimpleNamespace(call=lambda *_: hosts_now))
+    assert main(["hosts"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "gpu1 was started anew, 2026-11-24 02:03 UTC: it was killed",
+        "gpu2 is in quarantine: It has another. Start it with m.",
+        "gpu2 was started anew: it was killed",
+    ]
 
 
 class Recorded:

@@ -82,9 +82,9 @@ class Around:
         self.reservations = SimpleNamespace(ended=self._ended)
         self.lengths = Lengths()
         self.migrator = SimpleNamespace(ended=lambda submit, tokens: self.lengths.ended("t", "", tokens))
-        self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, accepts=lambda host, base: True,
-                                     resumes=lambda host: True, has_room=lambda host: True,
-                                     charge=lambda submit, tokens: None)  # fmt: skip
+        self.fleet = SimpleNamespace(submit=self._submit, hangs=lambda host: True, is_silent=lambda host: False,
+                                     accepts=lambda host, base: True, resumes=lambda host: True,
+                                     has_room=lambda host: True, charge=lambda submit, tokens: None)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
         self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
@@ -119,13 +119,14 @@ class Around:
         await self.found.wait()
         return self.admission
 
-    async def dispatch(self, *, streamed: bool = True) -> Dispatch:
+    async def dispatch(self, *, streamed: bool = True, **asked: Any) -> Dispatch:
         principal = SimpleNamespace(tenant=None, api_key=None, user=None)
         context = SimpleNamespace(
             streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None,
             keep=None, trace_parent="", details=Details(auth_ms=3, quota_ms=2),
         )  # fmt: skip
-        made = Dispatch(self, self.admission, context, pb.Submit(request_id=REQUEST), None)  # type: ignore[arg-type]
+        submit = pb.Submit(request_id=REQUEST, **asked)
+        made = Dispatch(self, self.admission, context, submit, None)  # type: ignore[arg-type]
         await made.begin()
         return made
 
@@ -275,15 +276,78 @@ def test_another_host_goes_on_after_the_tokens_that_came() -> None:
         second = f"{REQUEST}.2"
         parts = {part.choice: (list(part.token_ids), part.finished) for part in around.submits[second].so_far}
         assert parts == {0: ([7, 8], False), 1: ([9], True)}
-        for item in (Chunk(0, " and half", 1, "stop", [3]), None):
+        for item in (Chunk(0, " and half", 1, "tool_calls", [3]), None):
             around.streams[second].items.put_nowait(item)
-        around.report("finished", 4, name=second)
+        around.report("finished", 4, name=second, finish_reason="tool_calls")
         chunks = await reading
         assert [chunk.text for chunk in chunks] == ["half", "all", " and half"]
         assert not any(chunk.token_ids for chunk in chunks)  # nobody asked for them
         assert around.row() == ("finished", "", 5, 4)
         # The caller's times, not those of the host that came last: it reported none.
         assert 0 <= around.rows[0].counts.first_token_ms < around.rows[0].counts.decode_ms
+        # Why each choice ended, on whichever host; of the last one the engine tells.
+        assert around.rows[0].details.finish_reason == "stop,tool_calls"
+
+    run(go())
+
+
+def test_what_was_told_of_the_prompt_alone_is_told_anew() -> None:
+    """A stream begins with a token: before that, another host can begin it again."""
+
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        dispatch = await around.dispatch(prompt_logprobs=1)
+        told = [pb.PromptLogprobs(token_ids=[5]), pb.PromptLogprobs(token_ids=[5, 6])]
+        for item in (Chunk(0, "", 0, prompt_logprobs=[told[0]]), errors.disconnected("a")):
+            around.streams[REQUEST].items.put_nowait(item)
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        while len(around.tries) < 2:
+            await asyncio.sleep(0)
+        second = f"{REQUEST}.2"
+        assert not around.submits[second].so_far and around.submits[second].HasField("prompt_logprobs")
+        for item in (Chunk(0, "", 0, prompt_logprobs=[told[1]]), Chunk(0, "a", 1, token_ids=[7])):
+            around.streams[second].items.put_nowait(item)
+        chunks = await reading
+        assert [(chunk.text, chunk.prompt_logprobs) for chunk in chunks] == [("", [told[1]]), ("a", [])]
+
+    run(go())
+
+
+def test_a_host_that_is_silent_is_left_where_there_is_another(settings: Any) -> None:
+    """It is not held against the request: two such hosts and a third may answer."""
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"engine_hang_s": 60.0})
+
+    async def go() -> None:
+        around = Around()
+        around.found.set()
+        around.admission.hosts = ("a", "b", "c")
+        around.fleet.hangs = lambda host: False
+        dispatch = await around.dispatch()
+        around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1, token_ids=[7]))
+        assert [chunk.text for chunk in await anext(dispatch)] == ["one"]
+        around.fleet.is_silent = lambda host: True
+        around.fleet.accepts = lambda host, base: False
+        reading = asyncio.ensure_future(anext(dispatch, []))
+        await asyncio.sleep(0)
+        around.streams[REQUEST].interrupt()
+        await asyncio.sleep(0.01)
+        assert len(around.tries) == 1, "there is no other"
+        around.fleet.accepts = lambda host, base: True
+        for number in (1, 2):
+            engine_id = REQUEST if number == 1 else f"{REQUEST}.{number}"
+            around.streams[engine_id].interrupt()
+            while len(around.tries) == number:
+                await asyncio.sleep(0)
+            assert around.streams[engine_id].closed
+            await asyncio.sleep(0)
+        around.fleet.is_silent = lambda host: False
+        third = f"{REQUEST}.3"
+        for item in (Chunk(0, " two", 1, "stop", [8]), None):
+            around.streams[third].items.put_nowait(item)
+        around.report("finished", 2, name=third)
+        assert [chunk.text for chunk in await reading] == [" two"]
+        assert around.row() == ("finished", "", 5, 2)
 
     run(go())
 

@@ -16,7 +16,7 @@ _AT_ONCE = 8  # judgements in one step; the rest come with the next
 
 
 class AdmissionController:
-    """Keeps a heap of the times to ask again. A request that has run once is not refused any more."""
+    """Keeps a heap of the times to ask again. What has run once, here or on another host, is not refused any more."""
 
     def __init__(self, policy: AdmissionPolicy, forecast: Forecast, clock: Callable[[], float]) -> None:
         self.refused = 0
@@ -28,6 +28,8 @@ class AdmissionController:
     def admit(self, sequence: Sequence) -> None:
         """Judge a request by its first sequence, before it is queued. Raises ``RequestError``."""
         now, state = self._clock(), sequence.parent
+        if state.request.so_far:
+            return
         if self._forecast.cost.calibrated:
             waited = now - state.timeline.submitted
             state.predicted_first_token = waited + self._forecast.seconds_to_first_token(sequence)

@@ -37,7 +37,11 @@ T = TypeVar("T")
 HEARTBEAT_S = 1.0
 LOAD_EVERY_S = 0.25  # other web processes send there too
 SILENT_HEARTBEATS = 5
-OVERDUE_S = 3.0
+SILENT_S = 2.0
+"""After so long without a heartbeat, which come four times as often as once a second, what runs on a host goes on
+elsewhere, if another takes it."""
+LATE_S = 0.5
+"""If this process looks at the time so much later than it wanted to, it stood still itself."""
 RETRY_S = 1.0
 _FASTEST = 1e9  # tokens a second
 
@@ -52,7 +56,9 @@ class HostConnection:
         self.status: pb.HostStatus | None = None
         self._first_token = FirstTokenPrediction()
         self._sent_since_status = 0
-        self._seen_at = self._progress_at = time.monotonic()
+        self.silent = False  # for `SILENT_S`
+        self._silence: asyncio.TimerHandle | None = None
+        self._progress_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -64,14 +70,15 @@ class HostConnection:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._listen(None)
         await self.client.close()
 
     @property
     def accepts(self) -> bool:
-        """Whether it should get new requests. One that is late with its heartbeat, or hangs, is asked last."""
-        if not self.client.connected or self.hangs:
+        """Whether it should get new requests. One that is silent, or hangs, is asked last."""
+        if not self.client.connected or self.silent or self.hangs:
             return False
-        return self.status is None or not (self.status.draining or time.monotonic() - self._seen_at > OVERDUE_S)
+        return self.status is None or not self.status.draining
 
     @property
     def hangs(self) -> bool:
@@ -132,6 +139,7 @@ class HostConnection:
             except Exception:  # whatever it says, it is followed when it says something else
                 logger.exception("What host %s tells of itself cannot be read.", self.client.host)
             end_if_cancelled()
+            self._listen(None)
             self.status = None
             self._first_token.forget()
             await asyncio.sleep(RETRY_S)
@@ -153,15 +161,32 @@ class HostConnection:
     def _observe(self, status: pb.HostStatus) -> None:
         """Raises AdapterListError."""
         self._first_token.observed(status)
-        self._seen_at = time.monotonic()
+        self._listen(SILENT_S)
+        now = time.monotonic()
         before, self.status = self.status, status
         if status.load_only:
             self.status = _with_load(before, status)
         idle = not (status.running or status.waiting or self._sent_since_status)
         if before is None or before.boot_id != status.boot_id or before.steps != status.steps or idle:
-            self._progress_at = self._seen_at
+            self._progress_at = now
         self._sent_since_status = 0
         self._observed()
+
+    def _listen(self, seconds: float | None) -> None:
+        """It has just been heard, and counts as silent after so long; with None it is not expected to say anything."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self.silent, self._silence = False, None
+        if seconds is not None:
+            self._silence = asyncio.get_running_loop().call_later(seconds, self._was_silent)
+
+    def _was_silent(self) -> None:
+        assert self._silence is not None
+        if asyncio.get_running_loop().time() - self._silence.when() > LATE_S:
+            self._listen(LATE_S)  # what it said meanwhile is still to be read
+            return
+        self.silent, self._silence = True, None
+        self.client.interrupt()
 
 
 def _speed(status: pb.HostStatus) -> float:
@@ -243,6 +268,10 @@ class Fleet:
 
     def hangs(self, host: str) -> bool:
         return host in self._hosts and self._hosts[host].hangs
+
+    def is_silent(self, host: str) -> bool:
+        """Whether it has not been heard for `SILENT_S`; whoever waits for its output is told when that begins."""
+        return host in self._hosts and self._hosts[host].silent
 
     def resumes(self, host: str) -> bool:
         """Whether it goes on with answers that another host began. Of one never connected to, that is not known."""

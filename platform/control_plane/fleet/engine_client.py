@@ -172,6 +172,11 @@ class EngineClient:
         self._send(pb.ClientMessage(submit=submit))
         return stream
 
+    def interrupt(self) -> None:
+        """Let all who wait for output look again whether it is worth waiting for."""
+        for stream in self._streams.values():
+            stream.interrupt()
+
     async def close(self) -> None:
         """End the session; open requests fail."""
         await self._stop_task()

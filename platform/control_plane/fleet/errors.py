@@ -7,6 +7,7 @@ from lora_engine.wire import engine_pb2 as pb
 CLIENT_TOO_SLOW = "client_too_slow"
 HUNG = "engine_hung"
 MOVED = "moved"
+SILENT = "engine_silent"
 # What another host may well do: nothing of it is the request's own fault.
 ELSEWHERE = frozenset(
     {
@@ -32,6 +33,7 @@ ELSEWHERE = frozenset(
         "journal_unavailable",
         "other_base_model",
         "overloaded",
+        SILENT,
         "slo_unattainable",
         "stage_failed",
         "structured_outputs_unavailable",
@@ -42,6 +44,8 @@ ELSEWHERE = frozenset(
 LOST = frozenset({"engine_disconnected", "engine_stopped"})
 # And these say, in the midst of an answer, that it is not back yet.
 NOT_BACK = frozenset({"draining", "engine_unavailable"})
+# With these it may still go on.
+STANDS_STILL = frozenset({HUNG, SILENT})
 # After these the host may be gone because of the request.
 BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", "engine_implausible", HUNG})
 
@@ -126,3 +130,8 @@ def moved(host: str) -> HostError:
 def hung(host: str, seconds: float) -> HostError:
     """Only a reason to ask another host: a caller is never told."""
     return HostError(HUNG, f"Engine host {host} made no step for {seconds:g} s.", "Restart it if it stays so.")
+
+
+def silent(host: str) -> HostError:
+    """Only a reason to ask another host, which may be a wrong one: a caller is never told."""
+    return HostError(SILENT, f"Engine host {host} is not heard any more.", "See whether its machine and network live.")

@@ -12,7 +12,7 @@ from lora_engine.wire import engine_pb2 as pb
 @dataclass(slots=True)
 class _Part:
     token_ids: list[int] = field(default_factory=list)
-    finished: bool = False
+    finish_reason: str = ""
 
 
 class AnswerSoFar:
@@ -32,8 +32,7 @@ class AnswerSoFar:
             if part is None:
                 part = self._choices[chunk.choice] = _Part()
             part.token_ids += chunk.token_ids
-            if chunk.finish_reason:
-                part.finished = True
+            part.finish_reason = chunk.finish_reason or part.finish_reason
             self.tokens += chunk.tokens
             if not self._tells_ids:
                 chunk.token_ids = []
@@ -45,17 +44,26 @@ class AnswerSoFar:
         self.tokens = 0
 
     @property
+    def finish_reasons(self) -> set[str]:
+        """Of the choices that are known to have ended."""
+        return {part.finish_reason for part in self._choices.values()} - {""}
+
+    @property
     def may_go_on(self) -> bool:
         """Whether another host can go on where this answer ends. What is told of a prompt is not told in parts."""
         known = sum(len(part.token_ids) for part in self._choices.values())
-        if not known or known != self.tokens or self._submit.prompt_only:
-            return False
+        return known == self.tokens and self.has_begun and not self._submit.prompt_only
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether tokens came, and all that was to be told of the prompt before them."""
         first = self._choices.get(0)
-        return not self._submit.HasField("prompt_logprobs") or (first is not None and bool(first.token_ids))
+        told = not self._submit.HasField("prompt_logprobs") or (first is not None and bool(first.token_ids))
+        return self.tokens > 0 and told
 
     def continue_in(self, submit: pb.Submit) -> None:
         """Let `submit`, a copy of the request, go on after it."""
         for choice, part in self._choices.items():
-            submit.so_far.add(choice=choice, token_ids=part.token_ids, finished=part.finished)
+            submit.so_far.add(choice=choice, token_ids=part.token_ids, finished=bool(part.finish_reason))
         submit.ClearField("prompt_logprobs")
         submit.ClearField("describe_prompt")

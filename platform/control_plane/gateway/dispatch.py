@@ -22,7 +22,7 @@ from control_plane.adapters.resolve import ResolvedModel
 from control_plane.errors import LorikeetError
 from control_plane.fleet import errors
 from control_plane.fleet.coalescing import WHOLE, Chunk
-from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, HUNG, LOST, NOT_BACK, HostError
+from control_plane.fleet.errors import BROKEN, CLIENT_TOO_SLOW, ELSEWHERE, LOST, NOT_BACK, STANDS_STILL, HostError
 from control_plane.fleet.migration import MOST_MOVES, Lengths, OpenRequest, open_request
 from control_plane.fleet.plausible import most_output_tokens, most_prompt_tokens
 from control_plane.gateway.admission import Admission
@@ -189,15 +189,14 @@ class Dispatch:
         return self._attempts[-1]
 
     async def _read(self) -> list[Chunk]:
-        """What is to be handed out next; empty at the end."""
-        if self._context.streamed:
-            chunks = await self._output()
-            if not chunks:
-                self._require_answer()
-            return chunks
+        """What is to be handed out next; empty at the end. A stream begins with a token: what comes of a prompt
+        before that is told by each host anew."""
         while more := await self._output():
             self._gathered += more
-        self._require_answer()
+            if self._context.streamed and (self._began or self._so_far.has_begun):
+                break
+        else:
+            self._require_answer()
         chunks, self._gathered = self._gathered, []
         return chunks
 
@@ -213,14 +212,21 @@ class Dispatch:
             if chunks is None:
                 if self._moves_to:
                     await self._move()
-                elif self._runtime.fleet.hangs(self._now.host):
-                    await self._go_elsewhere(errors.hung(self._now.host, self._hangs_after))
+                elif (failure := self._stands_still()) is not None:
+                    await self._go_elsewhere(failure)
                 continue
             if chunks:
                 self._first_output_at = self._first_output_at or time.monotonic()
                 self._runtime.fleet.charge(self._submit, self._so_far.add(chunks))
                 self._fruitless, self._returns_until = 0, 0.0
             return chunks
+
+    def _stands_still(self) -> HostError | None:
+        """What keeps its host from going on with it, as it seems from here."""
+        fleet, host = self._runtime.fleet, self._now.host
+        if fleet.is_silent(host):
+            return errors.silent(host)
+        return errors.hung(host, self._hangs_after) if fleet.hangs(host) else None
 
     @property
     def _stream(self) -> RequestStream:
@@ -304,7 +310,7 @@ class Dispatch:
         if fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
             return False
         hosts = await self._hosts(self._admission.hosts)
-        others = self._others(hosts, must_accept=returns or failure.code == HUNG, tried_too=not says_nothing)
+        others = self._others(hosts, must_accept=returns or failure.code in STANDS_STILL, tried_too=not says_nothing)
         if await self._hand_over(failure, others) or (returns and await self._wait(failure)):
             self._broken, self._fruitless = broken, fruitless
             return True
@@ -445,6 +451,8 @@ class Dispatch:
         if (report := self._now.report) is not None:
             waited_ms = round((self._now.sent_at - self._attempts[0].asked_at) * 1000)
             told = Details.of(report.usage).after(waited_ms)
+            if len(self._attempts) > 1:  # choices that ended on an earlier host are not in the last one's report
+                told = told.ended_for(self._so_far.finish_reasons)
             return replace(told, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
         return known
 

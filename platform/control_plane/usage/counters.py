@@ -5,6 +5,7 @@ One more figure is a field in `engine.proto`, a line in one of these classes, an
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
@@ -83,6 +84,7 @@ BEFORE_ENGINE = ("auth_ms", "quota_ms")
 """What the gateway measures of a request, before an engine has it."""
 PHASES = (*BEFORE_ENGINE, "queue_ms", "adapter_load_ms", "prefill_ms", "decode_ms")
 """Of a request, one after another."""
+LONGEST_REASON = 32
 SHOWN = (*(name for name in COUNTERS if name.endswith("_tokens")), *BEFORE_ENGINE, *TIMES, "preemptions")
 """Of a single request, in lists and live events."""
 
@@ -106,7 +108,7 @@ class Details:
         """As far as the engine knows them."""
         spans = tuple((span.at_ms, span.ms) for span in record.preemption_spans)
         return cls(
-            finish_reason=record.finish_reason[:32],
+            finish_reason=record.finish_reason[:LONGEST_REASON],
             adapter_loaded_from=record.adapter_loaded_from,
             preemption_spans=spans,
         )
@@ -114,6 +116,11 @@ class Details:
     def after(self, waited_ms: int) -> Details:
         """Of a request that had been on other hosts before."""
         return replace(self, preemption_spans=tuple((at_ms + waited_ms, ms) for at_ms, ms in self.preemption_spans))
+
+    def ended_for(self, reasons: Set[str]) -> Details:
+        """With why other choices of it ended, on hosts before."""
+        found = {*self.finish_reason.split(","), *reasons} - {""}
+        return replace(self, finish_reason=",".join(sorted(found))[:LONGEST_REASON])
 
 
 NO_DETAILS = Details()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
 from lorikeet_testing.traffic import machine, request
 
+from lora_engine.request import ChoiceSoFar
 from lora_engine.scheduling.admissions import admissions
 from lora_engine.scheduling.registry import UnknownPolicy
 from lora_engine.scheduling.step_cost import StepCost, Work
@@ -91,3 +93,17 @@ def test_early_abort_gives_up_half_a_second_before_the_target() -> None:
     engine.submit(request("hurries", first_token_ms=2000))
     ended = {e.request.request_id: e.ended for e in engine.run([]) if e.outcome == "refused"}
     assert ended["waits"] == pytest.approx(5.5, abs=0.05) and ended["hurries"] == pytest.approx(1.5, abs=0.05)
+
+
+@pytest.mark.parametrize("admission", ["slo", "early_abort"])
+def test_an_answer_that_another_host_began_is_not_refused(admission: str) -> None:
+    """Its first token has come: no target can be missed any more."""
+    engine = SimulatedEngine(machine(), max_running=1, admission=admission)
+    engine.run(arrivals(20.0, 5.0))
+    engine.submit(request("long", output=1000))
+    engine.step()
+    late = {"first_token_ms": 600, "deadline_ms": 700}
+    engine.submit(dataclasses.replace(request("resumed", **late), so_far=(ChoiceSoFar(0, [5, 6]),)))
+    engine.submit(request("new", **late))
+    ended = {e.request.request_id: e.outcome for e in engine.run([])}
+    assert (ended["resumed"], ended["new"]) == ("finished", "refused")

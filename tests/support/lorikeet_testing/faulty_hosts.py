@@ -1,0 +1,158 @@
+"""A web process with real engines on a processor, a TCP proxy in front of each, and what can happen to a host."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import httpx
+
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+from lorikeet_testing.engine_process import EngineProcess
+from lorikeet_testing.tcp_proxy import TcpProxy
+from lorikeet_testing.web import ROOT, WebProcess, eventually, free_port
+
+MODEL, SCRAPER = "lorikeet-demo", "faults"
+SETTINGS = {"LORIKEET_HOST_RETURN_S": "30", "LORIKEET_METRICS_TOKEN": SCRAPER}
+SET_SERVICE = """
+import django; django.setup()
+from control_plane.access.actor import SYSTEM
+from control_plane.fleet.actions import set_service
+from control_plane.fleet.models import HostService
+set_service(actor=SYSTEM, name="{host}", service=HostService("{service}"))
+"""
+F = TypeVar("F", bound="FaultyFleet")
+
+
+class Host:
+    """An engine behind a proxy."""
+
+    def __init__(self, name: str, folder: Path, max_running: int) -> None:
+        self.name, self._folder, self._port, self._running = name, folder / name, free_port(), str(max_running)
+        self._folder.mkdir()
+        self.proxy = TcpProxy(self._port)
+        self.start()
+
+    def start(self) -> None:
+        self.process = EngineProcess(
+            ROOT / "demo" / "model",
+            self._folder,
+            *("--model-name", MODEL, "--max-running", self._running, "--pool-mb", "64", "--drain-seconds", "1"),
+            address=f"127.0.0.1:{self._port}",
+        )
+
+    def takes(self, *, requests: bool) -> None:
+        """Whether it takes new requests; web processes know it a quarter of a second later."""
+        with grpc.insecure_channel(f"127.0.0.1:{self._port}") as channel:
+            stub = engine_pb2_grpc.EngineStub(channel)  # type: ignore[no-untyped-call]
+            stub.Drain(pb.DrainRequest(undo=requests), timeout=5)
+
+    def close(self) -> None:
+        self.proxy.close()
+        self.process.end()
+
+
+@dataclass
+class FaultyFleet:
+    web: WebProcess
+    hosts: list[Host]
+    http: httpx.Client
+
+    def ready(self) -> None:
+        """All hosts are online, and what is asked now reaches each of them."""
+        eventually(self._all_serve, 60, what=f"all hosts: {self.web.output()}")
+
+    def _all_serve(self) -> bool:
+        online = "select 1 from fleet_enginehost where state = 'online'"
+        if len(self.web.query(online)) < len(self.hosts):
+            return False
+        body = {"model": MODEL, "prompt": "Hello", "max_tokens": 1}
+        answers = [self.http.post("/v1/completions", json=body) for _ in range(3 * len(self.hosts))]
+        ids = [answer.headers["x-request-id"] for answer in answers]
+        eventually(lambda: len(self.rows(ids)) == len(ids), what="their rows")
+        return {row["host"] for row in self.rows(ids)} == {host.name for host in self.hosts}
+
+    def rows(self, request_ids: Iterable[str]) -> list[dict[str, Any]]:
+        """What the ledger has of these requests."""
+        ids = ",".join(f"'{request_id}'" for request_id in request_ids)
+        return self.web.query(f"select * from usage_usageevent where request_id in ({ids})")
+
+    def set_service(self, host: str, service: str) -> None:
+        program = SET_SERVICE.format(host=host, service=service)
+        subprocess.run([sys.executable, "-c", program], env=self.web.env, check=True, cwd=ROOT)
+
+    def went_on(self, *codes: str) -> float:
+        """How often requests went on elsewhere for one of these reasons."""
+        told = self.http.get("/metrics", headers={"Authorization": f"Bearer {SCRAPER}"})
+        assert told.status_code == 200, told.text
+        names = tuple(f'lorikeet_request_retries_total{{code="{code}"}}' for code in codes)
+        return sum(float(line.split()[1]) for line in told.text.splitlines() if line.startswith(names))
+
+
+@contextmanager
+def running(
+    kind: type[F], folder: Path, names: str, settings: Mapping[str, str], *, max_running: int = 4
+) -> Iterator[F]:
+    hosts = [Host(name, folder, max_running) for name in names]
+    addresses = ",".join(f"{host.name}=127.0.0.1:{host.proxy.port}" for host in hosts)
+    web = WebProcess(folder / "var", addresses, {**SETTINGS, **settings})
+    try:
+        web.seed(adapters=False)
+        web.start()
+        bearer = web.tenants["acme"].bearer
+        with httpx.Client(
+            base_url=web.url, headers=bearer, timeout=120, trust_env=False, limits=httpx.Limits(max_connections=200)
+        ) as http:
+            made = kind(web, hosts, http)
+            made.ready()
+            yield made
+    finally:
+        web.stop()
+        for host in hosts:
+            host.close()
+
+
+def kill(host: Host) -> Callable[[], None]:
+    host.process.signal(signal.SIGKILL)
+    host.process.wait()
+    return host.start
+
+
+def freeze(host: Host) -> Callable[[], None]:
+    host.process.signal(signal.SIGSTOP)
+    return lambda: host.process.signal(signal.SIGCONT)
+
+
+def cut(host: Host) -> Callable[[], None]:
+    host.proxy.cut()
+    return host.proxy.restore
+
+
+def replace(host: Host) -> Callable[[], None]:
+    """As it is stopped for another version: what does not end within a second is to go on elsewhere."""
+    host.process.signal(signal.SIGTERM)
+
+    def start() -> None:
+        host.process.wait()
+        host.start()
+
+    return start
+
+
+def silence(host: Host) -> Callable[[], None]:
+    """Packets are lost without a word."""
+    host.proxy.freeze()
+    return host.proxy.restore
+
+
+def delay(host: Host) -> Callable[[], None]:
+    host.proxy.delay(0.15)
+    return host.proxy.restore
