@@ -20,7 +20,11 @@ from lorikeet_cli.errors import CliError
 from lorikeet_cli.output import ProgressBar, money, table, write
 from lorikeet_cli.profile import Profile
 
-_BUCKET_KEYS = {"access_key_id": "Access key id", "secret_access_key": "Secret access key"}
+_BUCKET_KEYS = {
+    "access_key_id": "Access key id",
+    "secret_access_key": "Secret access key",
+    "session_token": "Session token (none for a lasting key)",
+}
 
 
 def say(text: str) -> None:

@@ -85,6 +85,7 @@ def test_a_repositorys_chat_template_comes_too(hub: HubServer, bring: Any) -> No
         ("https://hf.co/org/name/", "hub:org/name@main"),
         ("https://huggingface.co/org/name/tree/v2/runs/checkpoint-5", "hub:org/name/runs/checkpoint-5@v2"),
         ("https://huggingface.co/org/name/tree/refs%2Fpr%2F1", "hub:org/name@refs/pr/1"),
+        (f"https://huggingface.co/org/name/commit/{'0a' * 20}", f"hub:org/name@{'0a' * 20}"),
         ("https://huggingface.co/org/name/blob/main/adapter_config.json?x=1#L3", "hub:org/name@main"),
         ("https://huggingface.co/org/name/resolve/main/out/adapter_model.safetensors", "hub:org/name/out@main"),
     ],
@@ -230,6 +231,33 @@ def test_missing_and_too_large(hub: HubServer, bring: Any, settings: Any) -> Non
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"upload_max_bytes": 2000})
     assert bring("hub:org/adapter").reason["code"] == "upload_too_large"
     assert bring(f"{hub.url}/a.zip").reason["code"] == "upload_too_large"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "code", "words"),
+    [
+        (403, {"X-Error-Code": "GatedRepo"}, "source_forbidden", "gated"),
+        (404, {"X-Error-Code": "RevisionNotFound"}, "source_not_found", "no such revision"),
+        (403, {"X-Error-Code": "DisabledRepo"}, "source_forbidden", "disabled"),
+        (401, {"X-Error-Message": "Invalid credentials in Authorization header"}, "source_forbidden", "token"),
+        (404, {"X-Error-Code": "RepoNotFound"}, "source_not_found", "there is no such repository"),
+        (451, {"X-Error-Code": "Legal"}, "source_answer", "451"),
+        (301, {}, "source_answer", "301"),
+    ],
+)
+def test_what_the_hub_itself_calls_a_refusal(
+    hub: HubServer, bring: Any, status: int, headers: dict[str, str], code: str, words: str
+) -> None:
+    hub.status, hub.refusal = status, (b"{}", headers)
+    refused = bring("hub:org/adapter").reason
+    assert (refused["code"], words in refused["message"], bool(refused["fix"])) == (code, True, True), refused
+
+
+@pytest.mark.parametrize("source", ["hub:datasets/org/name", "https://huggingface.co/spaces/org/name/tree/main"])
+def test_what_is_no_model_is_told(acme: Any, host: Any, source: str) -> None:
+    answer = acme.client().post(acme.path("imports"), {"name": "x", "source": source}, format="json")
+    assert answer.status_code == 400
+    assert "of the Hub, not a model" in answer.json()["error"]["message"]
 
 
 def test_an_address_whose_signature_has_ended(hub: HubServer, bring: Any) -> None:

@@ -15,6 +15,7 @@ from lorikeet_testing.peft_files import adapter_files, zip_of
 from obstore.store import S3Store
 
 from control_plane.adapters.imports import actions as imports
+from control_plane.adapters.imports import bucket as bucket_of_tenant
 from control_plane.adapters.imports.bucket import TenantBucket
 from control_plane.adapters.models import BucketCredentials, Upload, UploadState
 from control_plane.adapters.uploads import validation_job
@@ -31,6 +32,9 @@ def endpoint() -> Iterator[str]:
         own = S3Store.from_url(url.rpartition("/")[0], client_options={"allow_http": True})
         for name, content in {**FILES, "README.md": b"# hello"}.items():
             obstore.put(own, f"runs/a b/{name}", content)
+            obstore.put(own, f"many/ü+1 %41/{name}", content)
+        for number in range(5):
+            obstore.put(own, f"many/ü+1 %41/a/{number}", b"")
         obstore.put(own, "runs/my.zip", zip_of(FILES))
         obstore.put(own, "runs/notes/README.md", b"# hello")
         obstore.put(own, "whole/model.safetensors", b"")
@@ -71,6 +75,18 @@ def test_a_folder_and_an_archive(acme: Any, endpoint: str, keep: Any, bring: Any
     assert shown["imported_from"] == {"name": f"s3://{BUCKET}/runs/a b", "revision": None, "commit": None}
     assert [file["name"] for file in shown["files"]] == ["adapter_config.json", "adapter_model.safetensors"]
     assert bring(f"s3://{BUCKET}/runs/my.zip").reused_version
+
+
+def test_a_folder_of_more_objects_than_a_page(
+    keep: Any, bring: Any, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_of_tenant, "PAGE_OBJECTS", 2)
+    monkeypatch.setattr(bucket_of_tenant, "MOST_OBJECTS", 8)
+    keep(endpoint=endpoint)
+    upload = bring(f"s3://{BUCKET}/many/ü+1 %41")
+    assert upload.state == UploadState.ACCEPTED, upload.reason
+    monkeypatch.setattr(bucket_of_tenant, "MOST_OBJECTS", 6)
+    assert bring(f"s3://{BUCKET}/many/ü+1 %41").reason["code"] == "too_many_objects"
 
 
 def test_what_is_no_adapter_is_not_fetched(endpoint: str, keep: Any, bring: Any) -> None:
@@ -157,7 +173,11 @@ def listing(inside: str) -> bytes:
         (b"<Other/>", "bucket_answer"),
         (b"<!DOCTYPE a [<!ENTITY b 'c'>]>" + listing(""), "bucket_answer"),
         (listing("<Contents><Key>x/a</Key><Size>many</Size></Contents>"), "bucket_answer"),
-        (listing("<IsTruncated>true</IsTruncated>"), "too_many_objects"),
+        (listing("<IsTruncated>true</IsTruncated>"), "bucket_answer"),
+        (
+            listing("<IsTruncated>true</IsTruncated><NextContinuationToken>a</NextContinuationToken>"),
+            "too_many_objects",
+        ),
         (listing("<Contents><Key>of/another</Key><Size>1</Size></Contents>"), "missing_file"),
     ],
 )
@@ -174,6 +194,41 @@ def test_keys_that_are_refused_and_a_server_that_is_away(strange: HubServer, kee
     strange.status = 503
     upload = bring(f"s3://{BUCKET}/x")
     assert (upload.state, upload.reason["code"]) == (UploadState.RECEIVED, "source_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "words"),
+    [
+        (400, b"<Error><Code>ExpiredToken</Code></Error>", {}, "has ended"),
+        (403, b"<Error><Code>InvalidAccessKeyId</Code></Error>", {}, "no such access key id"),
+        (403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>", {}, "not that of the access key id"),
+        (403, b"<Error><Code>AccessDenied</Code></Error>", {}, "403"),
+        (301, b"<Error><Code>PermanentRedirect</Code></Error>", {"x-amz-bucket-region": "eu-west-1"}, "in eu-west-1."),
+        (400, b"<Error><Code>AuthorizationQueryParametersError</Code><Region>eu-west-3</Region></Error>", {},
+         "in eu-west-3."),
+        (301, b"", {"x-amz-bucket-region": "\x01<b>"}, "not in the region of its credentials."),
+    ],
+)  # fmt: skip
+def test_what_the_bucket_itself_calls_a_refusal(
+    strange: HubServer, keep: Any, bring: Any, status: int, body: bytes, headers: dict[str, str], words: str
+) -> None:
+    keep(endpoint=strange.url)
+    strange.status, strange.refusal = status, (body, headers)
+    for source in (f"s3://{BUCKET}/x", f"s3://{BUCKET}/x.zip"):  # a listing, and an object
+        refused = bring(source).reason
+        assert (refused["code"], words in refused["message"], bool(refused["fix"])) == ("source_forbidden", True, True)
+
+
+def test_temporary_credentials_are_sent_with_their_session(
+    strange: HubServer, keep: Any, bring: Any, acme: Any
+) -> None:
+    kept = keep(endpoint=strange.url, session_token="session/of+acme==")
+    assert kept.status_code == 201
+    assert "session" not in kept.content.decode() + acme.client().get(acme.path("bucket-credentials")).content.decode()
+    signed = bucket_of_tenant.open_bucket(BucketCredentials.objects.get()).url("x")
+    assert parse_qs(urlsplit(signed).query)["X-Amz-Security-Token"] == ["session/of+acme=="]
+    keep(endpoint=strange.url)
+    assert "Security-Token" not in bucket_of_tenant.open_bucket(BucketCredentials.objects.get()).url("x")
 
 
 def test_addresses_are_signed_and_hold_no_secret() -> None:

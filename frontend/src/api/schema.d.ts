@@ -2971,6 +2971,8 @@ export interface components {
             /** @description By default us-east-1. */
             region?: string;
             secret_access_key: string;
+            /** @description Of temporary credentials, which end by themselves; empty for others. */
+            session_token?: string;
         };
         BudgetReport: {
             /** @description Null: there are no prices, so no budget can be set. */

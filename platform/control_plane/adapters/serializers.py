@@ -453,6 +453,15 @@ class BucketCredentialsSerializer(serializers.Serializer[Any]):
     region = serializers.RegexField(r"^[a-z0-9-]+\Z", max_length=64, required=False, default="us-east-1")
     access_key_id = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=200, write_only=True)
     secret_access_key = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
+    session_token = serializers.RegexField(
+        r"^[\x21-\x7e]*\Z",
+        max_length=8000,
+        required=False,
+        allow_blank=True,
+        default="",
+        write_only=True,
+        help_text="Of temporary credentials, which end by themselves; empty for others.",
+    )
     created_at = serializers.DateTimeField(read_only=True)
 
 

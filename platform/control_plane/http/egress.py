@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import httpx
 
@@ -266,22 +266,25 @@ def get(url: str, headers: Mapping[str, str], *, allow_private: bool = False) ->
         yield answer
 
 
-def get_document(
-    url: str, headers: Mapping[str, str], most_bytes: int, *, allow_private: bool = False
-) -> tuple[int, bytes | None]:
-    """Status and body of a short answer, all of which comes within DOCUMENT_S; no body if it is longer than that.
+class Document(NamedTuple):
+    """A short answer; no body if it was longer than it may be."""
 
-    Raises UrlRefusedError and EgressError.
-    """
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+
+
+def get_document(url: str, headers: Mapping[str, str], most_bytes: int, *, allow_private: bool = False) -> Document:
+    """All of it comes within DOCUMENT_S. Raises UrlRefusedError and EgressError."""
     with get(url, headers, allow_private=allow_private) as answer:
         body, until = bytearray(), time.monotonic() + DOCUMENT_S
         for piece in answer.iter_raw():  # as it comes: a server may send a byte at a time
             body += piece
             if len(body) > most_bytes:
-                return answer.status_code, None
+                return Document(answer.status_code, answer.headers, None)
             if time.monotonic() > until:
                 raise EgressError(f"The answer did not come within {DOCUMENT_S:.0f} s.")
-    return answer.status_code, bytes(body)
+    return Document(answer.status_code, answer.headers, bytes(body))
 
 
 class _Deadline:

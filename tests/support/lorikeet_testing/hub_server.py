@@ -25,7 +25,8 @@ class HubServer(http.server.ThreadingHTTPServer):
         self.store: HubServer | None = None
         self.blobs: dict[str, bytes] = {}  # by path, for any address
         self.cut_after: int | None = None  # bytes of a file, then the connection ends; once
-        self.status: int | None = None  # for everything
+        self.status: int | None = None  # for everything, with what goes with it:
+        self.refusal: tuple[bytes, dict[str, str]] = (b"", {})
         self.open = threading.Event()  # nothing is answered before
         self.open.set()
         self.seen: list[tuple[str, dict[str, str]]] = []
@@ -46,7 +47,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.seen.append((path, {name.lower(): text for name, text in self.headers.items()}))
         parts = path.strip("/").split("/")
         if self.server.status is not None:
-            self.answer(self.server.status, b"")
+            body, headers = self.server.refusal
+            self.answer(self.server.status, body, **headers)
         elif path in self.server.blobs:
             self.file(self.server.blobs[path])
         elif self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":

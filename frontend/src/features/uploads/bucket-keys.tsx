@@ -8,7 +8,7 @@ import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { type BucketKeys, bucketsQuery, useBucketKeys } from "./queries";
 
-const EMPTY: BucketKeys = { bucket: "", region: "us-east-1", endpoint: "", access_key_id: "", secret_access_key: "" };
+const EMPTY: BucketKeys = { bucket: "", region: "us-east-1", endpoint: "", access_key_id: "", secret_access_key: "", session_token: "" };
 
 /** Keys of buckets, for imports from s3://bucket: set or removed, never shown. */
 export function BucketKeysSection() {
@@ -62,6 +62,7 @@ function BucketForm({ onDone }: { onDone: () => void }) {
       {field("endpoint", "Endpoint", "Like https://s3.example.org; empty for Amazon S3.")}
       {field("access_key_id", "Access key id", "Of a user that may list and read the bucket.")}
       {field("secret_access_key", "Secret access key", "Kept encrypted for this tenant, and never shown.", "password")}
+      {field("session_token", "Session token", "Of temporary credentials; empty for others.", "password")}
       {keep.error && <ErrorNotice error={asApiError(keep.error)} className="sm:col-span-2" />}
       <div className="flex gap-3 sm:col-span-2">
         <Button type="submit" size="sm" busy={keep.isPending} disabled={!form.bucket || !form.region || !form.access_key_id || !form.secret_access_key}>

@@ -88,6 +88,7 @@ export interface BucketKeys {
   region: string;
   access_key_id: string;
   secret_access_key: string;
+  session_token: string;
 }
 
 /** Keep the keys of a bucket, or forget those of the one that is named. */

@@ -184,9 +184,10 @@ describe("upload page", () => {
     await user.type(screen.getByLabelText("Bucket"), "trainings");
     await user.type(screen.getByLabelText("Access key id"), "AKIA");
     await user.type(screen.getByLabelText("Secret access key"), "hidden");
+    await user.type(screen.getByLabelText("Session token"), "of-an-hour");
     await user.click(screen.getByRole("button", { name: "Keep them" }));
     const remove = await screen.findByRole("button", { name: "Remove the keys of trainings" });
-    expect(kept).toEqual({ bucket: "trainings", region: "us-east-1", endpoint: "", access_key_id: "AKIA", secret_access_key: "hidden" });
+    expect(kept).toEqual({ bucket: "trainings", region: "us-east-1", endpoint: "", access_key_id: "AKIA", secret_access_key: "hidden", session_token: "of-an-hour" });
     await user.click(remove);
     await waitFor(() => expect(screen.queryByText("s3://trainings")).not.toBeInTheDocument());
   });

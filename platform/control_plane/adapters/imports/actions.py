@@ -149,11 +149,19 @@ def require_credentials(tenant: Tenant, bucket: str) -> None:
 
 
 def set_bucket_credentials(
-    *, acting: Principal, bucket: str, endpoint: str, region: str, access_key_id: str, secret_access_key: str
+    *,
+    acting: Principal,
+    bucket: str,
+    endpoint: str,
+    region: str,
+    access_key_id: str,
+    secret_access_key: str,
+    session_token: str = "",
 ) -> BucketCredentials:
     """What the bucket is read with from now on. Raises EndpointRefusedError or TooManyBucketsError."""
     _check_endpoint(endpoint_of(endpoint, region))
-    secret = json.dumps({"access_key_id": access_key_id, "secret_access_key": secret_access_key})
+    keys = {"access_key_id": access_key_id, "secret_access_key": secret_access_key, "session_token": session_token}
+    secret = json.dumps(keys)
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
         known = buckets_of(acting.tenant)

@@ -7,7 +7,6 @@ address holds no secret, and nothing of it is sent to a server that it redirects
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
@@ -17,7 +16,14 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from control_plane.adapters.imports.listing import RemoteFile, adapter_of
-from control_plane.adapters.imports.problems import Origin, SourceProblemError, check_status, unavailable
+from control_plane.adapters.imports.problems import (
+    Origin,
+    SourceProblemError,
+    check_status,
+    own_code,
+    tell_by_code,
+    unavailable,
+)
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import S3Source
 from control_plane.adapters.models import BucketCredentials
@@ -25,10 +31,10 @@ from control_plane.config import current
 from control_plane.http import egress
 
 MOST_BYTES = 4 << 20
-# Objects of one folder: as many as one answer holds.
-MOST_OBJECTS = 1000
-MOST_TAGS = 100 * MOST_OBJECTS
-_CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
+# Objects of one folder, of which an answer holds a page.
+MOST_OBJECTS, PAGE_OBJECTS = 10_000, 1000
+MOST_TAGS = 100 * PAGE_OBJECTS
+LONGEST_TOKEN = 4096
 
 
 @dataclass(frozen=True)
@@ -38,14 +44,14 @@ class TenantBucket:
     region: str
     access_key_id: str
     secret_access_key: str
+    session_token: str = ""  # of credentials for some hours
 
     def url(self, key: str = "", **query: str) -> str:
         """Signed, for a GET within the time that a transfer may take."""
         path = f"{self.endpoint}/{self.name}" + (f"/{quote(key)}" if key else "")
         request = AWSRequest("GET", f"{path}?{urlencode(query, quote_via=quote)}" if query else path)
-        signer = S3SigV4QueryAuth(
-            Credentials(self.access_key_id, self.secret_access_key), "s3", self.region, current().import_wall_s
-        )
+        keys = Credentials(self.access_key_id, self.secret_access_key, self.session_token or None)
+        signer = S3SigV4QueryAuth(keys, "s3", self.region, current().import_wall_s)
         signer.add_auth(request)
         return str(request.url)
 
@@ -73,25 +79,42 @@ def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
     if source.is_archive:
         return [RemoteFile(source.key.rpartition("/")[2][-255:], bucket.url(source.key), None, Origin.BUCKET)]
     prefix = f"{source.key}/" if source.key else ""
-    sizes = _sizes(_listing(bucket, prefix), prefix)
+    sizes = _sizes(bucket, prefix)
     return adapter_of(sizes, lambda name: bucket.url(prefix + name), source.shown, Origin.BUCKET)
 
 
-def _listing(bucket: TenantBucket, prefix: str) -> bytes:
-    address = bucket.url(**{"list-type": "2", "max-keys": str(MOST_OBJECTS), "prefix": prefix})
-    status, body = egress.get_document(address, {}, MOST_BYTES, allow_private=current().import_allow_private)
-    if body is None:
+def _sizes(bucket: TenantBucket, prefix: str) -> dict[str, int]:
+    """Size by name below the prefix, of all pages."""
+    sizes, after = dict[str, int](), ""
+    for _ in range(MOST_OBJECTS // PAGE_OBJECTS):
+        page, after = _page(_listing(bucket, prefix, after), prefix)
+        sizes |= page
+        if not after:
+            return sizes
+    raise SourceProblemError(
+        "too_many_objects",
+        f"There are more than {MOST_OBJECTS} objects below it.",
+        "Name the folder that holds adapter_config.json itself, like s3://bucket/run/checkpoint-500.",
+    )
+
+
+def _listing(bucket: TenantBucket, prefix: str, after: str) -> bytes:
+    query = {"list-type": "2", "max-keys": str(PAGE_OBJECTS), "prefix": prefix}
+    address = bucket.url(**query, **({"continuation-token": after} if after else {}))
+    answer = egress.get_document(address, {}, MOST_BYTES, allow_private=current().import_allow_private)
+    if answer.body is None:
         raise _not_a_listing()
-    _check(status, body, bucket)
-    return body
+    _check(answer, answer.body, bucket)
+    return answer.body
 
 
-def _check(status: int, body: bytes, bucket: TenantBucket) -> None:
+def _check(answer: egress.Document, body: bytes, bucket: TenantBucket) -> None:
     """Raises SourceProblemError, with the server's own code, which says whether it is the key or the region."""
-    if status == 200:
+    if answer.status == 200:
         return
-    found = _CODE.search(body)
-    code = f" ({found[1].decode()})" if found else ""
+    status, own = answer.status, own_code(Origin.BUCKET, answer.headers, body)
+    tell_by_code(status, Origin.BUCKET, answer.headers, body)
+    code = f" ({own})" if own else ""
     if status in (400, 401, 403):
         raise SourceProblemError(
             "source_forbidden",
@@ -108,8 +131,11 @@ def _check(status: int, body: bytes, bucket: TenantBucket) -> None:
     check_status(status, Origin.BUCKET)
 
 
-def _sizes(body: bytes, prefix: str) -> dict[str, int]:
-    """Size by name below the prefix. The names of what S3 answers come in its namespace, or, of others, in none."""
+def _page(body: bytes, prefix: str) -> tuple[dict[str, int], str]:
+    """Size by name below the prefix, and where the next page begins; "" of the last.
+
+    The names of what S3 answers come in its namespace, or, of others, in none.
+    """
     if b"<!DOCTYPE" in body or b"<!ENTITY" in body or body.count(b"<") > MOST_TAGS:
         raise _not_a_listing()
     try:
@@ -119,13 +145,12 @@ def _sizes(body: bytes, prefix: str) -> dict[str, int]:
         raise _not_a_listing() from None
     if not root.tag.endswith("ListBucketResult") or any(size < 0 for size in entries.values()):
         raise _not_a_listing()
-    if _text(root, "IsTruncated") == "true":
-        raise SourceProblemError(
-            "too_many_objects",
-            f"There are more than {MOST_OBJECTS} objects below it.",
-            "Name the folder that holds adapter_config.json itself, like s3://bucket/run/checkpoint-500.",
-        )
-    return {key.removeprefix(prefix): size for key, size in entries.items() if key.startswith(prefix) and key != prefix}
+    after = _text(root, "NextContinuationToken") if _text(root, "IsTruncated") == "true" else ""
+    if len(after) > LONGEST_TOKEN or (not after and _text(root, "IsTruncated") == "true"):
+        raise _not_a_listing()
+    sizes = {key.removeprefix(prefix): size for key, size in entries.items() if key.startswith(prefix)}
+    sizes.pop("", None)  # the folder itself
+    return sizes, after
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

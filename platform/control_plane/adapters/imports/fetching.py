@@ -19,7 +19,7 @@ from django.db import transaction
 from control_plane.access.actor import SYSTEM
 from control_plane.adapters.imports import bucket, hub
 from control_plane.adapters.imports.listing import RemoteFile
-from control_plane.adapters.imports.problems import SourceProblemError, check_status, no_credentials, unavailable
+from control_plane.adapters.imports.problems import SourceProblemError, check_answer, no_credentials, unavailable
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import HubSource, S3Source, UrlSource, parse_source
 from control_plane.adapters.locks import lock_claimed
@@ -32,6 +32,8 @@ from control_plane.db import release_connections
 from control_plane.http import egress
 from control_plane.tenants.models import Tenant
 
+_SAID_BYTES = 4096
+"""Of a refusal, that are read for its code."""
 WRITE_BYTES, MOST_PIECES = 1 << 20, 256
 """Of what was received, that are written at once."""
 PATIENCE_S, LEAST_BYTES_PER_S = 30.0, 10_000
@@ -169,7 +171,9 @@ class _Transfer:
         resume = {"Range": f"bytes={at}-", "If-Range": tag} if at and tag else {}
         allow = current().import_allow_private
         with egress.get(self._file.url, {**self._headers, **resume}, allow_private=allow) as answer:
-            check_status(answer.status_code, self._file.of)
+            if answer.status_code not in (200, 206):
+                begins = next(answer.iter_raw(_SAID_BYTES), b"")
+                check_answer(answer.status_code, self._file.of, answer.headers, begins)
             if answer.status_code == 200 or not resume:
                 os.ftruncate(out, 0)
                 at = 0

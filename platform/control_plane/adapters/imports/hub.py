@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from control_plane.adapters.imports.listing import RemoteFile, adapter_of
-from control_plane.adapters.imports.problems import Origin, SourceProblemError, check_status
+from control_plane.adapters.imports.problems import Origin, SourceProblemError, check_answer
 from control_plane.config import current
 from control_plane.http import egress
 
@@ -75,10 +75,10 @@ def _size(entry: Mapping[str, Any]) -> int:
 
 def _json(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
     allow_private = current().import_allow_private
-    status, body = egress.get_document(address, headers, MOST_BYTES, allow_private=allow_private)
-    check_status(status, Origin.HUB)
+    answer = egress.get_document(address, headers, MOST_BYTES, allow_private=allow_private)
+    check_answer(answer.status, Origin.HUB, answer.headers)
     try:
-        said = json.loads(body) if body is not None else None
+        said = json.loads(answer.body) if answer.body is not None else None
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):

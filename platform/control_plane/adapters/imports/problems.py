@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -41,6 +43,57 @@ _NOT_FOUND = {
 }
 
 
+_SET_KEYS = "(POST bucket-credentials, or beside the import in the console)"
+# By the source's own code for it: ours, what it is, what to do.
+_BY_CODE = {
+    (Origin.HUB, "GatedRepo"): (
+        "source_forbidden",
+        "The repository is gated: the Hub gives it to accounts that have accepted its terms.",
+        "Accept them on its page, with the account whose token this tenant has for the Hub (PUT hub-token, or beside "
+        "the import in the console).",
+    ),
+    (Origin.HUB, "DisabledRepo"): (
+        "source_forbidden",
+        "The Hub has disabled this repository.",
+        "Import the adapter from another place.",
+    ),
+    (Origin.HUB, "RevisionNotFound"): (
+        "source_not_found",
+        "The repository has no such revision.",
+        "Name a branch, a tag, a pull request (refs/pr/1) or a whole commit, like hub:org/name@v1.",
+    ),
+    (Origin.HUB, "InvalidToken"): (
+        "source_forbidden",
+        "The Hub does not accept this tenant's token.",
+        "Set one that is valid (PUT hub-token, or beside the import in the console), or remove it for what is public.",
+    ),
+    (Origin.BUCKET, "ExpiredToken"): (
+        "source_forbidden",
+        "The bucket answers that the session of these credentials has ended (ExpiredToken).",
+        f"Set new ones, with their session token {_SET_KEYS}.",
+    ),
+    (Origin.BUCKET, "InvalidAccessKeyId"): (
+        "source_forbidden",
+        "The bucket's server knows no such access key id (InvalidAccessKeyId).",
+        f"Set the credentials again, with their session token if they are temporary, and the endpoint {_SET_KEYS}.",
+    ),
+    (Origin.BUCKET, "SignatureDoesNotMatch"): (
+        "source_forbidden",
+        "The secret access key is not that of the access key id (SignatureDoesNotMatch).",
+        f"Set both again {_SET_KEYS}.",
+    ),
+    (Origin.BUCKET, "InvalidObjectState"): (
+        "source_forbidden",
+        "The object is in an archive (InvalidObjectState).",
+        "Restore it there first, or copy it to another storage class.",
+    ),
+}
+_OTHER_REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "AuthorizationQueryParametersError"})
+_CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,64})</Code>")
+_A_REGION = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
+_REGION = re.compile(rb"<Region>([a-z0-9-]{1,64})</Region>")
+
+
 class SourceProblemError(Exception):
     """`passes`: it may go by itself, so the import waits and is tried again."""
 
@@ -63,6 +116,35 @@ def check_status(status: int, of: Origin) -> None:
     if status in (408, 416, 425, 429) or status >= 500:
         raise unavailable(f"The source answers {status}.")
     raise SourceProblemError("source_answer", f"The source answers {status}.", "Check the address.")
+
+
+def check_answer(status: int, of: Origin, headers: Mapping[str, str], body: bytes = b"") -> None:
+    """As `check_status`, with the source's own code, which says more. `body`: how it begins."""
+    if status not in (200, 206):
+        tell_by_code(status, of, headers, body)
+        check_status(status, of)
+
+
+def tell_by_code(status: int, of: Origin, headers: Mapping[str, str], body: bytes) -> None:
+    """Raises SourceProblemError for a refusal whose own code says what it is."""
+    code = own_code(of, headers, body)
+    if known := _BY_CODE.get((of, code)):
+        raise SourceProblemError(*known)
+    if of is Origin.BUCKET and (code in _OTHER_REGION or status == 301):
+        found = _REGION.search(body)
+        region = headers.get("x-amz-bucket-region", found[1].decode() if found else "")
+        where = f", but in {region}" if _A_REGION.fullmatch(region) else ""
+        message = f"The bucket is not in the region of its credentials{where}."
+        raise SourceProblemError("source_forbidden", message, f"Set them again with its region {_SET_KEYS}.")
+
+
+def own_code(of: Origin, headers: Mapping[str, str], body: bytes) -> str:
+    """What the source calls it; "" where it does not say."""
+    if of is Origin.HUB:
+        invalid = headers.get("x-error-message", "").startswith("Invalid credentials")
+        return "InvalidToken" if invalid else headers.get("x-error-code", "")
+    found = _CODE.search(body)
+    return found[1].decode() if found else ""
 
 
 def unavailable(message: str) -> SourceProblemError:

@@ -20,8 +20,8 @@ _S3 = re.compile(rf"s3://({BUCKET_FORM})(?:/(.*))?", re.ASCII)
 _MOST_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
 # The Hub's own pages, as they are copied from a browser's address line.
 _PAGE_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
-_PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(tree|blob|resolve)/([^/]+)(/.*)?)?/?", re.ASCII)
-_NOT_MODELS = ("datasets/", "spaces/")
+_PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(tree|blob|resolve|commit)/([^/]+)(/.*)?)?/?", re.ASCII)
+_NOT_MODELS = {"datasets/": "a dataset", "spaces/": "a space"}
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
@@ -85,14 +85,24 @@ def _page(text: str) -> HubSource | None:
         return None
     path = "/" + path.partition("?")[0].partition("#")[0]
     match = _PAGE.fullmatch(path)
-    if match is None or match[1].startswith(_NOT_MODELS) or _is_archive(path):
+    _require_model(path[1:])
+    if match is None or _is_archive(path):
         return None
     place, revision = unquote(match[4] or "").strip("/"), unquote(match[3] or "main")
-    folder = place if match[2] == "tree" else place.rpartition("/")[0]  # the others show a file
+    folder = place if match[2] in ("tree", "commit") else place.rpartition("/")[0]  # the others show a file
     return _hub(f"hub:{match[1]}{'/' * bool(folder)}{folder}@{revision}")
 
 
+def _require_model(name: str) -> None:
+    for begins, what in _NOT_MODELS.items():
+        if name.startswith(begins):
+            raise SourceRefusedError(
+                f"That is {what} of the Hub, not a model.", "Name the repository of an adapter, like hub:org/name."
+            )
+
+
 def _hub(text: str) -> HubSource:
+    _require_model(text.removeprefix("hub:"))
     match = _HUB.fullmatch(text)
     if match is None or ".." in text or "--" in match[1]:
         raise SourceRefusedError(
