@@ -19,6 +19,7 @@ from lorikeet_testing.fake_engine import FakeEngine
 from control_plane.db import run_db
 from control_plane.fleet import plausible
 from control_plane.fleet.actions import record_status
+from control_plane.fleet.blocking_client import EngineCalls
 from control_plane.fleet.connections import HostConnection
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import EngineClient
@@ -423,3 +424,31 @@ def test_a_journal_without_end_is_left(acme: Any, host: Any, monkeypatch: pytest
     began = time.monotonic()
     assert recover_usage(HostEndpoint("local", "unix:/nowhere")) == 0
     assert time.monotonic() - began < 5
+
+
+# -- what tenants look at ---------------------------------------------------------------------------------------------
+
+OWNER = pb.PageOwner(kind=pb.PageOwner.FREE)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pb.PageMap(owners=[OWNER], owner_of=[1], lengths=[5]),
+        pb.PageMap(owners=[OWNER], owner_of=[0], lengths=[5, 6]),
+        pb.PageMap(owners=[OWNER], owner_of=[0], lengths=[(1 << 32) - 1]),
+        pb.PageMap(owner_of=[0], lengths=[5]),
+        pb.PageMap(unix_time=math.nan),
+        pb.PageMap(owners=[pb.PageOwner(kind=99)]),  # type: ignore[arg-type]
+        pb.PageMap(owners=[pb.PageOwner(tenant="\0")]),
+    ],
+    ids=str,
+)
+@pytest.mark.django_db
+def test_a_map_of_pages_that_leads_nowhere(
+    acme: Any, host: Any, said: pb.PageMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EngineCalls, "_unary", lambda *_: said)
+    answer = acme.client().get(acme.path(f"hosts/{host.name}/pages"))
+    assert answer.status_code == 503, answer.content
+    assert answer.json()["error"]["fix"]

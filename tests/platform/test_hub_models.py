@@ -186,9 +186,21 @@ def test_imports_within_an_hour_are_bounded(acme: Org, hub: HubServer, settings:
             ask(acme, f"hub:Org/Adapter@{revision}")
     with pytest.raises(TooManyHubModelsError):
         ask(acme)
-    HubModel.objects.update(requested_at=timezone.now() - timedelta(hours=2))
+    Upload.objects.update(created_at=timezone.now() - timedelta(hours=2))
     with pytest.raises(HubModelLoadingError):
         ask(acme)
+
+
+def test_a_name_that_fails_again_and_again_is_counted_each_time(acme: Org, hub: HubServer, settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_models_per_hour": 3, "hub_model_retry_s": 0})
+    allow(acme)
+    for _ in range(3):
+        with pytest.raises(HubModelLoadingError):
+            ask(acme, "hub:Org/Nothing")
+        Upload.objects.update(state=UploadState.REFUSED)
+    with pytest.raises(TooManyHubModelsError):
+        ask(acme, "hub:Org/Nothing")
+    assert Upload.objects.count() == 3
 
 
 @pytest.mark.parametrize("name", ["hub:", "hub:name", "hub:a/b@../c", "hub:a/" + "b" * 300, "hub:a/b+c:0.5"])

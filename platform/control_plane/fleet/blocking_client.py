@@ -16,6 +16,7 @@ from lora_engine.wire import engine_pb2_grpc
 
 CALL_TIMEOUT_S = 10.0
 STAGE_TIMEOUT_S = 1800.0
+MOST_RUNS = 1 << 20  # of a map of pages
 MOST_STAGE_EVENTS = 100_000
 
 
@@ -87,6 +88,10 @@ class EngineCalls:
     def map_pages(self) -> pb.PageMap:
         """Whose each page of the pool is."""
         found: pb.PageMap = self._unary("MapPages", pb.MapPagesRequest())
+        require_plausible(self._endpoint.name, found)
+        runs = len(found.lengths)
+        if runs > MOST_RUNS or runs != len(found.owner_of) or max(found.owner_of, default=-1) >= len(found.owners):
+            raise implausible(self._endpoint.name, "its map of pages leads nowhere")
         return found
 
     def pull_usage(self, after_seq: int, limit: int) -> Sequence[pb.UsageRecord]:

@@ -55,10 +55,15 @@ def require_plausible(host: str, message: Message) -> None:
         if isinstance(value, Message):
             require_plausible(host, value)
         elif _is_many(value):
-            for one in value.items() if hasattr(value, "items") else value:
+            for one in value.items() if hasattr(value, "items") else _extremes(field, value):
                 _require(host, field, one)
         else:
             _require(host, field, value)
+
+
+def _extremes(field: FieldDescriptor, values: Any) -> Any:
+    """Of many numbers, of which there may be a million, those that decide for all."""
+    return (max(values),) if field.cpp_type == FieldDescriptor.CPPTYPE_UINT32 else values
 
 
 def _is_many(value: Any) -> bool:

@@ -6,7 +6,7 @@ token, limits and turn: that another tenant has the same repository gives nothin
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.utils import timezone
@@ -16,7 +16,7 @@ from control_plane.adapters.imports.actions import begin_import
 from control_plane.adapters.imports.hub_policy import adapter_name_of, allows, full_name, policy_of
 from control_plane.adapters.imports.progress import fetched_bytes
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.models import AdapterVersion, HubModel, UploadState, VersionState
+from control_plane.adapters.models import AdapterVersion, HubModel, Upload, UploadState, VersionState
 from control_plane.adapters.queries import staging_progress
 from control_plane.adapters.resolve import (
     LONGEST_NAME,
@@ -148,8 +148,7 @@ def _begin(acting: Principal, source: HubSource, wanted: str) -> HubModel:
         if found is not None and not _is_over(found):
             return found
         now = timezone.now()
-        recent = HubModel.objects.for_tenant(acting.tenant).filter(requested_at__gt=now - timedelta(hours=1))
-        if recent.count() >= current().hub_models_per_hour:
+        if _imports_since(acting.tenant, now - timedelta(hours=1)) >= current().hub_models_per_hour:
             raise TooManyHubModelsError
         upload = begin_import(
             acting=acting,
@@ -161,6 +160,12 @@ def _begin(acting: Principal, source: HubSource, wanted: str) -> HubModel:
             tenant=acting.tenant, name=wanted, defaults={"upload": upload, "requested_at": now}
         )
     return made
+
+
+def _imports_since(tenant: Tenant, moment: datetime) -> int:
+    """Also those of a name that failed before and was tried again."""
+    asked_for = HubModel.objects.for_tenant(tenant).values("upload__adapter_name")
+    return Upload.objects.for_tenant(tenant).filter(created_at__gt=moment, adapter_name__in=asked_for).count()
 
 
 def _progress(found: HubModel) -> str:
