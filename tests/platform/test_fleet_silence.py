@@ -6,7 +6,7 @@ import time
 import pytest
 
 from control_plane.fleet import connections
-from control_plane.fleet.coalescing import Coalescing
+from control_plane.fleet.coalescing import Coalescing, RequestBuffer
 from control_plane.fleet.connections import HostConnection
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import EngineClient, RequestStream
@@ -26,7 +26,7 @@ async def host(monkeypatch: pytest.MonkeyPatch) -> HostConnection:
 
 
 async def test_whoever_waits_for_it_is_told(host: HostConnection) -> None:
-    stream = RequestStream(host.client, "r", 1, Coalescing())
+    stream = RequestStream(host.client, "r", 1, RequestBuffer(Coalescing()))
     host.client._streams["r"] = stream
     began = time.monotonic()
     assert await stream.next(60) is None and time.monotonic() - began < 10
