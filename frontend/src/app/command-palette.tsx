@@ -4,6 +4,7 @@ import { Command } from "cmdk";
 import { Activity, Boxes, Building2, KeyRound, LogOut, Moon, Search, Sun, Upload, UserPlus } from "lucide-react";
 import { Dialog as Radix } from "radix-ui";
 import { type ReactNode, useDeferredValue, useState } from "react";
+import { useFocusBefore } from "@/components/dialog";
 import { foundAdaptersQuery } from "@/features/adapters/queries";
 import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
 import { useDestinations } from "./destinations";
@@ -19,12 +20,14 @@ const MOST_FOUND = 8;
 /** Every page, adapter, tenant and action, a few letters away. */
 export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; onClose: () => void }) {
   const [search, setSearch] = useState("");
+  const focus = useFocusBefore();
   return (
     <Radix.Root open onOpenChange={(open) => !open && onClose()}>
       <Radix.Portal>
         <Radix.Overlay className="fixed inset-0 z-40 animate-fade bg-black/45" />
         <Radix.Content
           aria-describedby={undefined}
+          {...focus}
           className="fixed top-[12vh] left-1/2 z-50 w-[min(36rem,calc(100vw-2rem))] -translate-x-1/2 overflow-hidden rounded-xl border border-line-2 bg-raised shadow-pop outline-none"
         >
           <Radix.Title className="sr-only">Search</Radix.Title>

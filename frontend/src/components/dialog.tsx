@@ -1,6 +1,6 @@
 import { X } from "lucide-react";
 import { AlertDialog as Alert, Dialog as Radix } from "radix-ui";
-import type { ReactNode, RefObject } from "react";
+import { type ReactNode, type RefObject, useRef } from "react";
 import { cn } from "@/lib/cn";
 import { Button } from "./button";
 
@@ -25,18 +25,14 @@ interface DialogProps {
 const keep = (event: Event) => event.preventDefault();
 
 export function Dialog({ open, onOpenChange, title, description, children, className, keepOpen, focusAfter }: DialogProps) {
-  const goOn = (event: Event) => {
-    if (!focusAfter?.current) return;
-    event.preventDefault();
-    focusAfter.current.focus();
-  };
+  const focus = useFocusBefore(focusAfter);
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
       <Radix.Portal>
         <Radix.Overlay className={OVERLAY} />
         <Radix.Content
           className={cn(PANEL, "max-w-lg p-5", className)}
-          onCloseAutoFocus={goOn}
+          {...focus}
           {...(description ? {} : { "aria-describedby": undefined })}
           {...(keepOpen ? { onEscapeKeyDown: keep, onPointerDownOutside: keep, onInteractOutside: keep } : {})}
         >
@@ -67,13 +63,31 @@ interface ConfirmProps {
   children?: ReactNode;
 }
 
+/** What opens a dialog is not its trigger, as Radix calls it: so the keyboard goes back to what had it before, if that is still there. */
+export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
+  const before = useRef<Element>(null);
+  return {
+    onOpenAutoFocus: () => {
+      before.current = document.activeElement;
+    },
+    onCloseAutoFocus: (event: Event) => {
+      event.preventDefault();
+      // Another dialog, or the page that was gone to, has taken it.
+      if (document.activeElement !== document.body) return;
+      const there = [otherwise?.current, before.current].find((element) => element instanceof HTMLElement && element.isConnected && element !== document.body);
+      (there instanceof HTMLElement ? there : document.getElementById("main"))?.focus();
+    },
+  };
+}
+
 /** For what cannot be undone. The focus starts on Cancel. */
 export function Confirm({ open, onOpenChange, title, description, action, busy, disabled, onConfirm, children }: ConfirmProps) {
+  const focus = useFocusBefore();
   return (
     <Alert.Root open={open} onOpenChange={onOpenChange}>
       <Alert.Portal>
         <Alert.Overlay className={OVERLAY} />
-        <Alert.Content className={cn(PANEL, "max-w-md p-5")}>
+        <Alert.Content className={cn(PANEL, "max-w-md p-5")} {...focus}>
           <Alert.Title className="text-lg font-semibold tracking-tight">{title}</Alert.Title>
           <Alert.Description className="mt-1.5 text-sm text-ink-2">{description}</Alert.Description>
           {children}

@@ -50,6 +50,22 @@ describe("adapter page", () => {
     expect(within(staging.getByRole("group")).getAllByRole("listitem")).toHaveLength(36);
   });
 
+  it("asks before an alias goes", async () => {
+    serve({ ...adapter(), aliases: [live, { ...live, name: "prod" }] });
+    const removed: unknown[] = [];
+    server.use(
+      http.delete(`${T}/aliases/:alias`, ({ params }) => {
+        removed.push(params.alias);
+        return HttpResponse.json(adapter());
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support");
+    await user.click(await screen.findByRole("button", { name: "Remove the alias prod" }));
+    expect(removed).toEqual([]);
+    await user.click(within(screen.getByRole("alertdialog", { name: "Remove support@prod?" })).getByRole("button", { name: "Remove alias" }));
+    await waitFor(() => expect(removed).toEqual(["prod"]));
+  });
+
   it("leads to a version that answers where none is live", async () => {
     const flagged = version(2, { verdict: "changes_nothing", asks_for_effect: true });
     serve({ ...adapter({}, [version(3, { state: "failed" }), flagged, version(1)]), live_version: null, aliases: [], status: "failed" });

@@ -5,7 +5,7 @@ import type { Adapter, Alias } from "@/api/types";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
-import { Dialog } from "@/components/dialog";
+import { Confirm, Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";
@@ -75,6 +75,7 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
   const rollBack = useRollBack(tenant, adapter.name);
   const remove = useRemoveAlias(tenant, adapter.name);
   const [trying, setTrying] = useState(false);
+  const [removing, setRemoving] = useState(false);
   const others = ready(adapter).filter(({ number }) => number !== alias.version);
   const leadsBack = others.some(({ number }) => number === alias.previous);
   return (
@@ -101,11 +102,23 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
           variant="ghost"
           aria-label={`Remove the alias ${alias.name}`}
           title="Remove"
-          busy={remove.isPending}
-          onClick={() => remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`), onError: toast.bad })}
+          onClick={() => setRemoving(true)}
         >
           <X />
         </Button>
+      )}
+      {removing && (
+        <Confirm
+          open
+          onOpenChange={setRemoving}
+          title={`Remove ${adapter.name}@${alias.name}?`}
+          description="Requests that name it are refused from now on, as there is no such model. The version stays."
+          action="Remove alias"
+          busy={remove.isPending}
+          onConfirm={() => remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`) })}
+        >
+          {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
+        </Confirm>
       )}
       {trying && <StartCanary adapter={adapter} alias={alias} versions={others} onClose={() => setTrying(false)} />}
     </span>

@@ -1,7 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Version } from "@/api/types";
 import { Badge } from "@/components/badge";
+import { Button } from "@/components/button";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { coldStart } from "@/features/hosts/cold-start";
@@ -10,12 +12,17 @@ import { useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { tiersQuery } from "./queries";
 
+/** Of more hosts, those where it is nearest to the device, until all are asked for. */
+const FEW_HOSTS = 5;
 const PLACES = ["device", "host", "disk", "store"] as const;
 
 /** Where a ready version is on each host now, and what a first request would wait there from each tier. */
 export function Tiers({ version }: { version: Version }) {
   const { data, error, refetch } = useQuery({ ...tiersQuery(useTenant(), version.adapter, version.number), enabled: version.state === "ready" });
+  const [all, setAll] = useState(false);
   if (version.state !== "ready") return null;
+  const many = !all && data !== undefined && data.length > FEW_HOSTS;
+  const shown = many ? data.toSorted((a, b) => PLACES.indexOf(a.tier) - PLACES.indexOf(b.tier)).slice(0, FEW_HOSTS) : data;
   return (
     <section className="border-t pt-4">
       <h3 className="px-4 text-sm font-semibold">Cold start</h3>
@@ -39,7 +46,7 @@ export function Tiers({ version }: { version: Version }) {
             </tr>
           </thead>
           <tbody>
-            {data.map(({ host, tier, by_tier }) => (
+            {shown?.map(({ host, tier, by_tier }) => (
               <Tr key={host}>
                 <Td className="max-w-48 truncate font-medium" title={host}>
                   {host}
@@ -56,6 +63,14 @@ export function Tiers({ version }: { version: Version }) {
             ))}
           </tbody>
         </Table>
+      )}
+      {many && (
+        <div className="flex flex-wrap items-center gap-3 border-t px-4 py-2 text-xs text-ink-3">
+          Where it is nearest to the device.
+          <Button size="sm" variant="ghost" onClick={() => setAll(true)}>
+            Show all {data.length} hosts
+          </Button>
+        </div>
       )}
     </section>
   );

@@ -106,7 +106,7 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
               <Td>
                 <KeyState apiKey={key} />
               </Td>
-              <Td className="hidden max-w-36 text-xs whitespace-normal text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
+              <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
               <Td className="hidden md:table-cell">
                 <RelativeTime at={key.last_used_at} />
               </Td>

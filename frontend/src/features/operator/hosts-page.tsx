@@ -344,7 +344,7 @@ function Row({ row }: { row: StagingRow }) {
       <span className="flex items-center gap-3 text-xs text-ink-3">
         <RelativeTime at={row.updated_at} />
         {idle && (
-          <Button size="sm" busy={retry.isPending} onClick={again} aria-label={`Retry ${row.adapter}@v${row.version} on ${row.host}`}>
+          <Button size="sm" busy={retry.isPending} onClick={again} aria-label={`Retry now: ${row.adapter}@v${row.version} on ${row.host}`}>
             Retry now
           </Button>
         )}

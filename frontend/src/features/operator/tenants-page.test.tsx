@@ -246,7 +246,7 @@ describe("hosts and staging for operators", () => {
     const { user } = openConsole("/t/acme/operator/hosts");
     expect(await screen.findByText("The disk of gpu1 is full.")).toBeInTheDocument();
     expect(screen.getByText(/2 failures in a row/)).toBeInTheDocument();
-    await user.click(screen.getByRole("button", { name: "Retry support@v3 on gpu1" }));
+    await user.click(screen.getByRole("button", { name: "Retry now: support@v3 on gpu1" }));
     await waitFor(() => expect(sent).toEqual([["POST /api/operator/staging/p1/retry", null]]));
   });
 });

@@ -59,7 +59,7 @@ describe("pinned prefixes", () => {
     expect(await prefixes.findByText("gpu1: kept")).toBeVisible();
     expect(prefixes.getByText("It does not fit. Ask the operator.")).toBeVisible();
     expect(prefixes.getByText(/4,096 tokens · 12(\.0)? MB of each host/)).toBeVisible();
-    await user.click(prefixes.getByRole("button", { name: "Show the text of handbook" }));
+    await user.click(prefixes.getByRole("button", { name: "Show text of handbook" }));
     expect(await screen.findByText("Be brief.")).toBeVisible();
     await user.keyboard("{Escape}");
     await user.click(prefixes.getByRole("button", { name: "Unpin handbook" }));

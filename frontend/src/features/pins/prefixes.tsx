@@ -11,7 +11,7 @@ import { Confirm, Dialog } from "@/components/dialog";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
-import { bytes, number, percent } from "@/lib/format";
+import { bytes, number, percent, plural } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { pinsQuery, prefixQuery, useUnpinPrefix } from "./queries";
 
@@ -102,7 +102,7 @@ function Prefixes({ prefixes, showsModel = false }: { prefixes: Prefix[]; showsM
             </div>
             {may && (
               <div className="flex gap-2">
-                <Button size="sm" onClick={() => setShown(prefix.name)} aria-label={`Show the text of ${prefix.name}`}>
+                <Button size="sm" onClick={() => setShown(prefix.name)} aria-label={`Show text of ${prefix.name}`}>
                   Show text
                 </Button>
                 <Button size="sm" onClick={() => setGoing(prefix.name)} aria-label={`Unpin ${prefix.name}`}>
@@ -135,14 +135,30 @@ const STATES: Record<HostPrefix["state"], [tone: "green" | "amber" | "danger" | 
   waiting: ["amber", "not told yet"],
 };
 
+/** Of so few, each is named; of more, those of one state together. */
+const FEW_HOSTS = 4;
+
+/** What is said once, and of which hosts. */
+function grouped(hosts: HostPrefix[]): { names: string[]; of: HostPrefix }[] {
+  if (hosts.length <= FEW_HOSTS) return hosts.map((of) => ({ names: [of.host], of }));
+  const groups = new Map<string, { names: string[]; of: HostPrefix }>();
+  for (const of of hosts) {
+    const key = JSON.stringify([of.state, of.error]);
+    const group = groups.get(key) ?? { names: [], of };
+    group.names.push(of.host);
+    groups.set(key, group);
+  }
+  return [...groups.values()];
+}
+
 function Hosts({ hosts }: { hosts: HostPrefix[] }) {
   if (!hosts.length) return <p className="mt-1 text-xs text-ink-3">No host answers for it now. It is kept once one does.</p>;
   return (
     <ul className="mt-1.5 flex flex-wrap gap-1.5" aria-label="Hosts">
-      {hosts.map(({ host, state, error }) => (
-        <li key={host} className="min-w-0">
+      {grouped(hosts).map(({ names, of: { host, state, error } }) => (
+        <li key={host} className="min-w-0" title={names.length > 1 ? names.join(", ") : undefined}>
           <Badge tone={STATES[state][0]}>
-            {host}: {STATES[state][1]}
+            {names.length > 1 ? plural(names.length, "host") : host}: {STATES[state][1]}
           </Badge>
           {error && (
             <p className="mt-1 text-xs break-words text-danger-text">

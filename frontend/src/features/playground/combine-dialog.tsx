@@ -36,13 +36,13 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
       focusAfter={focusAfter}
     >
       <form
-        className="grid gap-5 lg:grid-cols-2"
+        className="grid grid-cols-[minmax(0,1fr)] gap-5 lg:grid-cols-2"
         onSubmit={(event) => {
           event.preventDefault();
           if (!problem) onUse(nameOf(parts));
         }}
       >
-        <div className="grid min-w-0 content-start gap-3">
+        <div className="grid grid-cols-[minmax(0,1fr)] content-start gap-3">
           <ul className="grid gap-3">
             {parts.map((part, index) => (
               <PartRow key={index} number={index + 1} part={part} models={models} onChange={(next) => change(index, next)} onRemove={parts.length > 1 ? () => setParts(parts.filter((_, other) => other !== index)) : null} />
@@ -63,7 +63,7 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
             </Button>
           </div>
         </div>
-        <div className="grid min-w-0 content-start gap-3">
+        <div className="grid grid-cols-[minmax(0,1fr)] content-start gap-3">
           {problem ? (
             <p className="rounded-lg border border-dashed px-4 py-8 text-center text-sm text-ink-3">The request’s code is shown here once it can be sent.</p>
           ) : (

@@ -22,6 +22,7 @@ interface ListProps {
 
 /** Of so few models, all other names are shown; of more, only those of the one that is chosen. */
 const FEW_MODELS = 8;
+const COMBINE = "combine adapters";
 /** Of one model. The others are found by what is typed. */
 const MOST_NAMES = 6;
 
@@ -42,9 +43,14 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
   // The list comes after the popover has opened and taken the focus.
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => input.current?.focus(), []);
+  // Answers of the server come after what is typed: the first of them is chosen by Enter, unless another was moved to.
+  const [moved, setMoved] = useState("");
   const typed = (adaptersOnly ? /^[^+:]+@[^+:]+$/ : /[@+:]/).test(needle) ? needle.trim() : "";
+  const offered = [...found.flatMap((model) => [...(pointer === undefined ? [model.id] : []), ...namesOf(model)]), ...(typed ? [typed] : [])];
+  const combines = onCombine !== null && needle === "";
+  const marked = offered.includes(moved) || (combines && moved === COMBINE) ? moved : (offered[0] ?? "");
   return (
-    <Command label="Models" shouldFilter={false}>
+    <Command label="Models" shouldFilter={false} value={marked} onValueChange={setMoved}>
       <Command.Input
         ref={input}
         value={needle}
@@ -78,8 +84,8 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
             Use <span className="font-mono text-xs break-all">{typed}</span>
           </Command.Item>
         )}
-        {onCombine && (
-          <Command.Item value="combine adapters" onSelect={onCombine} data-testid="playground-combine" className={cn(ITEM, "sticky bottom-0 rounded-none border-t bg-raised")}>
+        {combines && (
+          <Command.Item value={COMBINE} onSelect={onCombine} data-testid="playground-combine" className={cn(ITEM, "sticky -bottom-1 rounded-none border-t bg-raised")}>
             <Blend className="size-4 shrink-0 text-ink-3" aria-hidden />
             Combine adapters…
           </Command.Item>
@@ -105,7 +111,7 @@ function Option({ model, base, selected, onSelect }: OptionProps) {
     <Command.Item value={model.id} onSelect={onSelect} className={ITEM} data-model={model.id}>
       <ModelDot kind={model.kind} />
       <span className="min-w-0 flex-1">
-        <span className="block truncate font-medium">{model.id}</span>
+        <span className="block font-medium wrap-anywhere">{model.id}</span>
         {(base || model.description) && <span className="block truncate text-xs text-ink-3">{[base, model.description].filter(Boolean).join(" · ")}</span>}
       </span>
       {model.kind === "base" ? <Badge tone="blue">base</Badge> : <Badge>v{model.version}</Badge>}

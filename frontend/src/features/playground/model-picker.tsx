@@ -32,7 +32,7 @@ export function ModelPicker({ models, value, onChange, adaptersOnly = false }: P
         <Popover.Trigger
           ref={trigger}
           data-testid={adaptersOnly ? "combine-adapter" : "playground-model"}
-          aria-label={adaptersOnly ? `Adapter: ${value || "none yet"}` : `Model: ${value}`}
+          aria-label={adaptersOnly ? value ? `Adapter: ${value}` : "Choose an adapter" : `Model: ${value}`}
           className="flex h-8.5 min-w-0 flex-1 items-center gap-2 rounded-lg border border-line-2 bg-surface px-3 text-sm font-medium shadow-card hover:bg-fill"
         >
           {value && <ModelDot kind={kindOf(value)} />}
