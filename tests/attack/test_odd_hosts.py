@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngine
+from lorikeet_testing.three_hosts import ThreeHosts, id_of
 
 from control_plane.db import run_db
 from control_plane.fleet import plausible
@@ -267,7 +268,7 @@ async def test_an_answer_without_end(tmp_path: Path, script: Any) -> None:
 
 
 def uneven(submit: pb.Submit) -> Iterator[pb.StepDeltas]:
-    yield pb.StepDeltas(plain=pb.PlainTokens(handles=[submit.handle], texts=["a", "b"], token_ids=[1]))
+    yield pb.StepDeltas(plain=pb.PlainTokens(handles=[submit.handle], texts=["a"]))
 
 
 def unpayable(submit: pb.Submit) -> Iterator[pb.StepDeltas]:
@@ -452,3 +453,32 @@ def test_a_map_of_pages_that_leads_nowhere(
     answer = acme.client().get(acme.path(f"hosts/{host.name}/pages"))
     assert answer.status_code == 503, answer.content
     assert answer.json()["error"]["fix"]
+
+
+# -- the whole way ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", [unpayable, uneven, endless, silent])
+def test_others_answer_and_one_answer_is_paid(
+    three_hosts: ThreeHosts, lie: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_hosts.ready()
+    odd = three_hosts.engines[0]
+
+    def step() -> None:
+        odd._admit()
+        for request in [*odd.running.values()]:
+            del odd.running[request.request_id]
+            for said in lie(request.submit):
+                request.outbox.put_nowait(pb.EngineMessage(step=said))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(odd, "step", step)
+        lied_to = len(odd.submits)
+        answers = [three_hosts.post("ok", max_tokens=24) for _ in range(6)]
+        assert len(odd.submits) > lied_to
+    assert [answer.status_code for answer in answers] == [200] * 6
+    for answer in answers:
+        row = three_hosts.row(id_of(answer))
+        assert (row["outcome"], row["prompt_tokens"], row["completion_tokens"]) == ("finished", 3, 24)
+        assert answer.json()["usage"]["completion_tokens"] == 24
