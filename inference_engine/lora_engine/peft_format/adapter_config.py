@@ -230,6 +230,12 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
     )
     if not target_modules and not raw.get("target_parameters"):  # which are refused by their name
         reader.bad("target_modules", "is missing or empty", 'List what was trained, e.g. ["q_proj", "v_proj"].')
+    if config.alpha == 0 and not config.alpha_pattern:
+        reader.bad(
+            "lora_alpha",
+            "is 0, with which the adapter does nothing",
+            "Write the lora_alpha that it was trained with (verl writes 0 where lora_train_meta.json is missing).",
+        )
     if isinstance(target_modules, str) and (layers is not None or layers_pattern):
         reader.bad("layers_to_transform", "cannot be combined with a target_modules pattern", "Use one of the two.")
     if layers_pattern and layers is None:

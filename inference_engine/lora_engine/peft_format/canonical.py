@@ -87,6 +87,8 @@ def _two_files(folder: Path, limits: AdapterLimits) -> Form:
             form, renamed = _from_mlx(folder, tensors, notes), _mlx_tensors(tensors)
         else:
             form, renamed = _renamed(tensors, notes)
+            if any(read_name(tensor.name).is_unembedding for tensor in tensors):
+                _target(folder, [tensor.name for tensor in renamed])
             if sources == [WEIGHTS_FILE] and {t.name for t in renamed} == {t.name for t in tensors}:
                 return _alone(folder, form)
         _write(folder, renamed, limits)
@@ -221,6 +223,8 @@ def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> It
     vision = sum(name.is_vision for name in names)
     if vision:
         yield f"{vision} tensors on the part that sees or hears were left out, as they do nothing to answers to text"
+    if any(name.is_unembedding for name in names):
+        yield "Tinker's unembed_tokens was taken for lm_head; target_modules is what the file holds"
     if training := sum(name.is_of_training for name in names):
         yield f"{training} tensors that only training needs were left out: answers are plain LoRA's"
 
@@ -238,6 +242,18 @@ def _require_different(kept: list[tuple[_SentTensor, TensorName]]) -> None:
         seen[name.name] = tensor.name
 
 
+def _target(folder: Path, names: list[str]) -> None:
+    """Have the config name the modules of these tensors: Tinker's says "all-linear", which leaves the head out."""
+    modules = sorted({name.rpartition(".lora_")[0].rpartition(".")[2] for name in names if ".lora_" in name})
+    _write_config(folder, {**load_raw_config(folder), "target_modules": modules})
+
+
+def _write_config(folder: Path, config: dict[str, Any]) -> None:
+    temporary = folder / f"{CONFIG_FILE}.converted"
+    temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(folder / CONFIG_FILE)
+
+
 def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> Form:
     raw = load_raw_config(folder)
     if not is_mlx_config(raw):
@@ -248,11 +264,8 @@ def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> For
         )
     names = [peft_name(tensor.name) for tensor in tensors]
     config = peft_config(raw, [name for name in names if name is not None])
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     notes += [f"mlx-lm's files were converted to PEFT's; its scale is lora_alpha {config['lora_alpha']}"]
-    temporary = folder / f"{CONFIG_FILE}.converted"
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(folder / CONFIG_FILE)
+    _write_config(folder, config)
     return Form(tuple(notes))
 
 

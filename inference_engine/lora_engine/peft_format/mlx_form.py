@@ -64,7 +64,7 @@ def peft_config(raw: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
             "Upload the adapter_config.json that mlx-lm wrote, unedited.",
         )
     alpha = scale * rank
-    base = raw.get("model")
+    base = raw.get("model") or raw.get("base_model_name_or_path")  # Unsloth writes the latter
     return {
         "base_model_name_or_path": base if isinstance(base, str) else None,
         "bias": "none",

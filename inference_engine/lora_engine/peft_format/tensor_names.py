@@ -22,6 +22,8 @@ _IN_LANGUAGE_MODEL = re.compile(
     r"((?:[a-z]\w*\.)*?(?:language_model|text_model)(?:\.model)?)(\.(?:layers|embed_tokens)\..*)", re.ASCII
 )
 _OF_AN_EMBEDDING_LAYER = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head)\.", re.ASCII)
+# What Tinker calls the head.
+_UNEMBEDDING = re.compile(r"(?:[a-z]\w*\.)*?unembed_tokens\.(lora_.*)", re.ASCII)
 _HEAD = re.compile(r"(?:[a-z]\w*\.)*?(?:language_model|text_model)\.(lm_head\..*)", re.ASCII)
 _VISION = re.compile(
     r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|"
@@ -34,7 +36,8 @@ _VISION = re.compile(
 class TensorName:
     """``name`` is PEFT's. ``adapter`` is the adapter's name that was in it, ``root`` what ``model`` was called.
 
-    ``is_vision``, ``is_of_training``: it does nothing to answers to text.
+    ``is_vision``, ``is_of_training``: it does nothing to answers to text. ``is_unembedding``: the head's, by Tinker's
+    name of it.
     """
 
     name: str
@@ -44,6 +47,7 @@ class TensorName:
     root: str = "model"
     is_vision: bool = False
     is_of_training: bool = False
+    is_unembedding: bool = False
 
 
 def read_name(name: str) -> TensorName:
@@ -60,6 +64,8 @@ def read_name(name: str) -> TensorName:
         inner = inner.removeprefix(PEFT_PREFIX)
     if head := _HEAD.fullmatch(inner):
         inner = head[1]
+    if unembedding := _UNEMBEDDING.fullmatch(inner):
+        inner = f"lm_head.{unembedding[1]}"
     found = _IN_LANGUAGE_MODEL.fullmatch(inner)
     return TensorName(
         name=PEFT_PREFIX + (f"model{found[2]}" if found else inner),
@@ -69,6 +75,7 @@ def read_name(name: str) -> TensorName:
         root=found[1] if found else "model",
         is_vision=bool(_VISION.search(inner)),
         is_of_training=bool(_OF_TRAINING.search(inner)),
+        is_unembedding=bool(unembedding),
     )
 
 

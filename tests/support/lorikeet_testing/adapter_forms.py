@@ -118,6 +118,15 @@ def under(folder: str, files: Files) -> Files:
     return {f"{folder}/{name}": content for name, content in files.items()}
 
 
+def tinker() -> Files:
+    """As Tinker's checkpoints come."""
+    head = {
+        "base_model.model.model.unembed_tokens.lora_A.weight": np.ones((4, GEOMETRY.hidden_size), np.float32),
+        "base_model.model.model.unembed_tokens.lora_B.weight": np.ones((GEOMETRY.vocab_size, 4), np.float32),
+    }
+    return peft(ADAPTER | head, target_modules="all-linear")
+
+
 def trainer_state(*names: str) -> Files:
     return dict.fromkeys(names, b"\x80\x02}q\x00.")
 
@@ -257,6 +266,33 @@ FORMS = [
         "ambiguous_scale",
     ),
     Form("mlx-lm", "`fine_tune_type: dora`", lambda: mlx(MLX_MAGNITUDES, fine_tune_type="dora")),
+    Form("Tinker", "a checkpoint's archive", tinker),
+    Form(
+        "verl",
+        "`lora_adapter`, merged without `lora_train_meta.json`",
+        lambda: under("lora_adapter", peft(ADAPTER, lora_alpha=0)),
+        "invalid_config",
+    ),
+    Form("verl", "`lora_adapter` of its model merger", lambda: under("lora_adapter", peft(ADAPTER)), as_sent=True),
+    Form(
+        "NeMo AutoModel",
+        "a checkpoint's `model`",
+        lambda: under("epoch_0_step_9/model", {**peft(ADAPTER), **TOKENIZER, "automodel_peft_config.json": b"{}"}),
+        as_sent=True,
+    ),
+    Form(
+        "Unsloth",
+        "`adapters.safetensors` of its MLX trainer",
+        lambda: mlx(
+            model=None,
+            base_model_name_or_path="unsloth/fake-base",
+            lora_parameters={"rank": 4, "scale": 2.0, "dropout": 0.0, "keys": ["self_attn.q_proj", "self_attn.v_proj"]},
+            rank=4,
+            scale=2.0,
+            unsloth_mlx_lora_module_paths=["model.layers.0.self_attn.q_proj"],
+            requires_unsloth_mlx_runtime_quantization=False,
+        ),
+    ),
     Form("mlx-lm", "LoRA on `embed_tokens` (`keys`)", lambda: mlx(MLX_EMBEDDING), "unsupported_feature"),
     Form("mlx-lm", "`fine_tune_type: full`", lambda: mlx(fine_tune_type="full"), "unsupported_feature"),
     Form("mlx-lm", "`adapters.npz`", lambda: {CONFIG_FILE: mlx()[CONFIG_FILE], "adapters.npz": b"PK"}, "mlx_npz"),
