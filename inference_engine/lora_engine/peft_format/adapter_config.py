@@ -86,6 +86,10 @@ _KNOWN = frozenset(_UNSUPPORTED) | {
     # These act in training only: answers are plain LoRA's.
     "velora_config",
     "monteclora_config",
+    "lora_dtype",  # of ms-swift, like the two after it
+    "lorap_lr_ratio",
+    "lorap_emb_lr",
+    "merge_weights",  # of PEFT's first versions
 }
 
 

@@ -206,6 +206,7 @@ def test_harmless_unknown_numbers_are_tolerated(tmp_path, geometry, tensors, sav
         {"peft_type": "lora", "task_type": "causal_lm"},
         {"peft_type": "PeftType.LORA", "task_type": "TaskType.CAUSAL_LM"},
         {"modules_to_save": ["classifier", "score"]},  # of which there are no tensors
+        {"lora_dtype": "bfloat16", "lorap_emb_lr": 1e-6, "lorap_lr_ratio": 16.0, "merge_weights": True},
     ],
 )
 def test_configs_that_other_programs_write(tmp_path, geometry, tensors, save, change):

@@ -275,6 +275,20 @@ FORMS = [
     ),
     Form("verl", "`lora_adapter` of its model merger", lambda: under("lora_adapter", peft(ADAPTER)), as_sent=True),
     Form(
+        "ms-swift",
+        "the folder `checkpoint-100`",
+        lambda: under(
+            "v0-20260101/checkpoint-100",
+            {
+                **peft(ADAPTER),
+                **CHECKPOINT,
+                "additional_config.json": b"{}",
+                "args.json": b"{}",
+            },
+        ),
+        as_sent=True,
+    ),
+    Form(
         "NeMo AutoModel",
         "a checkpoint's `model`",
         lambda: under("epoch_0_step_9/model", {**peft(ADAPTER), **TOKENIZER, "automodel_peft_config.json": b"{}"}),
