@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from control_plane.fleet.models import EngineHost
 from control_plane.fleet.watcher import FleetWatcher
 from control_plane.placements.tasks import renew_certificate
 from control_plane.tenants.roles import Role
+from lora_engine.server import joining
 from lora_engine.server.errors import StartupError
 from lora_engine.server.identity import Identity, expiry
 from lora_engine.wire import engine_pb2 as pb
@@ -109,12 +111,26 @@ def test_a_host_that_starts_again_needs_no_token_and_no_control_plane(
 def test_a_certificate_that_expired_while_it_was_away_is_said(machine: Machine, settings: Any) -> None:
     settings.LORIKEET = current().model_copy(update={"host_certificate_s": -1})
     text = token()
-    machine.join(text)
+    with pytest.raises(StartupError, match="clock"):  # not away yet: so it looks from a machine in the future
+        machine.join(text)
     with pytest.raises(StartupError, match="expired"):
         machine.join(text)
     settings.LORIKEET = current().model_copy(update={"host_certificate_s": 60})
     machine.join(token("gpu1"))
     machine.join()
+
+
+def test_a_clock_that_is_behind_is_said_and_costs_no_other_token(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = token()
+    with monkeypatch.context() as behind:
+        behind.setattr(joining, "datetime", SimpleNamespace(now=lambda zone: datetime.now(zone) - timedelta(hours=1)))
+        for _ in range(2):
+            with pytest.raises(StartupError, match="this machine's clock says") as said:
+                machine.join(text)
+        assert "has joined" in str(said.value) and "same command" in str(said.value)
+    assert machine.join(text).name == machine.name
 
 
 # -- renewal ----------------------------------------------------------------------------------------------------------

@@ -184,10 +184,16 @@ def checked(certificate: str, authority: str, key: EllipticCurvePrivateKey) -> N
         raise BadCertificateError("the certificate is of another key")
 
 
-def expiry(certificate: str) -> datetime:
+def validity(certificate: str) -> tuple[datetime, datetime]:
+    """From when, and until when."""
     from cryptography import x509
 
-    return x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
+    read = x509.load_pem_x509_certificate(certificate.encode())
+    return read.not_valid_before_utc, read.not_valid_after_utc
+
+
+def expiry(certificate: str) -> datetime:
+    return validity(certificate)[1]
 
 
 def has_expired(identity: Identity) -> bool:

@@ -11,6 +11,7 @@ import logging
 import socket
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from .identity import (
     has_expired,
     read_key,
     require_cryptography,
+    validity,
 )
 
 log = logging.getLogger(__name__)
@@ -47,13 +49,27 @@ def joined(config: EngineConfig) -> HostIdentity | None:
     if known is not None and known.url == config.join and (not config.join_token or known.token_hash == token_hash):
         if has_expired(known):
             raise StartupError(f"The certificate of this host expired while it was away from {known.url}. {_NEW_TOKEN}")
+        _require_clock(known)
         return HostIdentity(known, files)
     if not config.join_token:
         raise StartupError(f"This host has not joined {config.join} yet. {_NEW_TOKEN}")
     identity = _exchange(config, files, token_hash)
     files.write(identity)
+    _require_clock(identity)
     log.info("joined %s as %s", config.join, identity.name)
     return HostIdentity(identity, files)
+
+
+def _require_clock(identity: Identity) -> None:
+    """Raises ``StartupError`` where connections would fail by the time of this machine, with words of TLS only."""
+    now, (begins, ends) = datetime.now(UTC), validity(identity.certificate)
+    if begins <= now < ends:
+        return
+    raise StartupError(
+        f"{identity.name} has joined {identity.url}, whose certificate is good from {begins:%Y-%m-%d %H:%M} to "
+        f"{ends:%Y-%m-%d %H:%M} UTC, but this machine's clock says {now:%Y-%m-%d %H:%M} UTC. Set the clock, and start "
+        "the engine again by the same command; it needs no other token."
+    )
 
 
 def _exchange(config: EngineConfig, files: IdentityFiles, token_hash: str) -> Identity:
