@@ -213,7 +213,7 @@ def _renamed(tensors: list[_SentTensor], notes: list[str]) -> tuple[Form, list[N
 
 def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> Iterable[str]:
     if any(name.wrapped for name in names):
-        yield "names of the training's wrappers (module., _orig_mod.) were taken out of the tensors' names"
+        yield "names of the training's wrappers (such as module., _orig_mod.) were taken out of the tensors' names"
     if adapters:
         yield f"the adapter's name, {printable(adapters[0])}, was taken out of the tensors' names"
     if any(name.bare for name in names if ".lora_" in name.name):

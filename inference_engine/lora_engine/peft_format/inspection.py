@@ -171,6 +171,7 @@ class _Inspection:
         self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
         self._misfits: list[str] = []  # what does not fit the base, in words
         self._invocation: tuple[int, ...] = ()
+        self._has_foreign = False  # tensors that are no LoRA of this base
         self._embedding_layers = EmbeddingLayersInspection(geometry, limits, root, self._findings, self._misfit)
 
     def run(self, check_finite: bool) -> ValidationReport:
@@ -280,6 +281,7 @@ class _Inspection:
             self._modules.setdefault((layer, target), _Module(layer, target)).sides[side] = entry
 
     def _foreign(self, name: str) -> None:
+        self._has_foreign = True
         for piece, what, fix in _FOREIGN_NAMES:
             if piece in name:
                 self._findings.add("unexpected_tensor", f"{printable(name)} {what}, which cannot be served.", fix, name)
@@ -340,6 +342,8 @@ class _Inspection:
         self._need_weights()
         if self._config is None or self._resolver is None:
             raise _SkippedError("not checked: the config has problems")
+        if self._has_foreign and not self._modules and not self._embedding_layers:
+            raise _SkippedError("not checked: none of the tensors is LoRA's on this base")
         try:
             self._completeness(self._resolver)
             self._embedding_layers.against_config(self._config, self._resolver)

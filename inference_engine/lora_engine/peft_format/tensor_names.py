@@ -83,4 +83,8 @@ def _unwrapped(name: str) -> str:
     parts = [part for part in name.split(".") if part not in _WRAPPERS]
     while parts and parts[0] == "module":
         parts = parts[1:]
-    return ".".join(parts)
+    plain = ".".join(parts)
+    # Whatever holds a PEFT model is a wrapper too: Lightning's `model.`, DeepSpeed's `_forward_module.`, TRL's
+    # `pretrained_model.`. Of two that hold one each, the names become the same, which is refused.
+    before, found, name = plain.partition(f".{PEFT_PREFIX}")
+    return f"{PEFT_PREFIX}{name}" if found and not f"{before}.".startswith(PEFT_PREFIX) else plain

@@ -209,6 +209,7 @@ class _Collector:
         self._left = limits.max_bytes
         self._templates: dict[str, dict[str, Path]] = {}  # by folder: files in which a chat template may lie
         self._template_files, self._template_bytes = 0, 0
+        self._placed = set[str]()  # templates' files that are the adapter's own
         self._too_deep: list[str] = []
         self._ignored: list[str] = []
 
@@ -273,6 +274,7 @@ class _Collector:
         """Where ``own_template`` looks for them: the adapter's own."""
         for name, path in self._templates.pop(folder, {}).items():
             path.rename(self._into / name)
+            self._placed.add(name)
         self._ignored += [f"{other}/{name}".lstrip("/") for other, files in self._templates.items() for name in files]
 
     def _keep_template(self, folder: str, name: str, blocks: Iterable[bytes]) -> bool:
@@ -303,9 +305,9 @@ class _Collector:
         """What was left out, in a line or two however many files that were."""
         said = (name for name in self._ignored if _base(name) not in _UNSAID and not _base(name).startswith("._"))
         names = sorted(said, key=lambda name: (name.count("/"), name))
-        of_text = sorted({base for name in names if (base := _base(name)) in TEXT_FILES})
+        of_text = sorted({base for name in names if (base := _base(name)) in TEXT_FILES and base not in self._placed})
+        names = [name for name in names if _base(name) not in TEXT_FILES]
         if of_text:
-            names = [name for name in names if _base(name) not in TEXT_FILES]
             listed = ", ".join(of_text)
             return [f"{listed} {'was' if len(of_text) == 1 else 'were'} not used: {_TEXT_OF_BASE}", *_left_out(names)]
         return _left_out(names)

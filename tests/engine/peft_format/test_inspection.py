@@ -244,6 +244,12 @@ def test_of_another_kind_only_that_is_said(tmp_path, geometry, save, change, fix
     assert fix in problem.fix
 
 
+def test_of_a_model_of_other_names_only_that_is_said(tmp_path, geometry, tensors, save):
+    other = {name.replace("model.layers", "transformer.h"): array for name, array in tensors().items()}
+    (problem,) = inspect_adapter(save(tmp_path, other), geometry).problems
+    assert problem.code == "unexpected_tensor", "that the base's own are missing goes without saying"
+
+
 def test_the_head_of_a_classifier_is_named(tmp_path, geometry, tensors, save):
     head = {"base_model.model.score.weight": np.zeros((2, 16), np.float32)}
     report = inspect_adapter(save(tmp_path, tensors() | head, modules_to_save=["score"]), geometry)

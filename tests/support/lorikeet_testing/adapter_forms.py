@@ -225,6 +225,27 @@ FORMS = [
         "`torch.compile`: `_orig_mod.`",
         lambda: peft(renamed(lambda n: n.replace("base_model.model.", "base_model.model._orig_mod."))),
     ),
+    Form("PyTorch", "Lightning: `model.` around PEFT's names", lambda: peft(renamed(lambda n: f"model.{n}"))),
+    Form(
+        "PyTorch",
+        "FSDP",
+        lambda: peft(
+            renamed(
+                lambda n: n.replace(".mlp", "._fsdp_wrapped_module.mlp").replace(".self", "._fsdp_wrapped_module.self")
+            )
+        ),
+    ),
+    Form(
+        "DeepSpeed",
+        "`_forward_module.` around PEFT's names",
+        lambda: peft(renamed(lambda n: f"_forward_module.{n}")),
+    ),
+    Form(
+        "TRL",
+        "a policy and its reference in one file",
+        lambda: peft({f"{a}.{n}": v for a in ("policy", "reference") for n, v in ADAPTER.items()}),
+        "duplicate_tensor",
+    ),
     Form(
         "PyTorch",
         f"`{BINARY}` of before version 1.6",
@@ -392,6 +413,18 @@ FORMS = [
                 **under("checkpoint-500", {**peft(OTHER), **CHECKPOINT}),
             },
         ),
+        as_sent=True,
+    ),
+    Form(
+        "TRL",
+        "the folder that `save_model` wrote",
+        lambda: {
+            **peft(ADAPTER),
+            **TOKENIZER,
+            **IN_A_FILE,
+            **trainer_state("training_args.bin"),
+            **under("checkpoint-6", {**peft(OTHER), **TOKENIZER, **IN_A_FILE, **CHECKPOINT}),
+        },
         as_sent=True,
     ),
     Form(
