@@ -299,6 +299,12 @@ async def test_a_text_of_an_error_has_an_end(tmp_path: Path) -> None:
     assert len(str(vars(raised.value))) < 30_000
 
 
+def test_an_error_can_be_stored() -> None:
+    error = HostError.from_wire(pb.EngineError(code="a\0b", message="a\0b", fix="\0", param="\0"))
+    assert (error.code, error.message, error.fix, error.param) == ("engine_error", "ab", "", "")
+    assert HostError.from_wire(pb.EngineError(code="adapter_overflow")).code == "adapter_overflow"
+
+
 # -- usage ------------------------------------------------------------------------------------------------------------
 
 

@@ -71,10 +71,13 @@ class HostError(Exception):
 
     @classmethod
     def from_wire(cls, error: pb.EngineError) -> "HostError":
-        """Callers are told of it, so a host may not say as much as it likes."""
+        """Callers are told of it and rows keep it, so a host may not say as much, or what, it likes."""
         retry = error.retry_after_ms / 1000 if error.retry_after_ms else None
-        texts = (error.message[:LONGEST_TEXT], error.fix[:LONGEST_TEXT], error.param[:LONGEST_NAME])
-        return cls(error.code[:LONGEST_NAME] or "engine_error", *texts, retry)
+        code = error.code[:LONGEST_NAME] if error.code.isidentifier() else "engine_error"
+        message, fix, param = (
+            text[:LONGEST_TEXT].replace("\0", "") for text in (error.message, error.fix, error.param)
+        )
+        return cls(code, message, fix, param[:LONGEST_NAME], retry)
 
 
 def disconnected(host: str) -> HostError:
