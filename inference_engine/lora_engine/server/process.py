@@ -225,6 +225,9 @@ async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSig
         host.abort_all()
         await _idle_within(host, _LAST_WORDS_S, asyncio.Event())
     await server.stop(_CLOSING_S)
+    # Calls that were cut off come to their end now; if the loop ended them, each would be an error in the log.
+    if calls := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(calls, timeout=_CLOSING_S)
 
 
 async def _idle_within(host: EngineHost, seconds: float, interrupted: asyncio.Event) -> bool:

@@ -123,6 +123,7 @@ async def test_sigterm_lets_requests_end_then_stops(model, tmp_path):
         assert request.usage.outcome == "finished"
         assert request.usage.completion_tokens == 1600
         assert await asyncio.to_thread(process.wait) == 0
+        assert "Traceback" not in process.log.read_text(), "the session that is still open is no error"
     assert not (tmp_path / "engine.sock").exists()
 
 
