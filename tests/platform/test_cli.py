@@ -34,6 +34,18 @@ def test_a_piped_key_is_read_without_a_warning(monkeypatch: pytest.MonkeyPatch) 
         assert commands._secret("API key: ") == "lk_abc_def"
 
 
+@pytest.mark.parametrize(("piped", "token"), [("AKIA\nsecret\n", ""), ("ASIA\nsecret\nof-an-hour\n", "of-an-hour")])
+def test_keys_of_a_bucket_are_piped_with_or_without_a_session(
+    monkeypatch: pytest.MonkeyPatch, piped: str, token: str
+) -> None:
+    sent: list[Mapping[str, str]] = []
+    server = SimpleNamespace(tenant=lambda _method, _path, body: sent.append(body))
+    monkeypatch.setattr(commands, "client", lambda: server)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(piped))
+    assert main(["buckets", "set", "trainings", "--region", "eu-west-1"]) == 0
+    assert (sent[0]["secret_access_key"], sent[0]["session_token"]) == ("secret", token)
+
+
 def test_an_error_names_its_field(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     error = {
         "message": "This field may not be blank.",

@@ -79,7 +79,7 @@ _STAND_INS: tuple[tuple[re.Pattern[bytes], str, str, str], ...] = (
         re.compile(rb"\s*<(!doctype|html|\?xml)", re.IGNORECASE),
         "web_page",
         "is a web page or an error message in its place",
-        "Download the file again, from its address and not its page, and look into it.",
+        "Look into it, and fetch the file from its own address: on the Hub with /resolve/ where its page has /blob/.",
     ),
 )
 

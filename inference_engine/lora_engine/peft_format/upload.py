@@ -24,7 +24,7 @@ from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 from .problems import printable
-from .recognised import recognise
+from .recognised import instead_of_a_file, recognise
 from .tar_stream import BLOCK, TarError, TarReader
 
 MAX_ENTRIES = 1000
@@ -120,6 +120,8 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
                 stream.finish()
         elif magic[257:262] == b"ustar":
             _collect_tar(_Seekable(file), collector)
+        elif problem := instead_of_a_file(name, magic):
+            raise UploadError(problem.code, problem.message, problem.fix)
         else:
             raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:

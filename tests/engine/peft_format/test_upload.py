@@ -51,6 +51,16 @@ def refusal(upload: Path | dict[str, Path], into: Path, limits: AdapterLimits = 
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("begins", "code"),
+    [(b"\n<!DOCTYPE html><title>Sign in</title>", "web_page"), (b"<?xml version='1.0'?><Error/>", "web_page"),
+     (b"version https://git-lfs.github.com/spec/v1\noid sha256:0a", "lfs_pointer")],
+)  # fmt: skip
+def test_what_an_address_gave_instead_of_an_archive(tmp_path, begins, code):
+    (tmp_path / "adapter.zip").write_bytes(begins)
+    assert refusal(tmp_path / "adapter.zip", tmp_path / "out").code == code
+
+
 def test_loose_files(tmp_path):
     files = {name: tmp_path / f"upload{i}" for i, name in enumerate(BOTH)}
     for name, path in files.items():
