@@ -279,6 +279,33 @@ def test_the_playground_keeps_every_branch_and_says_what_it_costs(keyboard: Keyb
     expect(page.get_by_role("region", name="Conversation with pirate@v1")).to_be_visible()
 
 
+def test_the_playground_combines_adapters(keyboard: Keyboard) -> None:
+    page = keyboard.page
+    page.goto("/t/acme/playground?model=haiku")
+    keyboard.do(page.get_by_test_id("playground-model"))
+    expect(page.get_by_placeholder("Search, or type name@v2")).to_be_focused()
+    keyboard.press("End")
+    marked = page.get_by_role("dialog", name=re.compile("^Choose")).get_by_role("option", selected=True)
+    expect(marked).to_have_text("Combine adapters…")
+    keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Combine adapters")
+    keyboard.do(dialog.get_by_test_id("combine-adapter").nth(1))
+    keyboard.type("pirate")
+    expect(marked).to_contain_text("pirate")
+    keyboard.press("Enter")
+    keyboard.enter(dialog.get_by_role("spinbutton", name="Weight of pirate"), "0.5")
+    expect(dialog.get_by_role("region", name="curl snippet")).to_contain_text('"model":"haiku+pirate:0.5"')
+    assert broken_rules(page) == []
+    keyboard.do(dialog.get_by_role("button", name="Use in this column"))
+    expect(page.get_by_test_id("playground-model")).to_be_focused()
+    keyboard.enter(page.get_by_test_id("playground-input"), "Hello")
+    keyboard.press("Enter")
+    answered(page)
+    expect(page.get_by_test_id("playground-cost")).to_be_visible()  # the ledger has it
+    [billed] = page.request.get("/api/tenants/acme/requests?limit=1").json()["results"]
+    assert re.fullmatch(r"haiku@v\d+:1\+pirate@v\d+:0.5", billed["model"])
+
+
 @pytest.mark.parametrize(("width", "model"), [(1440, "pirate"), (390, "haiku")])
 def test_the_playground_compares_and_hands_on_what_was_asked(keyboard: Keyboard, width: int, model: str) -> None:
     page = keyboard.page

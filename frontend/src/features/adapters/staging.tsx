@@ -88,7 +88,8 @@ function AllHosts({ placements }: { placements: Placement[] }) {
   return (
     <details className="rounded-lg border" aria-live="off">
       <summary className="cursor-pointer px-3.5 py-2 text-sm text-ink-2 select-none">All {plural(placements.length, "host")}</summary>
-      <ul className="max-h-80 divide-y overflow-y-auto border-t">
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
+      <ul tabIndex={0} aria-label="Hosts" className="max-h-80 divide-y overflow-y-auto border-t -outline-offset-2">
         {placements.map((placement) => (
           <li key={placement.host} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-3.5 py-1.5 text-sm">
             <span className="min-w-0 wrap-anywhere">{placement.host}</span>

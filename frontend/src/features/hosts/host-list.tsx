@@ -92,7 +92,7 @@ function HostRow({ host, range, open, onOpen }: HostRowProps) {
         aria-expanded={open}
         aria-controls={open ? details : undefined}
         onClick={() => onOpen(!open)}
-        className="grid w-full grid-cols-[1rem_minmax(0,1fr)] items-center gap-x-3 gap-y-2 px-4 py-2.5 text-left -outline-offset-2 hover:bg-fill/60 md:grid-cols-[1rem_minmax(0,1fr)_11rem_12rem]"
+        className="grid w-full grid-cols-[1rem_minmax(0,1fr)] items-center gap-x-3 gap-y-2 px-4 py-2.5 text-left -outline-offset-2 hover:bg-fill/60 lg:grid-cols-[1rem_minmax(0,1fr)_11rem_12rem]"
       >
         <ChevronRight className={cn("size-4 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
         <span className="min-w-0">
@@ -104,11 +104,11 @@ function HostRow({ host, range, open, onOpen }: HostRowProps) {
             {madeOf(host)}
           </span>
         </span>
-        <span className="grid gap-1 max-md:col-start-2">
+        <span className="grid gap-1 max-lg:col-start-2">
           <PoolBar pool={host.pool} />
           <span className="tnum text-xs text-ink-3">{host.pool.total > 0 ? `${percent(host.pool.free, host.pool.total)} of the pool free` : "no pool yet"}</span>
         </span>
-        <span className="tnum flex flex-wrap gap-x-3 text-xs text-ink-3 max-md:col-start-2 md:block md:text-right">
+        <span className="tnum flex flex-wrap gap-x-3 text-xs text-ink-3 max-lg:col-start-2 lg:block lg:text-right">
           <span className="block">
             {number(host.running)} running, {number(host.waiting)} waiting
           </span>

@@ -85,12 +85,12 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
         <thead>
           <tr>
             <Th>Name</Th>
-            <Th className="hidden md:table-cell">Key</Th>
+            <Th className="hidden lg:table-cell">Key</Th>
             <Th>State</Th>
             <Th className="hidden xl:table-cell">May</Th>
-            <Th className="hidden md:table-cell">Last used</Th>
-            <Th className="hidden lg:table-cell">Expires</Th>
-            <Th className="hidden lg:table-cell">Created</Th>
+            <Th className="hidden lg:table-cell">Last used</Th>
+            <Th className="hidden xl:table-cell">Expires</Th>
+            <Th className="hidden xl:table-cell">Created</Th>
             <Th>
               <span className="sr-only">Actions</span>
             </Th>
@@ -99,19 +99,19 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
         <tbody>
           {keys.map((key) => (
             <Tr key={key.id} className={key.revoked_at ? "text-ink-3" : undefined}>
-              <Td className="max-w-36 truncate font-medium sm:max-w-60" title={key.name} dir="auto">
+              <Td className="max-w-36 truncate font-medium sm:max-w-44 lg:max-w-60 xl:max-w-44" title={key.name} dir="auto">
                 {key.name}
               </Td>
-              <Td className="hidden font-mono text-xs md:table-cell">lk_{key.prefix}_…</Td>
+              <Td className="hidden font-mono text-xs lg:table-cell">lk_{key.prefix}_…</Td>
               <Td>
                 <KeyState apiKey={key} />
               </Td>
               <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
-              <Td className="hidden md:table-cell">
+              <Td className="hidden lg:table-cell">
                 <RelativeTime at={key.last_used_at} />
               </Td>
-              <Td className="hidden lg:table-cell">{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
-              <Td className="hidden lg:table-cell">
+              <Td className="hidden xl:table-cell">{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
+              <Td className="hidden xl:table-cell">
                 <RelativeTime at={key.created_at} />
               </Td>
               <Td className="text-right">

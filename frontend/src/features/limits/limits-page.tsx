@@ -76,7 +76,7 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
           <dd className="text-sm">{output == null ? "Output up to the model's context" : `At most ${short(output)} tokens of output`}</dd>
           <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
         </div>
-        <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
+        <div className="col-span-full grid content-start gap-1.5 bg-surface px-4 py-3.5">
           <dt className="text-xs text-ink-3">Pinned adapters and prefixes</dt>
           <dd className="text-sm">{pinned ? `Up to ${bytes(pinned)} of each host’s device memory` : "None may be kept in device memory"}</dd>
         </div>

@@ -103,7 +103,7 @@ function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; on
               Role
             </SortTh>
             <Th className="hidden xl:table-cell">May do</Th>
-            <SortTh column="joined_at" align="right" className="hidden sm:table-cell" {...header}>
+            <SortTh column="joined_at" align="right" className="hidden lg:table-cell" {...header}>
               Joined
             </SortTh>
             <Th>
@@ -129,7 +129,7 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
   const may = mayAll && roles.includes(member.role);
   return (
     <Tr>
-      <Td className="max-w-36 pr-1 sm:max-w-80 sm:pr-4">
+      <Td className="max-w-36 pr-1 sm:max-w-56 sm:pr-4 lg:max-w-80">
         <Person member={member} you={you} />
       </Td>
       <Td>
@@ -142,7 +142,7 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
         )}
       </Td>
       <Td className="hidden text-ink-3 xl:table-cell">{can}</Td>
-      <Td className="hidden text-right text-ink-3 sm:table-cell">
+      <Td className="hidden text-right text-ink-3 lg:table-cell">
         <RelativeTime at={member.joined_at} />
       </Td>
       <Td className="pl-0 text-right sm:pl-4">

@@ -179,7 +179,8 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
       {error && <ErrorNotice error={asApiError(error)} />}
       {!error && !data && <Skeleton className="h-24" />}
       {data && (
-        <dl className="grid max-h-96 gap-3 overflow-y-auto text-sm">
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+        <dl tabIndex={0} aria-label="Text" className="grid max-h-96 gap-3 overflow-y-auto text-sm">
           {parts.map(({ role, content }, index) => (
             <div key={index}>
               <dt className="text-xs text-ink-3">{role}</dt>
