@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from control_plane.adapters.imports.listing import MOST_FILES, RemoteFile
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import SourceRefusedError, parse_source
 from control_plane.adapters.models import HubFollow, Upload, UploadState
+from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
 from control_plane.http import egress
+from control_plane.jobs import claims
 
 Serve = Callable[[socket.socket], object]
 COMMIT = "a" * 40
@@ -173,15 +176,63 @@ def test_a_token_goes_to_one_origin(allowed: Any, where: str, monkeypatch: pytes
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+def transfer_of(
+    folder: Any, address: str, most: int, size: int | None = None, others_wait: bool = False
+) -> fetching._Transfer:
+    pace = fetching._Pace(lambda: others_wait)
+    return fetching._Transfer(folder, 0, RemoteFile("a.zip", address, size), {}, most, pace)
+
+
 def test_a_transfer_that_drips_gives_its_place_to_others(
     allowed: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "PATIENCE_S", 0.2)
     with serving(dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n")) as address:
-        transfer = fetching._Transfer(tmp_path, 0, RemoteFile("a.zip", f"{address}/a.zip", None), {}, 1 << 20)
+        transfer = transfer_of(tmp_path, f"{address}/a.zip", 1 << 20)
         with pytest.raises(SourceProblemError, match="less than 10 KB") as raised:
             transfer.run(lambda: False)
     assert raised.value.passes
+
+
+@pytest.mark.parametrize("others_wait", [True, False])
+def test_a_slow_transfer_gives_its_place_only_if_others_wait(
+    allowed: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, others_wait: bool
+) -> None:
+    """At 200 to 500 KB a second: what came is kept, and it goes on from there."""
+    monkeypatch.setattr(fetching, "PATIENCE_S", 0.2)
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(b'HTTP/1.1 200 OK\r\nETag: "a"\r\nContent-Length: 500000\r\n\r\n')
+        for _ in range(50):
+            connection.sendall(b"x" * 10_000)
+            time.sleep(0.02)
+
+    with serving(serve) as address:
+        transfer = transfer_of(tmp_path, f"{address}/a.zip", 1 << 20, others_wait=others_wait)
+        if not others_wait:
+            assert transfer.run(lambda: False) == 500_000
+            return
+        with pytest.raises(SourceProblemError, match="other uploads wait") as raised:
+            transfer.run(lambda: False)
+    assert raised.value.passes
+    assert 0 < (tmp_path / "0.part").stat().st_size < 500_000
+    assert (tmp_path / "0.etag").read_text() == '"a"'
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_waits_for_the_place_of_an_import(acme: Any, globex: Any) -> None:
+    def upload(of: Any, state: UploadState) -> Upload:
+        return Upload.objects.create(tenant=of, adapter_name="a", state=state, folder="", files=[], bytes=0)
+
+    slow = upload(acme.tenant, UploadState.VALIDATING)
+    claims.take(slow)
+    upload(acme.tenant, UploadState.RECEIVED)
+    upload(globex.tenant, UploadState.REFUSED)
+    assert not uploads.others_wait(slow), "its own do not count"
+    resting = upload(globex.tenant, UploadState.RECEIVED)
+    assert uploads.others_wait(slow)
+    Upload.objects.filter(pk=resting.pk).update(claimed_until=timezone.now() + timedelta(minutes=1))
+    assert not uploads.others_wait(slow)
 
 
 @pytest.mark.parametrize("length", [b"", b"Content-Length: 1\r\n", b"Content-Length: -5\r\n"])
@@ -192,7 +243,7 @@ def test_a_body_without_end(allowed: Any, tmp_path: Any, length: bytes) -> None:
             connection.sendall(b"x" * 65536)
 
     with serving(serve) as address:
-        transfer = fetching._Transfer(tmp_path, 0, RemoteFile("a.zip", f"{address}/a.zip", 500_000), {}, 500_000)
+        transfer = transfer_of(tmp_path, f"{address}/a.zip", 500_000, 500_000)
         with pytest.raises((SourceProblemError, egress.EgressError)):
             transfer.run(lambda: False)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1 << 20

@@ -36,15 +36,16 @@ _SAID_BYTES = 4096
 """Of a refusal, that are read for its code."""
 WRITE_BYTES, MOST_PIECES = 1 << 20, 256
 """Of what was received, that are written at once."""
-PATIENCE_S, LEAST_BYTES_PER_S = 30.0, 10_000
-"""A transfer has so long, and a second more for every so many bytes: others wait for its place."""
+PATIENCE_S, LEAST_BYTES_PER_S, LEAST_BESIDE_OTHERS = 30.0, 10_000, 1_000_000
+"""An import has so long, and a second more for every so many bytes; for more of them if others wait for its place."""
+LOOK_EVERY_S = 5.0
 
 
 class FetchStoppedError(Exception):
     """This worker ends, or the upload is another's by now."""
 
 
-def fetch(upload: Upload, stopped: Callable[[], bool]) -> None:
+def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[], bool]) -> None:
     """Bring every file. Raises SourceProblemError, StoredLimitError, FetchStoppedError, OSError."""
     folder = Path(upload.folder)
     if upload.source is None or upload.source.get("fetched"):
@@ -57,9 +58,10 @@ def fetch(upload: Upload, stopped: Callable[[], bool]) -> None:
     try:
         wanted, headers = _wanted(upload, text)
         release_connections()
-        left = current().upload_max_bytes
+        left, pace = current().upload_max_bytes, _Pace(others_wait)
         for index, file in enumerate(wanted):
-            left -= _Transfer(folder, index, file, headers, left).run(lambda: stopped() or time.monotonic() > until)
+            transfer = _Transfer(folder, index, file, headers, left, pace)
+            left -= transfer.run(lambda: stopped() or time.monotonic() > until)
     except FetchStoppedError:
         if stopped():
             raise
@@ -139,10 +141,33 @@ def _note(upload: Upload, *, files: list[dict[str, object]], commit: str = "", f
         upload.source, upload.files, upload.bytes = locked.source, locked.files, locked.bytes
 
 
+class _Pace:
+    """How fast an import's files have to come, all together: slow ones give way, and go on later where they were."""
+
+    def __init__(self, others_wait: Callable[[], bool]) -> None:
+        self._others_wait = others_wait
+        self._until = self._until_beside_others = time.monotonic() + PATIENCE_S
+
+    def received(self, num_bytes: int) -> None:
+        """Raises SourceProblemError."""
+        self._until += num_bytes / LEAST_BYTES_PER_S
+        self._until_beside_others += num_bytes / LEAST_BESIDE_OTHERS
+        now = time.monotonic()
+        if now > self._until:
+            raise unavailable(f"The source sends less than {LEAST_BYTES_PER_S // 1000} KB a second.")
+        if now > self._until_beside_others:
+            if self._others_wait():
+                raise unavailable("The source sends less than 1 MB a second, and other uploads wait.")
+            self._until_beside_others = now + LOOK_EVERY_S
+
+
 class _Transfer:
     """One file, from where an earlier try left it."""
 
-    def __init__(self, folder: Path, index: int, file: RemoteFile, headers: Mapping[str, str], most: int) -> None:
+    def __init__(
+        self, folder: Path, index: int, file: RemoteFile, headers: Mapping[str, str], most: int, pace: _Pace
+    ) -> None:
+        self._pace = pace
         self._whole, self._part, self._tag = (folder / f"{index}{end}" for end in ("", ".part", ".etag"))
         self._file, self._headers, self._most = file, headers, most
 
@@ -181,17 +206,14 @@ class _Transfer:
                 raise unavailable("The source continued from another place than it was asked for.")
             self._remember(answer)
             with _Writer(out) as writer:
-                until = time.monotonic() + PATIENCE_S
                 for piece in answer.iter_raw():  # as it comes: what was received before a break counts
                     at += len(piece)
-                    until += len(piece) / LEAST_BYTES_PER_S
                     if at > self._most:
                         raise _too_large()
                     writer.write(piece)
                     if stopped():
                         raise FetchStoppedError
-                    if time.monotonic() > until:
-                        raise unavailable(f"The source sends less than {LEAST_BYTES_PER_S // 1000} KB a second.")
+                    self._pace.received(len(piece))
         expected = answer.headers.get("content-length", "")
         if expected.isdecimal() and answer.status_code == 200 and at != int(expected):
             raise unavailable("The source ended the connection early.")

@@ -26,6 +26,7 @@ from control_plane.adapters.uploads import spool
 from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
 from control_plane.audit import actions as audit
 from control_plane.config import current
+from control_plane.db import release_connections
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases
 from control_plane.jobs import claims, turns
@@ -200,6 +201,13 @@ def has_others_undecided(upload: Upload) -> bool:
     """Whether more of its tenant's are checked at this moment, or wait to be."""
     undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
     return undecided.filter(tenant=upload.tenant_id).exclude(pk=upload.pk).exists()
+
+
+def others_wait(upload: Upload) -> bool:
+    """Whether other tenants' uploads wait for a place such as this one has."""
+    waits = _waiting().exclude(tenant=upload.tenant_id).exists()
+    release_connections()
+    return waits
 
 
 def return_upload(upload: Upload) -> None:

@@ -93,7 +93,7 @@ def validate_next() -> bool:
 
 def decide(upload: Upload, bases: ServedBases) -> None:
     """Check an upload that this worker has claimed. Raises OSError and StorageError for what passes."""
-    fetch(upload, partial(_stopped.__contains__, threading.get_ident()))
+    fetch(upload, partial(_stopped.__contains__, threading.get_ident()), partial(uploads.others_wait, upload))
     spool.require_room(upload.bytes)
     verdict = inspect(upload, bases)
     if verdict.report is not None and upload.source is not None:
