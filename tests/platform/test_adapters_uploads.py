@@ -79,10 +79,12 @@ def test_form_to_version(acme: Any, host: EngineHost, queue: Any, committing: An
 def test_archives(acme: Any, upload: Any, pack: tuple[str, Callable[[dict[str, bytes]], bytes]]) -> None:
     name, make = pack
     files = {f"my-adapter/{file}": content for file, content in adapter_files().items()}
-    files["my-adapter/README.md"] = b"# hello"
+    files |= {"my-adapter/README.md": b"# hello", "my-adapter/losses.csv": b"1,2"}
     decided = upload(acme, files={name: make(files)})
     assert decided.state == UploadState.ACCEPTED
-    assert any("README.md" in note for note in decided.report["notes"])
+    ignored = [note for note in decided.report["notes"] if "ignored" in note]
+    assert len(ignored) == 1 and "losses.csv" in ignored[0]
+    assert "README.md" not in ignored[0], "which every training writes"
 
 
 def test_same_content_reuses_the_version(acme: Any, upload: Any) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +45,7 @@ from .journal import UsageJournal
 from .metrics import HostMetrics
 from .prefix_pins import PrefixPins
 from .session import ClientSession
+from .tenant_threads import TenantThreads
 from .translation import (
     accuracy_message,
     delta_message,
@@ -171,9 +170,9 @@ class EngineHost:
         self._live: dict[str, Live] = {}
         self._being_recorded = 0  # finished requests whose usage is being written
         self._tasks: set[asyncio.Task[None]] = set()
-        self._text_threads = ThreadPoolExecutor(2, "text")
-        self._template_threads = ThreadPoolExecutor(2, "templates")  # adapters' own, which may take their time
-        self._grammar_threads = ThreadPoolExecutor(2, "grammars")  # a large schema must not hold up others' prompts
+        self._text_threads = TenantThreads(2, "text")
+        self._template_threads = TenantThreads(2, "templates")  # adapters' own, which may take their time
+        self._grammar_threads = TenantThreads(2, "grammars")  # a large schema must not hold up others' prompts
         self._generated: deque[tuple[float, int]] = deque()
         self._loop = asyncio.get_running_loop()
         self._engine = EngineLoop(
@@ -203,7 +202,7 @@ class EngineHost:
 
     def start(self) -> None:
         self._engine.start()
-        self._grammar_threads.submit(self._grammars.prepare)
+        self._grammar_threads.submit("", self._grammars.prepare)
 
     @property
     def step_progress(self) -> tuple[int, bool]:
@@ -216,9 +215,9 @@ class EngineHost:
             self._agreement.close()
         self._prefix_pins.close()
         self._engine.stop()
-        self._text_threads.shutdown(cancel_futures=True)
-        self._grammar_threads.shutdown(cancel_futures=True)
-        self._template_threads.shutdown(cancel_futures=True)
+        self._text_threads.close()
+        self._grammar_threads.close()
+        self._template_threads.close()
         self._chat_format.close()
         self._grammars.close()
         self._tiers.close()
@@ -315,7 +314,7 @@ class EngineHost:
     def _prepare(self, live: Live) -> None:
         self._enter_or_refuse(live, self._translate(live))
 
-    def _threads_for(self, submit: pb.Submit) -> Executor | None:
+    def _threads_for(self, submit: pb.Submit) -> TenantThreads | None:
         """Where a request is prepared that would keep the event loop for long."""
         if has_own_template(submit):
             return self._template_threads
@@ -323,14 +322,16 @@ class EngineHost:
             return self._grammar_threads
         return self._text_threads if prompt_size(submit) > _LONG_PROMPT else None
 
-    async def _prepare_on(self, threads: Executor, live: Live) -> None:
-        translated = await self._loop.run_in_executor(threads, self._translate, live)
+    async def _prepare_on(self, threads: TenantThreads, live: Live) -> None:
+        translated = await threads.submit(live.submit.tenant, self._translate, live)
         self._enter_or_refuse(live, translated)
 
     def _translate(self, live: Live) -> GenerationRequest | RequestError:
         submit = live.submit
         try:
-            request, live.output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
+            request, live.output = generation_request(
+                submit, self._tokenizer, self._chat_format, self._grammars, self.description.max_context
+            )
             live.resume(request, self._tokenizer)
             if submit.describe_prompt:
                 live.prompt = prompt_description(request, self._tokenizer)
@@ -371,10 +372,9 @@ class EngineHost:
     # Text.
 
     async def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
-        run = functools.partial(tokenize, submit, self._tokenizer, self._chat_format)
         threads = self._template_threads if has_own_template(submit) else self._text_threads
         try:
-            reply = await self._loop.run_in_executor(threads, run)
+            reply = await threads.submit(submit.tenant, tokenize, submit, self._tokenizer, self._chat_format)
             reply.max_context = self.description.max_context
             return reply
         except RequestError as error:
@@ -382,7 +382,7 @@ class EngineHost:
 
     async def detokenize(self, token_ids: pb.TokenIds) -> pb.DetokenizeReply:
         try:
-            return await self._loop.run_in_executor(self._text_threads, detokenize, token_ids, self._tokenizer)
+            return await self._text_threads.submit("", detokenize, token_ids, self._tokenizer)
         except RequestError as error:
             return pb.DetokenizeReply(error=error_message(error))
 

@@ -11,7 +11,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from lora_engine.adapters.staging import AdapterTiers
@@ -29,6 +28,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 from .chat import ChatFormat
 from .engine_loop import EngineLoop
+from .tenant_threads import TenantThreads
 from .translation import beginning, error_message
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class PrefixPins:
         tiers: AdapterTiers,
         tokenizer: Tokenizer,
         chat_format: ChatFormat,
-        threads: Executor,
+        threads: TenantThreads,
         page_tokens: int,
         other_base: Callable[[str], RequestError | None],
     ) -> None:
@@ -119,10 +119,9 @@ class PrefixPins:
             return known
         if error := self._other_base(prefix.prompt.base_digest):
             return _Read(prompt, now, [], error)
-        loop = asyncio.get_running_loop()
         try:
-            ids = await loop.run_in_executor(
-                self._threads, beginning, prefix.prompt, self._tokenizer, self._chat_format
+            ids = await self._threads.submit(
+                prefix.prompt.tenant, beginning, prefix.prompt, self._tokenizer, self._chat_format
             )
         except RequestError as error:
             return _Read(prompt, now, [], error)

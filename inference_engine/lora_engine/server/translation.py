@@ -58,10 +58,16 @@ def has_own_template(submit: pb.Submit) -> bool:
 
 
 def generation_request(
-    submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat, grammars: Grammars
+    submit: pb.Submit,
+    tokenizer: Tokenizer,
+    chat_format: ChatFormat,
+    grammars: Grammars,
+    max_context: int | None = None,
 ) -> tuple[GenerationRequest, ChatOutput | None]:
-    """Tokenise, compile and translate; and how the answer is read. Raises ``RequestError``."""
-    prompt = _prompt(submit, tokenizer, chat_format)
+    """Tokenise, compile and translate; and how the answer is read. Prompts that are clearly longer than ``max_context``
+    are refused before they are tokens. Raises ``RequestError``.
+    """
+    prompt = _prompt(submit, tokenizer, chat_format, max_context)
     request = GenerationRequest(
         request_id=submit.request_id,
         prompt_token_ids=prompt.token_ids,
@@ -76,7 +82,7 @@ def generation_request(
         prompt_logprobs=submit.prompt_logprobs if submit.HasField("prompt_logprobs") else None,
         most_prompt_logprobs=submit.most_prompt_logprobs,
         pooling=_pooling(submit),
-        more_prompts=tuple(_more_prompt(submit, more, tokenizer) for more in submit.more_prompts),
+        more_prompts=tuple(_more_prompt(submit, more, tokenizer, max_context) for more in submit.more_prompts),
         so_far=tuple(ChoiceSoFar(part.choice, list(part.token_ids), part.finished) for part in submit.so_far),
         cache_salt=submit.cache_salt,
     )
@@ -93,11 +99,22 @@ def _pooling(submit: pb.Submit) -> Pooling | None:
     return Pooling(_POOLING[submit.pooling.kind], submit.pooling.dimensions)
 
 
-def _more_prompt(submit: pb.Submit, prompt: pb.Prompt, tokenizer: Tokenizer) -> list[int]:
+def _more_prompt(submit: pb.Submit, prompt: pb.Prompt, tokenizer: Tokenizer, max_context: int | None) -> list[int]:
     if prompt.WhichOneof("prompt") != "text":
         return list(prompt.token_ids.ids)
     special = submit.add_special_tokens if submit.HasField("add_special_tokens") else True
-    return tokenizer.encode(prompt.text, add_special_tokens=special)
+    return _encode(tokenizer, prompt.text, special, max_context)
+
+
+def _encode(tokenizer: Tokenizer, text: str, special: bool, max_context: int | None) -> list[int]:
+    if max_context is not None and tokenizer.is_longer(text, max_context):
+        raise RequestError(
+            "context_length_exceeded",
+            f"This model's context is {max_context} tokens, and the prompt, {len(text)} characters, has more.",
+            f"Shorten the prompt; together with the answer it may be {max_context} tokens.",
+            param="messages",
+        )
+    return tokenizer.encode(text, add_special_tokens=special)
 
 
 def tokenize(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> pb.TokenizeReply:
@@ -196,19 +213,19 @@ def _slo(wire: pb.Slo) -> Slo:
     )
 
 
-def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> Prompt:
+def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat, max_context: int | None = None) -> Prompt:
     kind, asked = submit.WhichOneof("prompt"), constraint_of(submit)
     special = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
     if kind == "chat":
         chat_format = chat_format.of(submit.chat)
         text = chat_format.prompt(submit.chat)
         output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=asked is not None)
-        ids = tokenizer.encode(text, add_special_tokens=special)
+        ids = _encode(tokenizer, text, special, max_context)
         constraint = chat_format.constraint(submit.chat, output, asked)
         reads = output if output.reads_something else None
         return Prompt(ids, constraint, reads, chat_format.shown_ids(output), chat_format.end_ids)
     if kind == "text":
-        return Prompt(tokenizer.encode(submit.text, add_special_tokens=special), asked)
+        return Prompt(_encode(tokenizer, submit.text, special, max_context), asked)
     if kind == "token_ids":
         return Prompt(list(submit.token_ids.ids), asked)
     message = "The request has no prompt."

@@ -229,6 +229,26 @@ def test_a_bad_request_is_refused_by_what_is_wrong(
     assert refused.value.fix
 
 
+@pytest.mark.parametrize(
+    "submit",
+    [
+        pb.Submit(text="hello " * 2_000),
+        pb.Submit(text="a", more_prompts=[pb.Prompt(text="hello " * 2_000)]),
+        pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="hello " * 2_000)])),
+    ],
+    ids=["text", "another prompt", "chat"],
+)
+def test_prompts_that_are_clearly_too_long_are_refused_before_they_are_tokens(
+    submit: pb.Submit, tokenizer: Tokenizer
+) -> None:
+    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(RequestError, match=r"context is 100 tokens, and the prompt, 12\d+ characters") as refused:
+        generation_request(submit, tokenizer, form, grammars, 100)
+    assert refused.value.code == "context_length_exceeded"
+    request, _ = generation_request(submit, tokenizer, form, grammars, 100_000)
+    assert max(map(len, [request.prompt_token_ids, *request.more_prompts])) > 1_000
+
+
 def test_further_prompts_and_tokens_that_are_none(tokenizer: Tokenizer) -> None:
     form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
     more = [pb.Prompt(text="b"), pb.Prompt(token_ids=pb.TokenIds(ids=[1, 2]))]

@@ -79,6 +79,30 @@ def test_the_digest_of_text_files_tells_every_one_of_them(tmp_path: Path):
     assert all(digest.startswith("sha256:") for digest in seen)
 
 
+@pytest.mark.parametrize("kind", ["byte_level", "sentence_pieces"])
+@pytest.mark.parametrize(
+    "text",
+    ["hello, you there! ", "hello ", "a", " ", "\n", "-", "世", "🦜", "\t \r\n", "abcdefghij" * 30, ""],
+)
+def test_a_text_that_fits_is_never_called_longer(tokenizer_folders, kind: str, text: str):
+    tokenizer = Tokenizer.load(tokenizer_folders[kind])
+    for size in (1, 700, 9_000, 40_000):
+        long = (text * size)[:size]
+        tokens = len(tokenizer.encode(long, add_special_tokens=True))
+        assert not tokenizer.is_longer(long, tokens)
+
+
+def test_a_text_that_is_far_too_long_is_found_out_soon(tokenizer_folders):
+    """Wherever its tokens lie: before them may be as many characters as one likes that become few."""
+    tokenizer = Tokenizer.load(tokenizer_folders["byte_level"])
+    encoded: list[int] = []
+    encode = tokenizer.encode
+    tokenizer.encode = lambda text, **more: encoded.append(len(text)) or encode(text, **more)  # type: ignore[method-assign,func-returns-value]
+    assert tokenizer.is_longer("hello " * 500_000, 1_000)
+    assert sum(encoded) < 20_000
+    assert not tokenizer.is_longer("hello " * 1_000, 1_001)
+
+
 def test_others_run_while_a_long_text_becomes_tokens(tokenizer_folders):
     """Else one prompt of megabytes would hold up every stream of its host, and look as if that had died."""
     tokenizer = Tokenizer.load(tokenizer_folders["byte_level"])

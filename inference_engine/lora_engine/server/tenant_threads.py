@@ -1,0 +1,71 @@
+"""Threads that tenants use in turn, for what they bring in texts, templates and grammars."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TenantThreads:
+    """A few threads. Tenants whose work waits are served one after another, and none has all threads, if there is more
+    than one: however much one of them brings, others wait for one piece of it at most. Lives on the event loop.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._free, self._most_each = threads, max(1, threads - 1)
+        self._running = Counter[str]()
+        # Whose turn it is comes first.
+        self._waiting: dict[str, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
+
+    def submit(
+        self, tenant: str, call: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Have `call` run on a thread. Nothing that was not begun runs any more once its future is cancelled."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append((partial(call, *arguments, **keywords), future))
+        self._begin()
+        return future
+
+    def close(self) -> None:
+        """Waits for what runs; nothing else begins."""
+        for _call, future in (each for queue in self._waiting.values() for each in queue):
+            future.cancel()
+        self._waiting.clear()
+        self._pool.shutdown()
+
+    def _begin(self) -> None:
+        while self._free:
+            tenant = next((each for each in self._waiting if self._running[each] < self._most_each), None)
+            if tenant is None:
+                return
+            queue = self._waiting.pop(tenant)
+            call, future = queue.popleft()
+            if queue:
+                self._waiting[tenant] = queue  # behind all others
+            if future.cancelled():
+                continue
+            self._free -= 1
+            self._running[tenant] += 1
+            done = asyncio.get_running_loop().run_in_executor(self._pool, call)
+            done.add_done_callback(partial(self._ended, tenant, future))
+
+    def _ended(self, tenant: str, future: asyncio.Future[T], done: asyncio.Future[T]) -> None:
+        self._free += 1
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+        error = done.exception()
+        if not future.done():
+            if error is None:
+                future.set_result(done.result())
+            else:
+                future.set_exception(error)
+        self._begin()
