@@ -2,6 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type SyntheticEvent, useState } from "react";
 import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
+import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
@@ -15,7 +16,9 @@ export function BucketKeysSection() {
   const tenant = useTenant();
   const { data: buckets, error, refetch } = useQuery(bucketsQuery(tenant));
   const [open, setOpen] = useState(false);
+  const [asked, setAsked] = useState("");
   const remove = useBucketKeys(tenant);
+  const forget = () => remove.mutate(asked, { onSuccess: () => toast.good("The keys are forgotten"), onError: toast.bad, onSettled: () => setAsked("") });
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!buckets) return null;
   return (
@@ -25,11 +28,22 @@ export function BucketKeysSection() {
           <span>
             <span className="font-mono">s3://{bucket}</span> is read with this tenant’s keys ({endpoint || region}).
           </span>
-          <Button size="sm" busy={remove.isPending} onClick={() => remove.mutate(bucket, { onSuccess: () => toast.good("The keys are forgotten"), onError: toast.bad })} aria-label={`Remove the keys of ${bucket}`}>
+          <Button size="sm" onClick={() => setAsked(bucket)} aria-label={`Remove the keys of ${bucket}`}>
             Remove the keys
           </Button>
         </p>
       ))}
+      {asked && (
+        <Confirm
+          open
+          onOpenChange={(stays) => !stays && setAsked("")}
+          title={`Remove the keys of ${asked}?`}
+          description="Imports from it are refused, those that wait too, until somebody adds keys again. These cannot be shown any more."
+          action="Remove"
+          busy={remove.isPending}
+          onConfirm={forget}
+        />
+      )}
       {open ? (
         <BucketForm onDone={() => setOpen(false)} />
       ) : (

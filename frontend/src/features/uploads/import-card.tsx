@@ -4,6 +4,7 @@ import { type SyntheticEvent, useState } from "react";
 import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
+import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { toast } from "@/components/toast";
@@ -89,17 +90,29 @@ function HubToken() {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(hubTokenQuery(tenant));
   const [token, setToken] = useState("");
+  const [asked, setAsked] = useState(false);
   const keep = useHubToken(tenant);
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!data) return null;
   const change = (value: string | null) =>
-    keep.mutate(value, { onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")), onError: toast.bad });
+    keep.mutate(value, { onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")), onError: toast.bad, onSettled: () => setAsked(false) });
   return (
     <div className="border-t px-4 py-3 text-sm">
+      {asked && (
+        <Confirm
+          open
+          onOpenChange={setAsked}
+          title="Remove the token of the Hub?"
+          description="Private repositories cannot be imported or followed until somebody adds a token again. This one cannot be shown any more."
+          action="Remove"
+          busy={keep.isPending}
+          onConfirm={() => change(null)}
+        />
+      )}
       {data.set ? (
         <p className="flex flex-wrap items-center justify-between gap-3 text-ink-2">
           Private repositories are read with this tenant’s token.
-          <Button size="sm" busy={keep.isPending} onClick={() => change(null)}>
+          <Button size="sm" onClick={() => setAsked(true)}>
             Remove the token
           </Button>
         </p>

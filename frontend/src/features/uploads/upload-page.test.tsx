@@ -1,4 +1,4 @@
-import { act, screen, waitFor } from "@testing-library/react";
+import { act, screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
 import { beforeEach, describe, expect, it } from "vitest";
 import { adapterFiles } from "../../../tests/adapter-files";
@@ -92,6 +92,10 @@ describe("upload page", () => {
         kept = await request.json();
         return HttpResponse.json({ set: true });
       }),
+      http.delete(`${T}/hub-token`, () => {
+        kept = undefined;
+        return new HttpResponse(null, { status: 204 });
+      }),
       http.post(`${T}/imports`, async ({ request }) => {
         asked = await request.json();
         return HttpResponse.json(data.upload, { status: 202 });
@@ -103,6 +107,10 @@ describe("upload page", () => {
     await user.click(screen.getByRole("button", { name: "Keep it" }));
     expect(await screen.findByRole("button", { name: "Remove the token" })).toBeVisible();
     expect(kept).toEqual({ token: "hf_x" });
+    await user.click(screen.getByRole("button", { name: "Remove the token" }));
+    await user.click(within(await screen.findByRole("alertdialog", { name: "Remove the token of the Hub?" })).getByRole("button", { name: "Remove" }));
+    expect(await screen.findByLabelText("Token for private repositories")).toBeVisible();
+    expect(kept).toBeUndefined();
     await user.type(screen.getByLabelText("Source"), "hub:org/name@v2");
     await user.type(screen.getByLabelText("Name of the adapter"), "fresh");
     await user.click(screen.getByRole("button", { name: "Import" }));
@@ -189,6 +197,7 @@ describe("upload page", () => {
     const remove = await screen.findByRole("button", { name: "Remove the keys of trainings" });
     expect(kept).toEqual({ bucket: "trainings", region: "us-east-1", endpoint: "", access_key_id: "AKIA", secret_access_key: "hidden", session_token: "of-an-hour" });
     await user.click(remove);
+    await user.click(within(await screen.findByRole("alertdialog", { name: "Remove the keys of trainings?" })).getByRole("button", { name: "Remove" }));
     await waitFor(() => expect(screen.queryByText("s3://trainings")).not.toBeInTheDocument());
   });
 
