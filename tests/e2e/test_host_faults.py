@@ -24,6 +24,8 @@ from lorikeet_testing.faulty_hosts import MODEL, FaultyFleet, Host, cut, delay, 
 from lorikeet_testing.web import eventually
 
 TOKENS, PROMPTS, PAUSE_S = 100, 12, 3.0
+# A second more for what is found out after two, as the suite runs other things meanwhile.
+FOUND_OUT_S = PAUSE_S + 1.0
 SETTINGS = {"LORIKEET_MIGRATION": "ilp"}
 LOST = ("engine_disconnected", "engine_silent")
 
@@ -116,9 +118,9 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 FAULTS: dict[str, tuple[Callable[[Host], Callable[[], None]], float, bool]] = {
     # what is done, the longest pause of a stream, whether its streams go elsewhere
     "killed": (kill, PAUSE_S, True),
-    "frozen": (freeze, PAUSE_S, True),
+    "frozen": (freeze, FOUND_OUT_S, True),
     "cut": (cut, PAUSE_S, True),
-    "silent": (silence, PAUSE_S, True),
+    "silent": (silence, FOUND_OUT_S, True),
     "delayed": (delay, PAUSE_S, False),
 }
 

@@ -49,6 +49,8 @@ MAX_ATTEMPTS = 3
 MAX_BROKEN_HOSTS = 2
 # How often a request probes its host within the time after which a host counts as hung.
 HANG_PROBES = 4
+# How often a request whose host is silent looks whether another takes it.
+SILENCE_PROBE_S = 0.5
 # How often a request whose host was lost looks whether there is one again.
 RETURN_PROBE_S = 0.5
 RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
@@ -208,7 +210,7 @@ class Dispatch:
     async def _output(self) -> list[Chunk]:
         """The host's next chunks; of another host if this one hangs."""
         while True:
-            chunks = await self._stream.next(0 if self._moves_to else self._hangs_after / HANG_PROBES)
+            chunks = await self._stream.next(self._patience_s())
             if chunks is None:
                 if self._moves_to:
                     await self._move()
@@ -220,6 +222,12 @@ class Dispatch:
                 self._runtime.fleet.charge(self._submit, self._so_far.add(chunks))
                 self._fruitless, self._returns_until = 0, 0.0
             return chunks
+
+    def _patience_s(self) -> float:
+        """How long to wait for output before its host is looked at."""
+        if self._moves_to:
+            return 0
+        return SILENCE_PROBE_S if self._runtime.fleet.is_silent(self._now.host) else self._hangs_after / HANG_PROBES
 
     def _stands_still(self) -> HostError | None:
         """What keeps its host from going on with it, as it seems from here."""
