@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -50,4 +51,22 @@ async def test_one_whose_session_ended_is_not_expected_to_say_anything(host: Hos
     host._listen(None)
     await asyncio.sleep(0.2)
     assert not host.silent
+    await host.close()
+
+
+async def test_one_that_is_followed_and_never_says_anything(
+    host: HostConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session may be there before its first heartbeat, and requests with it."""
+
+    async def watch(*_what: float, prefixes: bool) -> AsyncIterator[pb.HostStatus]:
+        await asyncio.sleep(60)
+        yield BEAT
+
+    host._listen(None)
+    monkeypatch.setattr(host.client, "watch", watch)
+    following = asyncio.ensure_future(host._read_heartbeats())
+    await asyncio.sleep(0.3)
+    assert host.silent and not host.accepts
+    following.cancel()
     await host.close()

@@ -146,6 +146,7 @@ class HostConnection:
 
     async def _read_heartbeats(self) -> None:
         heartbeats = aiter(self.client.watch(HEARTBEAT_S, LOAD_EVERY_S, prefixes=True))
+        self._listen(SILENT_S)  # requests may be there before its first word
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S * SILENT_HEARTBEATS):
