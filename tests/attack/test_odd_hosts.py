@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.three_hosts import ThreeHosts, id_of
@@ -90,15 +89,6 @@ def test_what_engines_say() -> None:
 
 
 # -- heartbeats -------------------------------------------------------------------------------------------------------
-
-
-@pytest_asyncio.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
-    engine = FakeEngine(f"unix:{tmp_path}/e.sock")
-    await engine.start()
-    yield engine
-    if engine.running_server:
-        await engine.stop()
 
 
 def saying(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:

@@ -17,15 +17,6 @@ from lora_engine.wire import engine_pb2 as pb
 
 
 @pytest_asyncio.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
-    engine = FakeEngine(f"unix:{tmp_path}/engine.sock")
-    await engine.start()
-    yield engine
-    if engine.running_server:
-        await engine.stop()
-
-
-@pytest_asyncio.fixture
 async def client(engine: FakeEngine) -> AsyncIterator[EngineClient]:
     client = EngineClient(HostEndpoint("local", engine.address))
     yield client

@@ -60,15 +60,6 @@ async def test_a_leader_that_is_gone_is_replaced() -> None:
 
 
 @pytest_asyncio.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
-    engine = FakeEngine(f"unix:{tmp_path}/e.sock")
-    await engine.start()
-    yield engine
-    if engine.running_server:
-        await engine.stop()
-
-
-@pytest_asyncio.fixture
 async def watching(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
     watcher = FleetWatcher(
         lambda: {"local": HostEndpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from uuid import UUID
 
 import dj_database_url
 import pytest
+import pytest_asyncio
 from django.conf import settings as django_settings
 from django.core.cache import cache
 from django.test import override_settings
@@ -63,6 +64,7 @@ from control_plane.webhooks.actions import WebhookSettings, create_endpoint, sen
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.quick_django import empty_database, quick_django
 from lorikeet_testing.web import migrated_database
@@ -211,6 +213,16 @@ def acme(db: None) -> Org:
 @pytest.fixture
 def globex(db: None) -> Org:
     return make_org("globex")
+
+
+@pytest_asyncio.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
+    """A scripted engine on the test's own event loop; tests that talk to one from elsewhere bring theirs."""
+    engine = FakeEngine(f"unix:{tmp_path}/e.sock")
+    await engine.start()
+    yield engine
+    if engine.running_server:
+        await engine.stop()
 
 
 def seen_host() -> EngineHost:

@@ -36,7 +36,7 @@ _SAID_BYTES = 4096
 """Of a refusal, that are read for its code."""
 WRITE_BYTES, MOST_PIECES = 1 << 20, 256
 """Of what was received, that are written at once."""
-PATIENCE_S, LEAST_BYTES_PER_S, LEAST_BESIDE_OTHERS = 30.0, 10_000, 1_000_000
+PATIENCE_S, LEAST_BYTES_PER_S, LEAST_BYTES_PER_S_IF_OTHERS_WAIT = 30.0, 10_000, 1_000_000
 """An import has so long, and a second more for every so many bytes; for more of them if others wait for its place."""
 LOOK_EVERY_S = 5.0
 
@@ -151,13 +151,14 @@ class _Pace:
     def received(self, num_bytes: int) -> None:
         """Raises SourceProblemError."""
         self._until += num_bytes / LEAST_BYTES_PER_S
-        self._until_beside_others += num_bytes / LEAST_BESIDE_OTHERS
+        self._until_beside_others += num_bytes / LEAST_BYTES_PER_S_IF_OTHERS_WAIT
         now = time.monotonic()
         if now > self._until:
             raise unavailable(f"The source sends less than {LEAST_BYTES_PER_S // 1000} KB a second.")
         if now > self._until_beside_others:
             if self._others_wait():
-                raise unavailable("The source sends less than 1 MB a second, and other uploads wait.")
+                least = LEAST_BYTES_PER_S_IF_OTHERS_WAIT // 1000
+                raise unavailable(f"The source sends less than {least} KB a second, and other uploads wait.")
             self._until_beside_others = now + LOOK_EVERY_S
 
 
