@@ -96,7 +96,13 @@ def pytest_stage(
     # Each process of pytest would load its plugin, which takes two seconds, and one file has a use for it.
     plugins = [] if API_SCHEMA in arguments or "tests" in arguments else ["-p", "no:schemathesis"]
     command = [sys.executable, "-m", "pytest", *judged, *plugins, *arguments]
-    return Stage(name, command, env={"LORIKEET_FULL_RUN": "1", **(env or {})}, junit=junit, beside=beside)
+    told = {"LORIKEET_FULL_RUN": "1", "LORIKEET_FOUND": str(found(junit))}
+    return Stage(name, command, env={**told, **(env or {})}, junit=junit, beside=beside)
+
+
+def found(junit: Path) -> Path:
+    """Where a stage's pytest has a line for each test that did not just pass."""
+    return junit.with_suffix(".txt")
 
 
 def files_naming(mark: str, *folders: str) -> list[str]:
@@ -223,6 +229,8 @@ def run_all(progress: Progress, make_stages: Callable[[Services, Path], list[Sta
         for stage in every:
             if stage.junit is not None:
                 counts.add(stage.junit)
+                if found(stage.junit).exists():
+                    progress.say(f"\n{stage.name}:\n{found(stage.junit).read_text().rstrip()}")
     seconds = time.monotonic() - started
     progress.say(f"\nFailed: {', '.join(failed)}" if failed else "\nEvery stage passed.")
     progress.say(f"All pytest stages together, in {seconds:.0f} s:")

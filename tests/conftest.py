@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 FULL_RUN = "LORIKEET_FULL_RUN"
 SEED = "LORIKEET_TEST_SEED"
+FOUND = "LORIKEET_FOUND"  # a file for what a full run says again at its end: what failed, was skipped, tried again
 STOP_AT = "LORIKEET_STOP_AT"  # of `make quick`: seconds since the epoch
 SERVICES = ("LORIKEET_TEST_DATABASE_URL", "LORIKEET_TEST_REDIS_URL")
 
@@ -51,13 +53,14 @@ class NoSilentSkips:
 
 
 class FewSecondTries:
-    """In a full run a test that fails is tried once more (`--reruns 1`), and of one test in a stage that counts.
+    """In a full run a test that fails is tried once more (`--reruns 1`), and of two tests in a stage that counts.
 
-    Among thousands of tests with real processes, one stall of the machine must not refuse a change. A fault that
-    shows now and then must not hide either: the first failure is printed in full, and two of them fail the run.
+    Among thousands of tests with real processes, a stall of the machine, which may meet one test in each of two
+    workers, must not refuse a change. A fault that shows now and then must not hide either: the first failure is
+    printed in full, named again at the end of the run, and three of them fail it.
     """
 
-    ALLOWED = 1
+    ALLOWED = 2
 
     def __init__(self) -> None:
         self.first_tries: list[pytest.TestReport] = []
@@ -75,6 +78,27 @@ class FewSecondTries:
             terminalreporter.section(f"needed a second try: more than {self.ALLOWED} fails the run", yellow=True)
             for report in self.first_tries:
                 terminalreporter.line(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n")
+
+
+class Found:
+    """A line for each test that did not just pass, which `make test` says at its end: often all that is looked at."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._add(report, "needed a second try" if report.outcome == "rerun" else report.outcome)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._add(report, report.outcome)
+
+    def _add(self, report: pytest.TestReport | pytest.CollectReport, outcome: str) -> None:
+        if outcome == "passed" or hasattr(report, "wasxfail"):
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = " ".join((crash.message if crash else _reason(report)).split())
+        with self._file.open("a") as file:
+            file.write(f"{outcome}: {report.nodeid} ({getattr(report, 'when', 'collect')}): {reason[:300]}\n")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -120,3 +144,5 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get(FULL_RUN) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(NoSilentSkips(), "no-silent-skips")
         config.pluginmanager.register(FewSecondTries(), "few-second-tries")
+        if file := os.environ.get(FOUND):
+            config.pluginmanager.register(Found(Path(file)), "found")

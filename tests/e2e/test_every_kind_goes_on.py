@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from lorikeet_testing import faulty_hosts
-from lorikeet_testing.faulty_hosts import FaultyFleet, running
+from lorikeet_testing.faulty_hosts import PAUSE_S, FaultyFleet, running
 from lorikeet_testing.request_kinds import (
     KINDS,
     RESPONSES,
@@ -29,7 +29,6 @@ from lorikeet_testing.request_kinds import (
 )
 from lorikeet_testing.web import eventually
 
-PAUSE_S = 3.0
 HELD = {"stop", "stop that does not come"}
 """Whose text waits for what may be a stop string."""
 IN_A_BATCH = [name for name, (path, _) in KINDS.items() if path == TEXT and name not in UNSTREAMED]

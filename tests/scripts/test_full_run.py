@@ -19,11 +19,14 @@ from scripts.launch.progress import Progress
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 
-def run_pytest(folder: Path, *arguments: str, full: bool = True) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    folder: Path, *arguments: str, full: bool = True, found: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     # All that are installed take three seconds to import.
     env = {
         **os.environ,
         "LORIKEET_FULL_RUN": "1" if full else "",
+        "LORIKEET_FOUND": str(found or ""),
         "PYTEST_ADDOPTS": "",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
@@ -80,9 +83,9 @@ def test_never_passes():
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "workers"])
 @pytest.mark.parametrize(
-    ("names", "passes", "code"), [("a", True, 0), ("ab", True, 1), ("a", False, 1)], ids=["one", "two", "never"]
+    ("names", "passes", "code"), [("ab", True, 0), ("abc", True, 1), ("a", False, 1)], ids=["two", "three", "never"]
 )
-def test_one_second_try_is_allowed_and_named(
+def test_two_second_tries_are_allowed_and_named(
     suite: Path, workers: tuple[str, ...], names: str, passes: bool, code: int
 ) -> None:
     (suite / "test_it.py").write_text(FAILS_FIRST.format(names=list(names), passes=passes))
@@ -93,6 +96,20 @@ def test_one_second_try_is_allowed_and_named(
     # `make test` adds up these attributes: a second try is not a test more.
     (report,) = ElementTree.parse(suite / "junit.xml").getroot().iter("testsuite")
     assert (int(report.get("tests", 0)), int(report.get("failures", 0))) == (len(names) + 1, not passes)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "workers"])
+def test_what_did_not_just_pass_is_kept_for_the_end(suite: Path, workers: tuple[str, ...]) -> None:
+    (suite / "test_that.py").write_text(FAILS_FIRST.format(names=["a"], passes=False))
+    run_pytest(suite, "--reruns=1", *workers, found=suite / "found.txt")
+    lines = sorted((suite / "found.txt").read_text().splitlines())
+    assert [line.split(" (")[0] for line in lines] == [
+        "failed: test_that.py::test_never_passes",
+        "needed a second try: test_that.py::test_fails_first[a]",
+        "needed a second try: test_that.py::test_never_passes",
+        "skipped: test_it.py::test_skips",
+    ]
+    assert "no browser" in lines[-1] and "stalled" in lines[1]
 
 
 MARKS = ("gpu", "long", "e2e", "alone", "services", "embedded", "also_embedded")

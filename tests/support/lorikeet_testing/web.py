@@ -35,6 +35,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support")
 START_S = 90.0
 STOP_S = 20.0
+PATIENCE = 3 if os.environ.get("LORIKEET_FULL_RUN") else 1
+"""Of a full run, where other tests have most of the processor."""
 SECRET_KEY = "s" * 50
 SEED = ("-m", "lorikeet_testing.seed")
 # One, as `httpx.get` reads all certificates first, which takes longer than the answer.
@@ -65,13 +67,13 @@ def _is_free(port: int) -> bool:
 
 
 def eventually(condition: Callable[[], Any], seconds: float = 30.0, *, what: str = "condition") -> Any:
-    """The first true value of ``condition``."""
-    end = time.monotonic() + seconds
+    """The first true value of ``condition``; ``seconds`` is for a machine that has nothing else to do."""
+    end = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < end:
         if value := condition():
             return value
         time.sleep(0.05)
-    raise AssertionError(f"{what} did not come true in {seconds} s")
+    raise AssertionError(f"{what} did not come true in {seconds * PATIENCE:g} s")
 
 
 def new_installation() -> dict[str, str]:
