@@ -142,6 +142,11 @@ def is_lora(raw: dict[str, Any]) -> bool:
     return kind is None or _plain(kind, "PeftType") == "LORA"
 
 
+def is_kind(raw: dict[str, Any], kind: str) -> bool:
+    """Whether it says that it is of this kind, of PEFT's ``PeftType``."""
+    return raw.get("peft_type") is not None and _plain(raw["peft_type"], "PeftType") == kind
+
+
 def has_other_tensors(raw: dict[str, Any]) -> bool:
     """Whether its tensors are not the matrices of LoRA on the base's projections, so that none is to be looked at."""
     return not is_lora(raw) or any(raw.get(name) for name in _UNSUPPORTED)

@@ -1,8 +1,8 @@
 """``to_peft_form``: whatever form an adapter came in, the folder holds the two files that PEFT writes, afterwards.
 
 Only names, the layout of files and mlx-lm's transposition are changed, never a value, but where an initial adapter lies
-in ``INITIAL_FOLDER`` (``changed_base.py``). Files that are in PEFT's form already stay byte for byte. Which makers'
-folders become what is in docs/how-to/adapter-forms.md.
+in ``INITIAL_FOLDER`` (``changed_base.py``), and of AdaLoRA (``multiplied_out.py``). Files that are PEFT's LoRA already
+stay byte for byte. Which makers' folders become what is in docs/how-to/adapter-forms.md.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .changed_base import subtract_initial
 from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .mlx_form import MLX_WEIGHTS_FILE, is_mlx_config, peft_config, peft_name, peft_vector_name
+from .multiplied_out import multiply_out
 from .problems import FormatError, printable
 from .safetensors_file import SafetensorsFile, open_regular
 from .safetensors_writer import NewTensor, write_safetensors
@@ -66,6 +67,8 @@ def is_weights(name: str) -> bool:
 def to_peft_form(folder: Path, limits: AdapterLimits) -> Form:
     """Turn the folder's files into ``CONFIG_FILE`` and ``WEIGHTS_FILE``. Raises ``FormatError``."""
     form, initial = _two_files(folder, limits), folder / INITIAL_FOLDER
+    if _opens(folder / WEIGHTS_FILE, limits) and (note := multiply_out(folder, limits)):
+        form = replace(form, notes=(*form.notes, note))
     if not initial.is_dir():
         return form
     if not _opens(folder / WEIGHTS_FILE, limits):

@@ -14,7 +14,9 @@ PEFT_PREFIX = "base_model.model."
 # What wraps modules while they train and is no part of the model: torch.compile, FSDP, activation checkpointing.
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 _ADAPTER_NAME = re.compile(
-    r"(\.lora_[AB]|\.lora_magnitude_vector)\.([^.]+)(\.weight|\.bias)|(\.lora_embedding_[AB])\.([^.]+)$", re.ASCII
+    r"(\.lora_[AB]|\.lora_magnitude_vector)\.([^.]+)(\.weight|\.bias)|"
+    r"(\.lora_embedding_[AB]|\.lora_[ABE])\.(?!(?:weight|bias)$)([^.]+)$",
+    re.ASCII,
 )
 # What VeLoRA and MonteCLoRA keep for training, beside matrices that are plain LoRA's.
 _OF_TRAINING = re.compile(r"\.lora_(?:velora_embed|monteclora_sampler)(?:\.|$)", re.ASCII)

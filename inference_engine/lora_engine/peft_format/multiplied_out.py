@@ -1,0 +1,191 @@
+"""Adapters whose matrices multiply out to LoRA's, AdaLoRA's and block-diagonal ones, as plain LoRA.
+
+AdaLoRA adds ``B (E A)`` with a number for each row of A (arXiv 2303.10512 §3.1), over the rank that its training began
+with: that is LoRA with the rows of A multiplied. Block-diagonal LoRA (BD-LoRA) stores the blocks of A or B alone: the
+same matrix with its zeros is LoRA's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .adapter_config import is_kind, load_raw_config, number_of
+from .geometry import AdapterLimits
+from .identity import CONFIG_FILE, WEIGHTS_FILE
+from .problems import FormatError, printable
+from .safetensors_file import SafetensorsFile, TensorEntry
+from .safetensors_writer import NewTensor, write_safetensors
+from .tensor_names import PEFT_PREFIX
+
+_A, _B, _E = ".lora_A", ".lora_B", ".lora_E"
+_WEIGHT = ".weight"
+_SAVE_AGAIN = "Save the adapter again with PEFT's save_pretrained, and upload both files unedited."
+# Of AdaLoRA's schedule, which is over when it is served; and the ranks that it came to, which the tensors have.
+_OF_ADALORA = frozenset(
+    {"target_r", "init_r", "tinit", "tfinal", "deltaT", "beta1", "beta2", "orth_reg_weight", "total_step"}
+)
+_DIVISOR = 1e-5
+"""PEFT divides by the rank and this."""
+
+
+def multiply_out(folder: Path, limits: AdapterLimits) -> str | None:
+    """Rewrite ``folder``'s two files, which have PEFT's names, if they are of such a kind. Returns a note, or None.
+
+    Raises ``FormatError``.
+    """
+    try:
+        raw = load_raw_config(folder)
+    except FormatError:
+        return None  # the inspection says what is wrong with it, beside other faults
+    if is_kind(raw, "ADALORA"):
+        file = SafetensorsFile.open(folder / WEIGHTS_FILE, limits)
+        config, tensors = _of_adalora(raw, file)
+        note = "AdaLoRA was multiplied out to LoRA: rows of lora_A by their lora_E, with the scale of its initial rank"
+    elif isinstance(raw.get("use_bdlora"), dict) and is_kind(raw, "LORA"):
+        file = SafetensorsFile.open(folder / WEIGHTS_FILE, limits)
+        config, tensors = {**raw, "use_bdlora": None}, list(_filled(raw["use_bdlora"], file))
+        note = "the blocks of block-diagonal LoRA were filled with their zeros: it is plain LoRA"
+    else:
+        return None
+    if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
+        raise FormatError(
+            "file_too_large", f"As plain LoRA the adapter takes more than {limits.max_bytes} bytes.",
+            "Train with a lower rank or fewer target modules, or ask the operator to raise the limit.",
+        )  # fmt: skip
+    temporary = folder / f"{WEIGHTS_FILE}.converted"
+    write_safetensors(temporary, tensors)
+    temporary.replace(folder / WEIGHTS_FILE)
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return note
+
+
+def _of_adalora(raw: dict[str, Any], file: SafetensorsFile) -> tuple[dict[str, Any], list[NewTensor]]:
+    first, alpha = number_of(raw.get("init_r")), number_of(raw.get("lora_alpha"))
+    if first is None or first < 1 or first != int(first) or alpha is None:
+        raise _bad("invalid_config", "AdaLoRA's init_r is a whole number from 1 on, and its lora_alpha a number.")
+    tensors, ranks = [], dict[str, int]()
+    for name, entry in file.entries.items():
+        module, side = _place(name)
+        if side == _E:
+            continue
+        if not side:
+            tensors.append(NewTensor(name, entry.dtype, entry.shape, lambda name=name: file.blocks(name)))  # type: ignore[misc]
+            continue
+        ranks[module] = rank = _rank(module, file)
+        if rank == 0:  # which the schedule left with nothing
+            continue
+        values = _scaled if side == _A else _whole
+        tensors.append(NewTensor(name + _WEIGHT, entry.dtype, entry.shape, _later(values, file, module, name)))
+    kept = {_in_patterns(module): rank for module, rank in ranks.items() if rank}
+    config: dict[str, Any] = {name: value for name, value in raw.items() if name not in _OF_ADALORA}
+    config |= {"peft_type": "LORA", "use_rslora": False, "init_lora_weights": True, "r": int(first)}
+    config["lora_alpha"] = (alpha if alpha > 0 else first) * first / (first + _DIVISOR)
+    config["rank_pattern"] = {key: rank for key, rank in kept.items() if rank != first}
+    config["alpha_pattern"] = {
+        key: (alpha if alpha > 0 else rank) * rank / (first + _DIVISOR) for key, rank in kept.items() if rank != first
+    }
+    if len(kept) < len(ranks):
+        config |= {"target_modules": sorted(kept), "layers_to_transform": None, "layers_pattern": None}
+    return config, tensors
+
+
+def _place(name: str) -> tuple[str, str]:
+    """A module, and which of its three matrices; none of a tensor of another kind."""
+    module, dot, side = name.rpartition(".lora_")
+    return (module, dot + side) if dot + side in (_A, _B, _E) else (name, "")
+
+
+def _rank(module: str, file: SafetensorsFile) -> int:
+    """That its three matrices have in common."""
+    sides = {side: file.entries.get(module + side) for side in (_A, _B, _E)}
+    shapes = {side: entry.shape for side, entry in sides.items() if entry is not None and len(entry.shape) == 2}
+    if len(shapes) == len(sides):
+        rank = shapes[_A][0]
+        if shapes[_B][1] == rank and shapes[_E] == (rank, 1):
+            return rank
+    listed = ", ".join(f"{side[1:]} {list(entry.shape) if entry else 'missing'}" for side, entry in sides.items())
+    raise _bad("shape_mismatch", f"The matrices of {printable(module)} do not belong together: {listed}.")
+
+
+def _in_patterns(module: str) -> str:
+    """As patterns of a config name the module, whatever the base's ``model`` is called there."""
+    inner = module.removeprefix(PEFT_PREFIX)
+    return inner[inner.index("layers.") :] if "layers." in inner else inner
+
+
+def _later(make: Any, file: SafetensorsFile, module: str, name: str) -> Any:
+    return lambda: [np.ascontiguousarray(values) for values in (make(file, module, name),) if values.size]
+
+
+def _whole(file: SafetensorsFile, _module: str, name: str) -> npt.NDArray[Any]:
+    return file.tensor(name)
+
+
+def _scaled(file: SafetensorsFile, module: str, name: str) -> npt.NDArray[Any]:
+    """``E A`` in A's type, rounded as PEFT's product of the two in that type."""
+    factors = _float32(file.tensor(module + _E), file.entries[module + _E])
+    entry = file.entries[name]
+    values = file.tensor(name)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite the inspection names
+        product = _float32(values, entry) * factors
+        return _bfloat16(product) if entry.dtype == "BF16" else product.astype(values.dtype)
+
+
+def _float32(values: npt.NDArray[Any], entry: TensorEntry) -> npt.NDArray[np.float32]:
+    if entry.dtype == "BF16":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32)
+
+
+def _bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """The bits of the nearest, the even one of two."""
+    bits = values.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def _filled(settings: dict[str, Any], file: SafetensorsFile) -> Iterator[NewTensor]:
+    """Every tensor; of block-diagonal matrices, all of the matrix."""
+    count = settings.get("nblocks", 1)
+    if type(count) is not int or count < 1:
+        raise _bad("invalid_config", "adapter_config.json: nblocks of use_bdlora is a whole number from 1 on.")
+    sides = {side: _names(settings, f"target_modules_bd_{side[-1].lower()}") for side in (_A, _B)}
+    for name, entry in file.entries.items():
+        module, dot, side = name.removesuffix(_WEIGHT).rpartition(".lora_")
+        patterns = sides.get(dot + side, ()) if name.endswith(_WEIGHT) else ()
+        if not any(pattern in module.removeprefix(PEFT_PREFIX) for pattern in patterns):
+            yield NewTensor(name, entry.dtype, entry.shape, lambda name=name: file.blocks(name))  # type: ignore[misc]
+            continue
+        if len(entry.shape) != 2 or entry.shape[0] % count:
+            raise _bad("shape_mismatch", f"{printable(name)} is {list(entry.shape)}, not {count} blocks.")
+        shape = (entry.shape[0], entry.shape[1] * count)
+        yield NewTensor(name, entry.dtype, shape, lambda name=name: _on_diagonal(file.tensor(name), count))  # type: ignore[misc]
+
+
+def _on_diagonal(blocks: npt.NDArray[Any], count: int) -> Iterable[npt.NDArray[Any]]:
+    """``blocks`` lie below each other, ``[count * rows, columns]``; those rows of the matrix, a block at a time."""
+    columns = blocks.shape[1]
+    if not math.prod(blocks.shape):
+        return
+    for number, block in enumerate(np.split(blocks, count)):
+        rows = np.zeros((len(block), columns * count), blocks.dtype)
+        rows[:, number * columns : (number + 1) * columns] = block
+        yield rows
+
+
+def _names(settings: dict[str, Any], field: str) -> tuple[str, ...]:
+    value = settings.get(field) or []
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise _bad("invalid_config", f"adapter_config.json: {field} of use_bdlora is a list of names.")
+    return tuple(value)
+
+
+def _bad(code: str, message: str) -> FormatError:
+    return FormatError(code, message, _SAVE_AGAIN)
