@@ -3,6 +3,8 @@
     python benchmarks/decompositions.py --out benchmarks/results/decompositions.jsonl
 
 PiSSA needs the singular value decomposition of the whole matrix, OLoRA the QR decomposition of its first columns.
+Last, what a host does for the seven matrices of one layer of Llama-3.1-8B when it packs an OLoRA adapter
+(`lora_engine.adapters.taken_out`).
 """
 
 from __future__ import annotations
@@ -11,12 +13,19 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
 
+from lora_engine.adapters.taken_out import taken_out
+
 SIZES = (512, 1024, 2048)
+LAYER_8B = {
+    "q_proj": (4096, 4096), "k_proj": (1024, 4096), "v_proj": (1024, 4096), "o_proj": (4096, 4096),
+    "gate_proj": (14336, 4096), "up_proj": (14336, 4096), "down_proj": (4096, 14336),
+}  # fmt: skip
 RANK = 16
 
 
@@ -32,6 +41,31 @@ def first_directions(weight: torch.Tensor) -> torch.Tensor:
     return basis @ (basis.T @ weight)
 
 
+class Layer:
+    """Of bfloat16, handed out as an engine does it."""
+
+    def __init__(self) -> None:
+        self._matrices = {target: torch.randn(shape).bfloat16() for target, shape in LAYER_8B.items()}
+
+    def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
+        for rows in self._matrices[target].split(2048):
+            yield rows.float()
+
+    def is_quantised(self, layer: int, target: str) -> bool:
+        return False
+
+    def aside(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def write(row: dict[str, object], out: Path | None) -> None:
+    row = {"benchmark": "decompositions", "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), **row}
+    print(json.dumps(row))
+    if out:
+        with out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
@@ -42,9 +76,6 @@ def main() -> None:
         full, triangle = torch.linalg.qr(weight)
         difference = float((first_directions(weight) - full[:, :RANK] @ triangle[:RANK]).abs().max())
         row = {
-            "benchmark": "decompositions",
-            "cores": os.cpu_count(),
-            "load": round(os.getloadavg()[0], 1),
             "size": size,
             "rank": RANK,
             "pissa_s": seconds(lambda: torch.linalg.svd(weight, full_matrices=False)),  # noqa: B023
@@ -52,10 +83,14 @@ def main() -> None:
             "olora_whole_s": seconds(lambda: torch.linalg.qr(weight)),  # noqa: B023
             "olora_difference": difference,
         }
-        print(json.dumps(row))
-        if arguments.out:
-            with arguments.out.open("a") as out:
-                out.write(json.dumps(row) + "\n")
+        write(row, arguments.out)
+    layer = Layer()
+    for rank in (16, 64):
+        taken_out(layer, 0, "k_proj", rank)  # what the first call loads
+        taken_s = {target: seconds(lambda: taken_out(layer, 0, target, rank)) for target in LAYER_8B}  # noqa: B023
+        write(
+            {"layer": "Llama-3.1-8B", "rank": rank, "seconds": taken_s, "sum_s": sum(taken_s.values())}, arguments.out
+        )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ when the adapter is packed, and lie in pool pages behind the rows of A and B. Ze
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +17,7 @@ import torch
 from lora_engine.peft_format import BIAS, LORA_BIAS, MAGNITUDE, AdapterManifest, ModuleLora, SafetensorsFile
 
 from .errors import StageError
+from .taken_out import BaseMatrices, factors
 from .targets import COLUMN_PARALLEL, TargetShapes, shard
 from .tensors import module_rows, pool_rows_per_row, read_tensor
 
@@ -44,17 +44,11 @@ class EpilogueWeights:
     offset: torch.Tensor | None  # [out]
 
 
-class BaseModules(Protocol):
-    """The base model's projections, whole."""
-
-    def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
-        """The matrix, ``[rows, in]`` at a time, float32, on the device."""
+class BaseModules(BaseMatrices, Protocol):
+    """The base model's projections, with their biases."""
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
         """``[out]`` float32 on the host; None for a module without one."""
-
-    def aside(self) -> AbstractContextManager[object]:
-        """Within it, the device's work is done beside that of running steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +115,8 @@ def pack(
         for slot in slots:
             assert base is not None, "an adapter with vectors is packed beside its base model"
             names = vectors[layer][slot.target]
-            computed = compute(_own(modules.get((layer, slot.target)), names, weights), base, layer, slot.target)
+            own = _own(modules.get((layer, slot.target)), names, weights, base)
+            computed = compute(own, base, layer, slot.target)
             for rank, part in parts.items():
                 _write(part[layer].view(-1, kv_dim), slot, _share(computed, slot.target, rank, targets.world))
             added[layer, slot.target] = computed.added
@@ -142,13 +137,13 @@ def _part(vector: torch.Tensor | None, rank: int, world: int) -> torch.Tensor | 
     return None if vector is None else shard(vector[None], rank, world)[0]
 
 
-def _own(module: ModuleLora | None, names: Mapping[str, str], weights: SafetensorsFile) -> Own:
+def _own(module: ModuleLora | None, names: Mapping[str, str], weights: SafetensorsFile, base: BaseMatrices) -> Own:
     vectors = {kind: read_tensor(weights, name).float() for kind, name in names.items()}
     rest = (vectors.get(MAGNITUDE), vectors.get(LORA_BIAS), vectors.get(BIAS))
     if module is None:
         return Own(0.0, None, None, *rest)
-    a, b = read_tensor(weights, module.a_name).float(), read_tensor(weights, module.b_name).float()
-    return Own(module.scale, a, b, *rest)
+    a, b = factors(module, weights, base)
+    return Own(module.scale, a.float(), b.float(), *rest)
 
 
 def compute(own: Own, base: BaseModules, layer: int, target: str) -> Computed:

@@ -22,8 +22,9 @@ from . import epilogue
 from .embedding_layers import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
 from .host_memory import HostMemory, PageableMemory
+from .taken_out import factors
 from .targets import COLUMN_PARALLEL, TARGET_GROUPS, TargetShapes
-from .tensors import module_rows, pool_rows_per_row, read_tensor
+from .tensors import module_rows, pool_rows_per_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def pack_adapter(
 ) -> PackedAdapter:
     """Read an adapter's tensors (already validated) into the pool's layout and dtype; on rank 0, for ``all_ranks``.
 
-    ``base`` is asked about modules with vectors only. Raises ``StageError`` for what does not fit it.
+    ``base`` is asked about modules with vectors, and OLoRA's. Raises ``StageError`` for what does not fit it.
     """
     layout = plan_layout(manifest, geometry, targets)
     ranks = range(targets.world) if all_ranks else [targets.rank]
@@ -144,10 +145,10 @@ def pack_adapter(
     for layer, slots in enumerate(layout.layers):
         for slot in slots:
             module = names[layer, slot.target]
-            a, b = read_tensor(weights, module.a_name), read_tensor(weights, module.b_name).T
+            a, b = factors(module, weights, base)
             for rank, part in parts.items():
                 pool_rows = part[layer].view(-1, geometry.kv_dim)
-                own_a, own_b = targets.part(slot.target, a, b, rank)
+                own_a, own_b = targets.part(slot.target, a, b.T, rank)
                 _write_rows(pool_rows, slot.a_row, own_a)
                 _write_rows(pool_rows, slot.b_row, own_b)
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry.kv_dim, targets, base)

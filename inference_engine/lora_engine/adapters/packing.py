@@ -68,7 +68,7 @@ class PoolPacker:
 
         ``embedding_layers``: without them nothing is known of the base's own. ``pool_pages``: of the pool; 0 is any
         number.
-        ``modules``: the base's, without which adapters that need them (DoRA, biases) cannot be packed.
+        ``modules``: the base's, without which adapters that need them (DoRA, biases, OLoRA) cannot be packed.
         """
         self._embedding_layers = embedding_layers
         self._pool_pages = pool_pages

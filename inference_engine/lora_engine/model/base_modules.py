@@ -48,6 +48,9 @@ class BaseModules:
             rows = _slice(matrix, start, min(start + _ROWS, last))
             yield rows.dequantised(torch.float32) if isinstance(rows, Fp8Matrix) else rows.float()
 
+    def is_quantised(self, layer: int, target: str) -> bool:
+        return isinstance(getattr(self._layers[layer], MATRICES[_group(target)]), Fp8Matrix)
+
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
         bias: torch.Tensor | None = getattr(self._layers[layer], f"{MATRICES[_group(target)]}_bias")
         first = self._offsets[target]
@@ -82,6 +85,10 @@ class SplitBaseModules:
                 yield rows.to(self._device).dequantised(torch.float32)
             else:
                 yield self._as_served(rows.to(self._device, self._dtype), target)
+
+    def is_quantised(self, layer: int, target: str) -> bool:
+        with self._as_started():
+            return isinstance(self._stored.matrix(layer, target), Fp8Matrix) or (self._quantised and self._fits(target))
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
         with self._as_started():

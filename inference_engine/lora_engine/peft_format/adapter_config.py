@@ -39,6 +39,8 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
 _BIASES = ("none", "all", "lora_only")
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _CONVERT = "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...)"
+_COMPUTED_INIT = "olora"
+"""What it took out of the base is computed again where the base is (``adapters/taken_out.py``)."""
 _PLAIN_INITS = frozenset({"", "true", "false", "default", "gaussian", "eva", "orthogonal", "mica"})
 # Kinds of PEFT whose layers `peft.save_as_lora` turns into LoRA.
 _CONVERTIBLE = frozenset(
@@ -115,6 +117,7 @@ class AdapterConfig:
     layers: frozenset[int] | None
     layers_pattern: tuple[str, ...]
     base_model_name: str
+    takes_from_base: bool = False  # of OLoRA: what its training took out of the base is not in the file
 
 
 def load_raw_config(folder: Path) -> dict[str, Any]:
@@ -186,7 +189,7 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
             findings, "the adapter uses DoRA (use_dora) with a bias on lora_B (lora_bias)", "Train with one of them."
         )
     init = raw.get("init_lora_weights")
-    if isinstance(init, str) and init.lower() not in _PLAIN_INITS:
+    if isinstance(init, str) and init.lower() not in _PLAIN_INITS and not _is_computed(raw):
         _refuse(findings, *_of_init(init))
     for name in sorted(set(raw) - _KNOWN):
         if _could_change_the_model(raw[name]):
@@ -195,6 +198,13 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
                 f"{CONFIG_FILE} sets {printable(name)}, which this version does not know",
                 "If training did not depend on it, delete the key from adapter_config.json; otherwise train without.",
             )
+
+
+def _is_computed(raw: dict[str, Any]) -> bool:
+    """Of DoRA, and of what acts from a place of the prompt on, the changed base is a part that LoRA is not."""
+    init = raw.get("init_lora_weights")
+    beside = raw.get("use_dora") or raw.get("alora_invocation_tokens")
+    return isinstance(init, str) and init.lower() == _COMPUTED_INIT and not beside
 
 
 def _of_init(init: str) -> tuple[str, str]:
@@ -236,6 +246,7 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
         layers=layers,
         layers_pattern=layers_pattern,
         base_model_name=reader.base_model_name(),
+        takes_from_base=_is_computed(raw),
     )
     if not target_modules and not raw.get("target_parameters"):  # which are refused by their name
         reader.bad("target_modules", "is missing or empty", 'List what was trained, e.g. ["q_proj", "v_proj"].')

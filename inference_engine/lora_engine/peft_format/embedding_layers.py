@@ -260,6 +260,8 @@ class EmbeddingLayersInspection:
         for feature in ("use_dora", "lora_bias"):
             if config.raw.get(feature):
                 self._refuse(f"{feature} on {target}", feature)
+        if config.takes_from_base:
+            self._refuse(f"OLoRA on {target}", 'init_lora_weights="olora"')
         rank, alpha = resolver.rank_of(self._keys[target]), resolver.alpha_of(self._keys[target])
         self._by_config[target] = rank, alpha
         for side in sides:

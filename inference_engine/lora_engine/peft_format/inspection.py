@@ -213,6 +213,11 @@ class _Inspection:
 
     def _notes(self, config: AdapterConfig) -> Iterator[str]:
         yield from self._vectors.notes(config)
+        if config.takes_from_base:
+            yield (
+                "OLoRA took a part of the base out in its training: hosts compute it from theirs when they load the "
+                "adapter, which is LoRA of twice the rank there"
+            )
         if self._invocation:
             yield activation_note(self._invocation)
         if unused := unused_numbers(config.raw):
@@ -411,7 +416,7 @@ class _Inspection:
 
     def _ranks(self) -> None:
         too_high: set[int] = set()
-        fix = ""
+        fix, factor = "", self._factor
         for place, module in self._modules.items():
             rank, _alpha = self._by_config[place]
             for side, entry in sorted(module.sides.items()):
@@ -425,12 +430,13 @@ class _Inspection:
                         fix,
                         entry.name,
                     )
-                if actual > self._limits.max_rank and actual not in too_high:
+                if actual * factor > self._limits.max_rank and actual not in too_high:
                     too_high.add(actual)
+                    twice = f", twice that with what OLoRA took out of {self._geometry.name}" if factor > 1 else ""
                     self._findings.add(
                         "rank_too_high",
-                        f"{module.label} has rank {actual}; the limit is {self._limits.max_rank}.",
-                        f"Train with r={self._limits.max_rank} or less.",
+                        f"{module.label} has rank {actual}{twice}; the limit is {self._limits.max_rank}.",
+                        f"Train with r={self._limits.max_rank // factor} or less.",
                         entry.name,
                     )
 
@@ -497,16 +503,22 @@ class _Inspection:
             invocation_tokens=self._invocation,
         )
 
+    @property
+    def _factor(self) -> int:
+        """How much larger a rank is on the device than in the file."""
+        return 2 if self._config and self._config.takes_from_base else 1
+
     def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:
         _rank, alpha = self._by_config[module.layer, module.target]
         return ModuleLora(
             layer=module.layer,
             target=module.target,
-            rank=module.rank,
+            rank=module.rank * self._factor,
             alpha=alpha,
             scale=resolver.scale(alpha, module.rank),
             a_name=module.sides["A"].name,
             b_name=module.sides["B"].name,
+            takes_from_base=self._factor > 1,
         )
 
     def _need_weights(self) -> SafetensorsFile:

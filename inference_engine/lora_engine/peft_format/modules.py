@@ -18,7 +18,8 @@ class ModuleLora:
     """LoRA of one projection of one layer: ``y += scale * B @ (A @ x)``.
 
     ``scale`` is ``alpha / rank``, or ``alpha / sqrt(rank)`` for rsLoRA (arXiv 2312.03732).
-    ``a_name`` and ``b_name`` are tensor names in the file.
+    ``a_name`` and ``b_name`` are tensor names in the file. With ``takes_from_base`` these have half of the rank: the
+    other half is what OLoRA took out of the base, which is computed beside it.
     """
 
     layer: int
@@ -28,6 +29,7 @@ class ModuleLora:
     scale: float
     a_name: str
     b_name: str
+    takes_from_base: bool = False
 
 
 class ModuleResolver:
