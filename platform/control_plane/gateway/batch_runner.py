@@ -112,12 +112,16 @@ async def _go_on(batch: Batch) -> None:
         elif state == BatchState.IN_PROGRESS:
             if await _run_lines(batch):
                 await run_db(actions.finish, batch, BatchState.COMPLETED)
+                return
         elif state == BatchState.FINALIZING:
             await run_db(actions.finish, batch, BatchState.COMPLETED)
+            return
         elif state == BatchState.CANCELLING:
             await run_db(actions.finish, batch, BatchState.CANCELLED)
+            return
         elif state == BatchState.EXPIRED and await run_db(actions.is_open, batch):
             await run_db(actions.finish, batch, BatchState.EXPIRED)
+            return
         else:
             await run_db(actions.release, batch)
             return
