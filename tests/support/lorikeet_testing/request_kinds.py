@@ -174,16 +174,25 @@ def differences(one: Any, other: Any, at: str = "") -> list[str]:
 class Asked(threading.Thread):
     """A request on its way, and what came of it."""
 
-    def __init__(self, http: httpx.Client, name: str, way: str, *, leaves_after: int = 0) -> None:
-        """``way``: "whole", "stream" or "socket"; it is left after so many events, if any."""
+    def __init__(
+        self,
+        http: httpx.Client,
+        name: str,
+        way: str,
+        *,
+        what: tuple[str, Body] | None = None,
+        key: str = "",
+        leaves_after: int = 0,
+    ) -> None:
+        """``way``: "whole", "stream" or "socket"; ``what`` it asks for if not the kind that has its name; ``key``: its
+        Idempotency-Key; it is left after so many events, if any."""
         super().__init__(daemon=True)
         self.name, self.way, self._http, self._leaves_after = name, way, http, leaves_after
+        self.path, self._body = what or KINDS[name]
+        self._headers = {"Idempotency-Key": key} if key else {}
         self.answer, self.error, self.request_id = Answer(), "", ""
         self.events, self.longest_pause_s, self._last = 0, 0.0, 0.0
-
-    @property
-    def path(self) -> str:
-        return KINDS[self.name][0]
+        self.is_replay = False
 
     def run(self) -> None:
         try:
@@ -191,13 +200,9 @@ class Asked(threading.Thread):
         except (httpx.HTTPError, OSError, EOFError) as error:
             self.error = self.error or repr(error)
 
-    @property
-    def _body(self) -> Body:
-        return KINDS[self.name][1]
-
     def _whole(self) -> None:
-        answer = self._http.post(self.path, json=self._body)
-        self.request_id = answer.headers["x-request-id"]
+        answer = self._http.post(self.path, json=self._body, headers=self._headers)
+        self._began(answer)
         if answer.status_code != 200:
             self.error = answer.text
         elif self.path == RESPONSES:
@@ -207,8 +212,11 @@ class Asked(threading.Thread):
 
     def _stream(self) -> None:
         more = {} if self.path == RESPONSES else {"stream_options": {"include_usage": True}}
-        with self._http.stream("POST", self.path, json={**self._body, "stream": True, **more}) as answer:
-            self.request_id = answer.headers["x-request-id"]
+        body = {**self._body, "stream": True, **more}
+        with self._http.stream("POST", self.path, json=body, headers=self._headers) as answer:
+            self._began(answer)
+            if answer.status_code != 200:
+                self.error = answer.read().decode()
             for line in answer.iter_lines():
                 if not line.startswith("data: {"):
                     continue
@@ -242,6 +250,10 @@ class Asked(threading.Thread):
                 if message["type"] in ("done", "error"):
                     return
 
+    def _began(self, answer: httpx.Response) -> None:
+        self.request_id = answer.headers["x-request-id"]
+        self.is_replay = "idempotent-replayed" in answer.headers
+
     def _came(self) -> None:
         now = time.monotonic()
         self.longest_pause_s = max(self.longest_pause_s, now - self._last if self._last else 0.0)
@@ -257,10 +269,12 @@ def every_kind(http: httpx.Client, first: int) -> list[Asked]:
     return asked
 
 
-def upload(http: httpx.Client, name: str, files: dict[str, bytes]) -> None:
+def upload(http: httpx.Client, name: str, files: dict[str, bytes]) -> str:
+    """Its id."""
     parts = [("files", (file, content)) for file, content in files.items()]
     sent = http.post("/api/tenants/acme/uploads", data={"name": name}, files=parts)
     assert sent.status_code in (200, 201, 202), sent.text
+    return str(sent.json()["id"])
 
 
 def models(http: httpx.Client) -> set[str]:
