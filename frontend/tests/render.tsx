@@ -13,10 +13,11 @@ export function openConsole(path: string) {
   FakeSocket.opened = [];
   vi.stubGlobal("WebSocket", FakeSocket);
   const client = makeQueryClient();
-  client.setDefaultOptions({ queries: { retry: false } });
+  const { queries, mutations } = client.getDefaultOptions();
+  client.setDefaultOptions({ queries: { ...queries, retry: false }, mutations });
   const router = makeRouter(client, createMemoryHistory({ initialEntries: [path] }));
   client.getQueryCache().subscribe(({ type, query }) => {
-    if (type === "updated" && query.queryHash === hashKey(sessionQuery.queryKey)) void router.invalidate();
+    if (type === "updated" && query.queryHash === hashKey(sessionQuery.queryKey) && query.state.status === "success") void router.invalidate();
   });
   render(
     <QueryClientProvider client={client}>

@@ -1,4 +1,3 @@
-import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
 import { Activity, Boxes, Building2, KeyRound, LogOut, Moon, Search, Sun, Upload, UserPlus } from "lucide-react";
@@ -10,6 +9,7 @@ import { useCan, useLogout, useSession, useTenant } from "@/features/session/que
 import { useDestinations } from "./destinations";
 import type { PaletteMode } from "./shell";
 import { isDark, setPreferences } from "./preferences";
+import { useQuery } from "./use-query";
 
 const GROUP =
   "[&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:font-medium [&_[cmdk-group-heading]]:text-ink-3";

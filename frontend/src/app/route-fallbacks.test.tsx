@@ -1,9 +1,18 @@
+import { createMemoryHistory, RouterContextProvider } from "@tanstack/react-router";
 import { render, screen } from "@testing-library/react";
 import { describe, expect, it, vi } from "vitest";
 import { PartNotLoadedError } from "@/lib/lazy-part";
+import { makeQueryClient } from "./query-client";
 import { RouteError } from "./route-fallbacks";
+import { makeRouter } from "./router";
 
-const shown = (error: Error) => render(<RouteError error={error} reset={vi.fn()} />);
+const router = makeRouter(makeQueryClient(), createMemoryHistory());
+const shown = (error: Error) =>
+  render(
+    <RouterContextProvider router={router}>
+      <RouteError error={error} reset={vi.fn()} />
+    </RouterContextProvider>,
+  );
 
 describe("a page that could not be shown", () => {
   it.each([

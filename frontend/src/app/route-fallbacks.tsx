@@ -1,5 +1,6 @@
-import { type ErrorComponentProps, Link } from "@tanstack/react-router";
+import { type ErrorComponentProps, Link, useRouter } from "@tanstack/react-router";
 import { Compass, RefreshCw } from "lucide-react";
+import { useEffect } from "react";
 import { asApiError } from "@/api/errors";
 import { Button } from "@/components/button";
 import { PartNotLoadedError } from "@/lib/lazy-part";
@@ -20,10 +21,18 @@ const NOT_LOADED = /dynamically imported module|module script failed|preload CSS
 const isNotLoaded = (error: unknown) => error instanceof PartNotLoadedError || (error instanceof Error && NOT_LOADED.test(error.message));
 
 export function RouteError({ error, reset }: ErrorComponentProps) {
+  const router = useRouter();
+  // What failed may be a guard, which only the router runs again.
+  const again = () => void router.invalidate({ forcePending: true }).then(reset);
+  useEffect(() => {
+    if (!isNotLoaded(error)) return;
+    addEventListener("online", reset);
+    return () => removeEventListener("online", reset);
+  }, [error, reset]);
   if (isNotLoaded(error)) return <NotLoaded />;
   return (
     <div className="mx-auto max-w-2xl px-4 py-16">
-      <ErrorNotice error={asApiError(error)} onRetry={reset} />
+      <ErrorNotice error={asApiError(error)} onRetry={again} />
     </div>
   );
 }

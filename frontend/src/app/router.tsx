@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { readAdaptersSearch } from "@/features/adapters/search";
 import { readAuditSearch } from "@/features/audit/search";
@@ -13,6 +13,7 @@ import { readUsageSearch } from "@/features/usage/search";
 import { readWebhooksSearch } from "@/features/webhooks/search";
 import { readRequestsSearch } from "@/features/requests/search";
 import { type RangeSearch, readRangeSearch } from "@/lib/time-range";
+import { lazyPage } from "@/lib/lazy-part";
 import { safePath } from "@/lib/safe-path";
 import { RouteError, NotFound, RouteLoading } from "./route-fallbacks";
 import { text } from "@/lib/search-params";
@@ -32,7 +33,7 @@ const home = createRoute({
     const tenant = session.tenants.find(({ slug }) => slug === lastTenant()) ?? session.tenants[0];
     if (tenant) throw redirect({ to: "/t/$tenant", params: { tenant: tenant.slug } });
   },
-  component: lazyRouteComponent(() => import("@/features/session/no-tenant-page"), "NoTenantPage"),
+  component: lazyPage(() => import("@/features/session/no-tenant-page"), "NoTenantPage"),
 });
 
 const login = createRoute({
@@ -43,28 +44,28 @@ const login = createRoute({
     const session = await context.client.ensureQueryData(sessionQuery);
     if (session.authenticated) throw redirect({ href: safePath(search.next) });
   },
-  component: lazyRouteComponent(() => import("@/features/session/login-page"), "LoginPage"),
+  component: lazyPage(() => import("@/features/session/login-page"), "LoginPage"),
 });
 
 const forgotPassword = createRoute({
   getParentRoute: () => root,
   path: "/forgot-password",
   beforeLoad: ({ context }) => context.client.ensureQueryData(sessionQuery),
-  component: lazyRouteComponent(() => import("@/features/session/forgot-password-page"), "ForgotPasswordPage"),
+  component: lazyPage(() => import("@/features/session/forgot-password-page"), "ForgotPasswordPage"),
 });
 
 const resetPassword = createRoute({
   getParentRoute: () => root,
   path: "/reset-password",
   beforeLoad: ({ context }) => context.client.ensureQueryData(sessionQuery),
-  component: lazyRouteComponent(() => import("@/features/session/reset-password-page"), "ResetPasswordPage"),
+  component: lazyPage(() => import("@/features/session/reset-password-page"), "ResetPasswordPage"),
 });
 
 const invitation = createRoute({
   getParentRoute: () => root,
   path: "/invitation",
   beforeLoad: ({ context }) => context.client.ensureQueryData(sessionQuery),
-  component: lazyRouteComponent(() => import("@/features/session/invitation-page"), "InvitationPage"),
+  component: lazyPage(() => import("@/features/session/invitation-page"), "InvitationPage"),
 });
 
 const tenant = createRoute({
@@ -75,27 +76,27 @@ const tenant = createRoute({
     if (!session.authenticated) throw redirect({ to: "/login", search: { next: location.href } });
     if (!session.tenants.some(({ slug }) => slug === params.tenant)) throw redirect({ to: "/" });
   },
-  component: lazyRouteComponent(() => import("./shell"), "Shell"),
+  component: lazyPage(() => import("./shell"), "Shell"),
 });
 
 const overview = createRoute({
   getParentRoute: () => tenant,
   path: "/",
-  component: lazyRouteComponent(() => import("@/features/overview/overview-page"), "OverviewPage"),
+  component: lazyPage(() => import("@/features/overview/overview-page"), "OverviewPage"),
 });
 
 const playground = createRoute({
   getParentRoute: () => tenant,
   path: "playground",
   validateSearch: (search: Record<string, unknown>): { model?: string; request?: string } => ({ model: text(search.model), request: text(search.request) }),
-  component: lazyRouteComponent(() => import("@/features/playground/playground-page"), "PlaygroundPage"),
+  component: lazyPage(() => import("@/features/playground/playground-page"), "PlaygroundPage"),
 });
 
 const adapters = createRoute({
   getParentRoute: () => tenant,
   path: "adapters",
   validateSearch: readAdaptersSearch,
-  component: lazyRouteComponent(() => import("@/features/adapters/adapters-page"), "AdaptersPage"),
+  component: lazyPage(() => import("@/features/adapters/adapters-page"), "AdaptersPage"),
 });
 
 const adapter = createRoute({
@@ -106,28 +107,28 @@ const adapter = createRoute({
     version: Number.isInteger(search.version) ? Number(search.version) : undefined,
   }),
   search: rangeKept,
-  component: lazyRouteComponent(() => import("@/features/adapters/adapter-page"), "AdapterPage"),
+  component: lazyPage(() => import("@/features/adapters/adapter-page"), "AdapterPage"),
 });
 
 const upload = createRoute({
   getParentRoute: () => tenant,
   path: "upload",
   validateSearch: (search: Record<string, unknown>): { name?: string; id?: string } => ({ name: text(search.name), id: text(search.id) }),
-  component: lazyRouteComponent(() => import("@/features/uploads/upload-page"), "UploadPage"),
+  component: lazyPage(() => import("@/features/uploads/upload-page"), "UploadPage"),
 });
 
 const batches = createRoute({
   getParentRoute: () => tenant,
   path: "batches",
   validateSearch: readBatchesSearch,
-  component: lazyRouteComponent(() => import("@/features/batches/batches-page"), "BatchesPage"),
+  component: lazyPage(() => import("@/features/batches/batches-page"), "BatchesPage"),
 });
 
 const requests = createRoute({
   getParentRoute: () => tenant,
   path: "requests",
   validateSearch: readRequestsSearch,
-  component: lazyRouteComponent(() => import("@/features/requests/requests-page"), "RequestsPage"),
+  component: lazyPage(() => import("@/features/requests/requests-page"), "RequestsPage"),
 });
 
 const usage = createRoute({
@@ -135,14 +136,14 @@ const usage = createRoute({
   path: "usage",
   validateSearch: readUsageSearch,
   search: rangeKept,
-  component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
+  component: lazyPage(() => import("@/features/usage/usage-page"), "UsagePage"),
 });
 
 const limits = createRoute({
   getParentRoute: () => tenant,
   path: "limits",
   validateSearch: readLimitsSearch,
-  component: lazyRouteComponent(() => import("@/features/limits/limits-page"), "LimitsPage"),
+  component: lazyPage(() => import("@/features/limits/limits-page"), "LimitsPage"),
 });
 
 const slo = createRoute({
@@ -150,7 +151,7 @@ const slo = createRoute({
   path: "slo",
   validateSearch: readRangeSearch,
   search: rangeKept,
-  component: lazyRouteComponent(() => import("@/features/slo/slo-page"), "SloPage"),
+  component: lazyPage(() => import("@/features/slo/slo-page"), "SloPage"),
 });
 
 const hosts = createRoute({
@@ -158,62 +159,62 @@ const hosts = createRoute({
   path: "hosts",
   validateSearch: readTenantHostsSearch,
   search: rangeKept,
-  component: lazyRouteComponent(() => import("@/features/hosts/hosts-page"), "HostsPage"),
+  component: lazyPage(() => import("@/features/hosts/hosts-page"), "HostsPage"),
 });
 
 const keys = createRoute({
   getParentRoute: () => tenant,
   path: "keys",
   validateSearch: readKeysSearch,
-  component: lazyRouteComponent(() => import("@/features/keys/keys-page"), "KeysPage"),
+  component: lazyPage(() => import("@/features/keys/keys-page"), "KeysPage"),
 });
 
 const members = createRoute({
   getParentRoute: () => tenant,
   path: "members",
   validateSearch: readMembersSearch,
-  component: lazyRouteComponent(() => import("@/features/members/members-page"), "MembersPage"),
+  component: lazyPage(() => import("@/features/members/members-page"), "MembersPage"),
 });
 
 const audit = createRoute({
   getParentRoute: () => tenant,
   path: "audit",
   validateSearch: readAuditSearch,
-  component: lazyRouteComponent(() => import("@/features/audit/audit-page"), "AuditPage"),
+  component: lazyPage(() => import("@/features/audit/audit-page"), "AuditPage"),
 });
 
 const settings = createRoute({
   getParentRoute: () => tenant,
   path: "settings",
-  component: lazyRouteComponent(() => import("@/features/settings/settings-page"), "SettingsPage"),
+  component: lazyPage(() => import("@/features/settings/settings-page"), "SettingsPage"),
 });
 
 const webhooks = createRoute({
   getParentRoute: () => tenant,
   path: "webhooks",
   validateSearch: readWebhooksSearch,
-  component: lazyRouteComponent(() => import("@/features/webhooks/webhooks-page"), "WebhooksPage"),
+  component: lazyPage(() => import("@/features/webhooks/webhooks-page"), "WebhooksPage"),
 });
 
 const operator = createRoute({
   getParentRoute: () => tenant,
   path: "operator",
   validateSearch: readReportSearch,
-  component: lazyRouteComponent(() => import("@/features/operator/operator-page"), "OperatorPage"),
+  component: lazyPage(() => import("@/features/operator/operator-page"), "OperatorPage"),
 });
 
 const operatorTenants = createRoute({
   getParentRoute: () => tenant,
   path: "operator/tenants",
   validateSearch: readTenantsSearch,
-  component: lazyRouteComponent(() => import("@/features/operator/tenants-page"), "TenantsPage"),
+  component: lazyPage(() => import("@/features/operator/tenants-page"), "TenantsPage"),
 });
 
 const operatorTenant = createRoute({
   getParentRoute: () => tenant,
   path: "operator/tenants/$slug",
   validateSearch: readTenantSearch,
-  component: lazyRouteComponent(() => import("@/features/operator/tenant-page"), "TenantPage"),
+  component: lazyPage(() => import("@/features/operator/tenant-page"), "TenantPage"),
 });
 
 const operatorHosts = createRoute({
@@ -221,14 +222,14 @@ const operatorHosts = createRoute({
   path: "operator/hosts",
   validateSearch: readHostsSearch,
   search: rangeKept,
-  component: lazyRouteComponent(() => import("@/features/operator/hosts-page"), "OperatorHostsPage"),
+  component: lazyPage(() => import("@/features/operator/hosts-page"), "OperatorHostsPage"),
 });
 
 const operatorAudit = createRoute({
   getParentRoute: () => tenant,
   path: "operator/audit",
   validateSearch: readAuditSearch,
-  component: lazyRouteComponent(() => import("@/features/operator/operator-audit-page"), "OperatorAuditPage"),
+  component: lazyPage(() => import("@/features/operator/operator-audit-page"), "OperatorAuditPage"),
 });
 
 const tree = root.addChildren([

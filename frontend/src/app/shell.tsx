@@ -9,6 +9,7 @@ import { cn } from "@/lib/cn";
 import { loaded } from "@/lib/lazy-part";
 import { LiveProvider, useConnectionState } from "./live-connection";
 import { useDestinations } from "./destinations";
+import { NotRefreshed } from "./not-refreshed";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
 
 /** Everything, or only the tenants to switch to. */
@@ -69,6 +70,7 @@ function Main() {
   return (
     <main id="main" ref={main} tabIndex={-1} className="min-w-0 outline-none">
       <Suspended />
+      <NotRefreshed />
       <Outlet />
     </main>
   );

@@ -1,3 +1,4 @@
+import { lazyRouteComponent } from "@tanstack/react-router";
 import { type ComponentType, lazy } from "react";
 
 const PAUSES_MS = [300, 1500];
@@ -23,4 +24,18 @@ export async function loaded<T>(load: () => Promise<T>): Promise<T> {
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- as React's own `lazy` has it
 export function lazyPart<K extends string, M extends Record<K, ComponentType<any>>>(load: () => Promise<M>, name: K) {
   return lazy(async () => ({ default: (await loaded(load))[name] }));
+}
+
+/** A page whose module is fetched when it is first shown. One that a network that was gone kept away is fetched when that is back. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any -- as above
+export function lazyPage<K extends string, M extends Record<K, ComponentType<any>>>(load: () => Promise<M>, name: K) {
+  const page = lazyRouteComponent<M, K>(
+    () =>
+      loaded(load).catch((cause: unknown) => {
+        addEventListener("online", () => void page.preload?.(), { once: true });
+        throw cause;
+      }),
+    name,
+  );
+  return page;
 }

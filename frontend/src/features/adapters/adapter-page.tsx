@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { Archive, MessagesSquare, Rocket, TriangleAlert, Upload } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Adapter, Version, VersionSummary } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Boxes, Search, Upload } from "lucide-react";
 import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import type { AdapterSummary } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";

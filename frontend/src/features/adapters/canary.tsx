@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { Rocket } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Adapter, Alias, VersionStats, VersionSummary } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Select } from "@/components/field";

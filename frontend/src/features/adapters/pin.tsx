@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
 import { asApiError } from "@/api/errors";
 import type { Pin as PinState } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";

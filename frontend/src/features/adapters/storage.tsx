@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { ArchiveRestore, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { ArchivedAdapter } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

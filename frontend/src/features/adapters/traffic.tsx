@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";

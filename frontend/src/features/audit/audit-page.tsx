@@ -1,9 +1,9 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { ChevronRight, Download, ScrollText } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { AuditEvent } from "@/api/types";
 import { Page } from "@/app/page";
+import { useInfiniteQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
@@ -66,8 +66,8 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
   return (
     <Page title={title} note={note} actions={download}>
       <Filters filters={filters} all={all} onChange={(change) => show({ ...change, open: undefined })} />
-      {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-      {!error && (
+      {error && !data && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
+      {(!error || data) && (
         <Card>
           {!events && <SkeletonRows rows={8} />}
           {events?.length === 0 && <Nothing filtered={filtered} onClear={() => show(NONE)} />}
@@ -78,6 +78,7 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
               ))}
             </ul>
           )}
+          {error && <ErrorNotice error={asApiError(error)} onRetry={() => void fetchNextPage()} className="m-4" />}
           {hasNextPage && (
             <div className="border-t p-2 text-center">
               <Button size="sm" variant="ghost" busy={isFetchingNextPage} onClick={() => void fetchNextPage()}>

@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { ChevronRight, Download, Layers, Plus } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Batch, StoredFile } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";

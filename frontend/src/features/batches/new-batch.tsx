@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { ApiKey, BatchEndpoint } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";

@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Wallet } from "lucide-react";
+import { useQuery } from "@/app/use-query";
 import { useTenant } from "@/features/session/queries";
 import { money, percent } from "@/lib/format";
 import { budgetsQuery } from "./queries";

@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { BudgetReport } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { ApiKey, EvaluationMetric, PromotionRule } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";
 import { Dialog } from "@/components/dialog";

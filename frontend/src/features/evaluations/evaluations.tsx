@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { FlaskConical } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Evaluation, EvaluationScore, PromotionRule } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { ErrorNotice } from "@/components/notices";
 import { RelativeTime } from "@/components/relative-time";

@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
 import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
+import { useQuery } from "@/app/use-query";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import type { useTimeRange } from "@/components/time-range";
 import { useTenant } from "@/features/session/queries";

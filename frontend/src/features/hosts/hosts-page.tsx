@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { Server } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Card } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { TimeRangeControl, useTimeRange } from "@/components/time-range";

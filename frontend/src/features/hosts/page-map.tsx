@@ -1,8 +1,9 @@
-import { keepPreviousData, queryOptions, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { type PointerEvent, useEffect, useId, useRef, useState } from "react";
 import { api, unwrap } from "@/api/client";
 import { asApiError } from "@/api/errors";
 import type { HostPages, PageOwner } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { ErrorNotice, Skeleton } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";

@@ -1,5 +1,5 @@
-import { useQuery } from "@tanstack/react-query";
 import type { CreatedApiKey } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Snippets } from "@/components/snippets";
 import { Secret } from "@/components/secret";

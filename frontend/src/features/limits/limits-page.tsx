@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { KeyRound } from "lucide-react";
 import { Suspense, useState } from "react";
 import { ApiError, asApiError } from "@/api/errors";
 import type { KeyUsageAgainstLimits, UsageAgainstLimits } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";

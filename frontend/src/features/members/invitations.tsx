@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
 import { asApiError } from "@/api/errors";
 import type { Invitation, Role } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Badge, Status } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { BaseModel, OperatorHost } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";

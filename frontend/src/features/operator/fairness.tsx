@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostFairness, ServiceGap } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";

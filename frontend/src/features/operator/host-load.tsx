@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { SeriesPart, SeriesReport } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Card, CardHeader } from "@/components/card";
 import { Select } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";

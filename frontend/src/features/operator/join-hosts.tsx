@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { CreatedJoinToken, OperatorHost } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Confirm, Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";

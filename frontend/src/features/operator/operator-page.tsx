@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { Download } from "lucide-react";
 import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { OperatorReport } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";

@@ -1,10 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { useQuery } from "@tanstack/react-query";
 import { Tag } from "lucide-react";
 import { useState } from "react";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
 import type { PriceVersion } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

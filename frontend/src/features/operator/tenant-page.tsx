@@ -1,9 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, useParams } from "@tanstack/react-router";
 import { type FormEvent, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { BudgetReport, BudgetState, Role, TenantDetail, TenantLimits } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";

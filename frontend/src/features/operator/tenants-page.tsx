@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { Building2, Plus } from "lucide-react";
 import { Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { TenantRow, TenantState } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Badge, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";

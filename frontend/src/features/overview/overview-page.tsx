@@ -1,9 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { ArrowRight, KeyRound, MessagesSquare, Upload } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { Host, Overview } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { StackedBar } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";

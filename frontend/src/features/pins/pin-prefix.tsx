@@ -1,7 +1,7 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { useQuery } from "@tanstack/react-query";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Dialog } from "@/components/dialog";
 import { Field, Input, Select, Textarea } from "@/components/field";

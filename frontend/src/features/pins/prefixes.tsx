@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { Pin as PinIcon } from "lucide-react";
 import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { HostPrefix, Prefix, TenantPins } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";

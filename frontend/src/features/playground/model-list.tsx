@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { Command } from "cmdk";
 import { Blend, Check } from "lucide-react";
 import { Fragment, useDeferredValue, useEffect, useRef, useState } from "react";
 import type { Model } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";

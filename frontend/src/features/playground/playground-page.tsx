@@ -1,9 +1,10 @@
-import { queryOptions, useQuery } from "@tanstack/react-query";
+import { queryOptions } from "@tanstack/react-query";
 import { Link, useLocation, useSearch } from "@tanstack/react-router";
 import { MessagesSquare, X } from "lucide-react";
 import { Suspense, useRef, useState } from "react";
 import { type ApiError, asApiError } from "@/api/errors";
 import type { Model } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";

@@ -1,5 +1,5 @@
-import { useQuery } from "@tanstack/react-query";
 import { X } from "lucide-react";
+import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { Select } from "@/components/field";

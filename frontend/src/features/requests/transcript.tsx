@@ -1,8 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { MessagesSquare } from "lucide-react";
 import { asApiError } from "@/api/errors";
 import type { RequestRecord, Transcript } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { CopyButton } from "@/components/code-block";
 import { ErrorNotice, Skeleton } from "@/components/notices";

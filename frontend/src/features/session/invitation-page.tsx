@@ -1,10 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { useQuery } from "@tanstack/react-query";
 import { Link, useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
 import type { InvitationDetails } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";

@@ -1,9 +1,10 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { queryOptions, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { X } from "lucide-react";
 import { useForm } from "react-hook-form";
 import { api, unwrap } from "@/api/client";
 import { asApiError } from "@/api/errors";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Field, Input } from "@/components/field";

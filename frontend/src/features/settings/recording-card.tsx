@@ -1,9 +1,9 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useForm } from "react-hook-form";
 import { asApiError } from "@/api/errors";
 import type { Recording } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

@@ -1,9 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
 import { Gauge } from "lucide-react";
 import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Attainment, BurnRate, SloReport } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";

@@ -1,4 +1,4 @@
-import { useQuery } from "@tanstack/react-query";
+import { useQuery } from "@/app/use-query";
 import { Field, Select } from "@/components/field";
 import { modelsQuery } from "@/features/adapters/queries";
 import { useTenant } from "@/features/session/queries";

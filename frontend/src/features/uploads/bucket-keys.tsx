@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
 import { type SyntheticEvent, useState } from "react";
 import { asApiError } from "@/api/errors";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Confirm } from "@/components/dialog";
 import { Field, Input } from "@/components/field";

@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { CloudDownload } from "lucide-react";
 import { type SyntheticEvent, useState } from "react";
 import { asApiError } from "@/api/errors";
+import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";
 import { Confirm } from "@/components/dialog";

@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { Upload } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { useTenant } from "@/features/session/queries";
 import { bytes } from "@/lib/format";

@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
 import { asApiError } from "@/api/errors";
 import type { Upload } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

@@ -1,11 +1,11 @@
 import { zodResolver } from "@hookform/resolvers/zod";
-import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Pause, Play, Upload as UploadIcon, X } from "lucide-react";
 import { lazy, Suspense, useDeferredValue, useState } from "react";
 import { useForm, useWatch } from "react-hook-form";
 import type { Progress as Numbers } from "@/api/send-upload";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";

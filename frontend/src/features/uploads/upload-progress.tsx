@@ -1,9 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Check, CircleAlert, LoaderCircle, MessagesSquare, PartyPopper } from "lucide-react";
 import type { ReactNode } from "react";
 import { asApiError } from "@/api/errors";
 import type { Upload } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

@@ -1,9 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { CalendarClock, Download, FileSpreadsheet } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { ExportSchedule, Export } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader } from "@/components/card";

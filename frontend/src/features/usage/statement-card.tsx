@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { asApiError } from "@/api/errors";
 import type { Statement, StatementLine } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Card, CardHeader } from "@/components/card";
 import { Select } from "@/components/field";

@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { ChartNoAxesColumn, Download } from "lucide-react";
 import { getRouteApi } from "@tanstack/react-router";
 import { type ReactNode, Suspense } from "react";
 import { asApiError } from "@/api/errors";
 import type { RefusalSeries, SeriesReport } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { BaseModelSelect } from "@/components/base-model-select";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";

@@ -1,9 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { ChevronRight, RotateCw } from "lucide-react";
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Delivery } from "@/api/types";
+import { useQuery } from "@/app/use-query";
 import { Status, type Tone } from "@/components/badge";
 import { Button } from "@/components/button";
 import { CodeBlock } from "@/components/code-block";

@@ -1,10 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { Plus, Webhook as Icon } from "lucide-react";
 import { Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
 import type { Webhook } from "@/api/types";
 import { Page } from "@/app/page";
+import { useQuery } from "@/app/use-query";
 import { Status } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card } from "@/components/card";
