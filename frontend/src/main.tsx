@@ -25,10 +25,10 @@ client.getQueryCache().subscribe(({ type, query }) => {
   if (type === "updated" && query.queryHash === session && query.state.status === "success") void router.invalidate();
 });
 
-/** The view of notes is fetched with the first note. */
+/** The view of notes is fetched with the first note; what reads them aloud has to be there before. */
 function Notes() {
   const any = useSyncExternalStore(subscribe, () => current().length > 0);
-  return any && <Suspense><Toasts /></Suspense>;
+  return <div aria-live="polite">{any && <Suspense><Toasts /></Suspense>}</div>;
 }
 
 const root = document.getElementById("root");

@@ -84,6 +84,7 @@ export type Share = Schemas["Share"];
 export type TenantShare = Schemas["TenantShare"];
 export type BurnRate = Schemas["BurnRate"];
 export type ResidentAdapter = Schemas["ResidentAdapter"];
+export type JoinToken = Schemas["JoinToken"];
 export type CreatedJoinToken = Schemas["CreatedJoinToken"];
 export type NewJoinToken = Schemas["NewJoinTokenRequest"];
 export type OperatorHost = Schemas["OperatorHost"];

@@ -1,6 +1,6 @@
 import { asApiError } from "@/api/errors";
 
-interface Note {
+export interface Note {
   id: number;
   tone: "good" | "bad";
   title: string;

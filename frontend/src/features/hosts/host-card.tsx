@@ -10,7 +10,7 @@ import type { useTimeRange } from "@/components/time-range";
 import { bytes, number, plural, shortDigest } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { coldStart, loadRates } from "./cold-start";
-import { HostStatus, QuarantineNotice } from "./host-status";
+import { HostStatus, isHeard, QuarantineNotice } from "./host-status";
 import { HostTraffic } from "./host-traffic";
 import { PoolBar, PoolLegend } from "./page-pool";
 import { Shares } from "./shares";
@@ -52,6 +52,11 @@ export function HostDetails({ host, range }: HostProps) {
   return (
     <>
       <QuarantineNotice host={host} />
+      {!isHeard(host) && host.last_seen && (
+        <p role="note" className="border-b bg-fill px-4 py-2 text-sm text-ink-2">
+          Figures, memory and adapters are those of when it was last heard, <RelativeTime at={host.last_seen} />.
+        </p>
+      )}
       <dl className="grid grid-cols-2 gap-px border-b bg-line sm:grid-cols-4">
         <Figure label="Running" value={number(host.running)} />
         <Figure label="Waiting" value={number(host.waiting)} />

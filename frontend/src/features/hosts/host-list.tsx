@@ -13,7 +13,7 @@ import type { useTimeRange } from "@/components/time-range";
 import { cn } from "@/lib/cn";
 import { number, percent, plural } from "@/lib/format";
 import { HostDetails, madeOf } from "./host-card";
-import { HostStatus, isUsed } from "./host-status";
+import { HostStatus, isHeard, isUsed } from "./host-status";
 import { PoolBar } from "./page-pool";
 import type { HostsSearch, Use } from "./search";
 
@@ -106,13 +106,21 @@ function HostRow({ host, range, open, onOpen }: HostRowProps) {
         </span>
         <span className="grid gap-1 max-lg:col-start-2">
           <PoolBar pool={host.pool} />
-          <span className="tnum text-xs text-ink-3">{host.pool.total > 0 ? `${percent(host.pool.free, host.pool.total)} of the pool free` : "no pool yet"}</span>
+          <span className="tnum text-xs text-ink-3">{host.pool.total > 0 ? `${percent(host.pool.free, host.pool.total)} of the pool free${isHeard(host) ? "" : " then"}` : "no pool yet"}</span>
         </span>
         <span className="tnum flex flex-wrap gap-x-3 text-xs text-ink-3 max-lg:col-start-2 lg:block lg:text-right">
-          <span className="block">
-            {number(host.running)} running, {number(host.waiting)} waiting
-          </span>
-          <span className="block">{number(Math.round(host.tokens_per_second))} tok/s</span>
+          {isHeard(host) ? (
+            <>
+              <span className="block">
+                {number(host.running)} running, {number(host.waiting)} waiting
+              </span>
+              <span className="block">{number(Math.round(host.tokens_per_second))} tok/s</span>
+            </>
+          ) : (
+            <span className="block">
+              last heard <RelativeTime at={host.last_seen} />
+            </span>
+          )}
         </span>
       </button>
       {open && (

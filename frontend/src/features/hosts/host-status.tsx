@@ -9,6 +9,9 @@ type Shown = Pick<Host, "state" | "service" | "quarantine" | "running" | "restar
 /** Whether requests and adapters go there. */
 export const isUsed = (host: Shown) => host.state === "online" && host.service === "serving" && !host.quarantine;
 
+/** Whether what it says of itself is of now: one that is away or was revoked said it when it was last heard. */
+export const isHeard = (host: Pick<Host, "state" | "quarantine">) => (host.state === "online" || host.state === "draining") && host.quarantine?.code !== "revoked";
+
 /** Its state; one in quarantine answers, but is not used. */
 export function HostStatus({ host }: { host: Shown }) {
   const up = host.state === "online" || host.state === "draining";

@@ -86,7 +86,7 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
           <tr>
             <Th>Name</Th>
             <Th className="hidden lg:table-cell">Key</Th>
-            <Th>State</Th>
+            <Th className="hidden sm:table-cell">State</Th>
             <Th className="hidden xl:table-cell">May</Th>
             <Th className="hidden lg:table-cell">Last used</Th>
             <Th className="hidden xl:table-cell">Expires</Th>
@@ -99,11 +99,16 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
         <tbody>
           {keys.map((key) => (
             <Tr key={key.id} className={key.revoked_at ? "text-ink-3" : undefined}>
-              <Td className="max-w-36 truncate font-medium sm:max-w-44 lg:max-w-60 xl:max-w-44" title={key.name} dir="auto">
-                {key.name}
+              <Td className="max-w-32 font-medium sm:max-w-44 lg:max-w-60 xl:max-w-44">
+                <span className="block truncate" title={key.name} dir="auto">
+                  {key.name}
+                </span>
+                <span className="font-normal sm:hidden">
+                  <KeyState apiKey={key} />
+                </span>
               </Td>
               <Td className="hidden font-mono text-xs lg:table-cell">lk_{key.prefix}_…</Td>
-              <Td>
+              <Td className="hidden sm:table-cell">
                 <KeyState apiKey={key} />
               </Td>
               <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
@@ -114,12 +119,12 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
               <Td className="hidden xl:table-cell">
                 <RelativeTime at={key.created_at} />
               </Td>
-              <Td className="text-right">
-                <span className="inline-flex flex-col items-end sm:flex-row">
+              <Td className="pl-0! text-right max-sm:pr-2!">
+                <span className="inline-flex">
                   {may &&
                     !key.revoked_at &&
                     ACTS.map((act) => (
-                      <Button key={act} size="sm" variant="ghost" aria-label={`${act} ${key.name}`} onClick={() => setChosen({ key, act })}>
+                      <Button key={act} size="sm" variant="ghost" className="max-sm:px-2!" aria-label={`${act} ${key.name}`} onClick={() => setChosen({ key, act })}>
                         {act}
                       </Button>
                     ))}

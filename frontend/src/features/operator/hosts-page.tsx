@@ -16,7 +16,7 @@ import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
 import { toast } from "@/components/toast";
 import { PHASE_TONES } from "@/features/adapters/version-status";
-import { HostStatus, isUsed } from "@/features/hosts/host-status";
+import { HostStatus, isHeard, isUsed } from "@/features/hosts/host-status";
 import { bytes, eta, fullTime, number, percent, plural, rate } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
 import { BaseModels } from "./base-models";
@@ -152,9 +152,17 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
               zone <bdi className="break-all">{host.zone}</bdi>,{" "}
             </>
           )}
-          {number(host.running)} running, {number(host.waiting)} waiting, {plural(host.adapters_total, "adapter")}
+          {isHeard(host) ? (
+            <>
+              {number(host.running)} running, {number(host.waiting)} waiting, {plural(host.adapters_total, "adapter")}
+            </>
+          ) : (
+            <>
+              last heard <RelativeTime at={host.last_seen} />, with {plural(host.adapters_total, "adapter")}
+            </>
+          )}
           {host.only_here > 0 && `, ${number(host.only_here)} only here`}
-          {host.adapter_readers > 0 && `, gives adapters to ${plural(host.adapter_readers, "host")}`}
+          {isHeard(host) && host.adapter_readers > 0 && `, gives adapters to ${plural(host.adapter_readers, "host")}`}
         </span>
         {host.service === "drained" && idle && <Badge tone="green">can be stopped</Badge>}
       </span>

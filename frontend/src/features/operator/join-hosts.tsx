@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { CreatedJoinToken, OperatorHost } from "@/api/types";
+import type { CreatedJoinToken, JoinToken, OperatorHost } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Button } from "@/components/button";
 import { Confirm, Dialog } from "@/components/dialog";
@@ -96,8 +96,9 @@ function JoinCommand({ made, onClose }: { made: CreatedJoinToken; onClose: () =>
 /** Tokens that somebody could still join with. */
 export function OpenTokens() {
   const { data, error, refetch } = useQuery(joinTokensQuery);
-  const withdraw = useWithdrawJoinToken();
+  const [asked, setAsked] = useState<string | null>(null);
   const open = (data ?? []).filter(({ state }) => state === "open");
+  const chosen = open.find(({ id }) => id === asked);
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (open.length === 0) return null;
   return (
@@ -109,15 +110,39 @@ export function OpenTokens() {
           </span>
           <Button
             size="sm"
-            busy={withdraw.isPending && withdraw.variables === token.id}
             aria-label={`Withdraw the token of ${token.created_by}${token.host && ` for ${token.host}`}`}
-            onClick={() => withdraw.mutate(token.id, { onSuccess: () => toast.good("Nobody joins with it any more"), onError: toast.bad })}
+            onClick={() => setAsked(token.id)}
           >
             Withdraw
           </Button>
         </li>
       ))}
+      {chosen && <Withdraw token={chosen} onClose={() => setAsked(null)} />}
     </ul>
+  );
+}
+
+function Withdraw({ token, onClose }: { token: JoinToken; onClose: () => void }) {
+  const withdraw = useWithdrawJoinToken();
+  const confirm = () =>
+    withdraw.mutate(token.id, {
+      onSuccess: () => {
+        toast.good("Nobody joins with it any more");
+        onClose();
+      },
+    });
+  return (
+    <Confirm
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Withdraw this token?"
+      description={`The machine that was to join with it${token.host && ` as ${token.host}`} is refused, and needs a new one. It was made by ${token.created_by} and could be used until ${fullTime(token.expires_at)}.`}
+      action="Withdraw"
+      busy={withdraw.isPending}
+      onConfirm={confirm}
+    >
+      {withdraw.error && <ErrorNotice error={asApiError(withdraw.error)} className="mt-3" />}
+    </Confirm>
   );
 }
 

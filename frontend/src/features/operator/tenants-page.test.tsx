@@ -188,6 +188,7 @@ describe("hosts and staging for operators", () => {
     const open = within(await screen.findByRole("list", { name: "Open join tokens" }));
     expect(open.getAllByRole("listitem")).toHaveLength(1);
     await user.click(open.getByRole("button", { name: "Withdraw the token of ada@acme.example" }));
+    await user.click(within(await screen.findByRole("alertdialog", { name: "Withdraw this token?" })).getByRole("button", { name: "Withdraw" }));
     await waitFor(() => expect(sent).toEqual([["POST /api/operator/join-tokens", { host: "", expires_s: 900 }], ["DELETE /api/operator/join-tokens/t1", null]]));
   });
 

@@ -7,11 +7,12 @@ import { useQuery } from "@/app/use-query";
 import { StackedBar } from "@/components/bars";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
+import { RelativeTime } from "@/components/relative-time";
 import { Snippets } from "@/components/snippets";
 import { Empty, ErrorNotice, Skeleton } from "@/components/notices";
 import { modelsQuery } from "@/features/adapters/queries";
 import { BudgetNotice } from "@/features/budgets/budget-notice";
-import { HostStatus, isUsed } from "@/features/hosts/host-status";
+import { HostStatus, isHeard, isUsed } from "@/features/hosts/host-status";
 import { PoolBar } from "@/features/hosts/page-pool";
 import { RequestTable } from "@/features/requests/request-table";
 import { useCan, useSession, useTenant } from "@/features/session/queries";
@@ -173,7 +174,7 @@ function Hosts({ hosts }: { hosts: Host[] }) {
               <span className="min-w-0 font-medium wrap-anywhere">{host.name}</span>
               <HostStatus host={host} />
               <span className="tnum ml-auto text-xs whitespace-nowrap text-ink-3">
-                {number(host.running)} running · {number(Math.round(host.tokens_per_second))} tok/s
+                {isHeard(host) ? `${number(host.running)} running · ${number(Math.round(host.tokens_per_second))} tok/s` : <RelativeTime at={host.last_seen} />}
               </span>
             </div>
             <PoolBar pool={host.pool} />

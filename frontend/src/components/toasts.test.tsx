@@ -1,0 +1,58 @@
+import { act, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { useState } from "react";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { Dialog } from "./dialog";
+import { current, dismiss, toast } from "./toast";
+import Toasts from "./toasts";
+
+function Page() {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button onClick={() => setOpen(true)}>Open</button>
+      <Dialog open={open} onOpenChange={setOpen} title="A question">
+        <input aria-label="Answer" />
+      </Dialog>
+      <div aria-live="polite">
+        <Toasts />
+      </div>
+    </>
+  );
+}
+
+afterEach(() => {
+  vi.useRealTimers();
+  current().forEach(({ id }) => dismiss(id));
+});
+
+describe("notes", () => {
+  it("leave the first Escape, and clicks beside it, to a dialog", async () => {
+    const user = userEvent.setup({ pointerEventsCheck: 0 });
+    render(<Page />);
+    await user.click(screen.getByRole("button", { name: "Open" }));
+    await screen.findByRole("dialog");
+    act(() => void toast.good("Changed one"));
+    act(() => void toast.good("Changed two"));
+    const [dismissal] = await screen.findAllByRole("button", { name: "Dismiss", hidden: true });
+    if (dismissal) await user.click(dismissal);
+    expect(screen.queryByText("Changed one")).toBeNull();
+    expect(screen.getByRole("dialog")).toBeVisible();
+    await user.keyboard("{Escape}");
+    expect(screen.queryByRole("dialog")).toBeNull();
+    expect(screen.getByText("Changed two")).toBeVisible();
+  });
+
+  it("go by themselves, but not under the pointer", () => {
+    vi.useFakeTimers();
+    render(<Page />);
+    act(() => void toast.good("Changed"));
+    const note = screen.getByRole("listitem");
+    act(() => void note.dispatchEvent(new PointerEvent("pointerover", { bubbles: true })));
+    act(() => void vi.advanceTimersByTime(20_000));
+    expect(screen.getByText("Changed")).toBeVisible();
+    act(() => void note.dispatchEvent(new PointerEvent("pointerout", { bubbles: true })));
+    act(() => void vi.advanceTimersByTime(6_000));
+    expect(screen.queryByText("Changed")).toBeNull();
+  });
+});
