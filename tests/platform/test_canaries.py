@@ -38,14 +38,22 @@ def live(version: AdapterVersion) -> Alias:
     )
 
 
-def served(version: AdapterVersion, times: int, *, outcome: str = "finished", first: int = 50, load: int = 0) -> None:
+def served(
+    version: AdapterVersion,
+    times: int,
+    *,
+    outcome: str = "finished",
+    first: int = 50,
+    load: int = 0,
+    batch: bool = False,
+) -> None:
     for _ in range(times):
         record_event(
             request_id=str(uuid4()), tenant=version.tenant, model="support", endpoint="chat.completions",
             outcome=outcome, created_at=datetime.now(UTC) + timedelta(seconds=1), adapter=version.adapter,
             version=version, counts=Counts(
                 prompt_tokens=3, completion_tokens=11, first_token_ms=first, adapter_load_ms=load, decode_ms=200
-            ),
+            ), batch=batch,
         )  # fmt: skip
 
 
@@ -119,16 +127,31 @@ def test_slowness_ends_it_but_a_cold_start_does_not(acme: Any, two: Any) -> None
     assert live(first).rolled_back["code"] == "first_token"
 
 
+def test_lines_of_batches_do_not_count_in_its_times(acme: Any, two: Any) -> None:
+    """They run when there is little else to do: an evaluation of a later version asks the live one too."""
+    first, second = two
+    start_canary(acting=acme.principal(), version=second, name="live", percent=20)
+    served(first, 19, first=900)
+    served(second, 30, first=900)
+    served(first, 40, batch=True)
+    assert judge_canaries() == 0, "19 requests say nothing yet"
+    served(first, 1, first=900)
+    assert judge_canaries() == 0
+    served(second, 40, outcome="failed", batch=True)
+    assert judge_canaries() == 1
+    assert live(first).rolled_back["code"] == "error_rate"
+
+
 @pytest.mark.parametrize(
     ("canary", "own", "code"),
     [
-        (VersionStats(19, 19, 1, 1), VersionStats(100, 0, 1, 1), None),
-        (VersionStats(20, 20, None, None), VersionStats(0, 0, None, None), "error_rate"),
-        (VersionStats(100, 3, 1, 1), VersionStats(100, 0, 1, 1), None),
-        (VersionStats(100, 50, 1, 1), VersionStats(100, 50, 1, 1), None),
-        (VersionStats(100, 0, 1000, 1), VersionStats(10, 0, 1, 1), None),
-        (VersionStats(100, 0, 50, 60), VersionStats(100, 0, 50, 20), "inter_token"),
-        (VersionStats(100, 0, 140, 1), VersionStats(100, 0, 50, 1), None),
+        (VersionStats(19, 19, 1, 1, 0), VersionStats(100, 0, 1, 1, 100), None),
+        (VersionStats(20, 20, None, None, 0), VersionStats(0, 0, None, None, 0), "error_rate"),
+        (VersionStats(100, 3, 1, 1, 97), VersionStats(100, 0, 1, 1, 100), None),
+        (VersionStats(100, 50, 1, 1, 50), VersionStats(100, 50, 1, 1, 50), None),
+        (VersionStats(100, 0, 1000, 1, 100), VersionStats(10, 0, 1, 1, 10), None),
+        (VersionStats(100, 0, 50, 60, 100), VersionStats(100, 0, 50, 20, 100), "inter_token"),
+        (VersionStats(100, 0, 140, 1, 100), VersionStats(100, 0, 50, 1, 100), None),
     ],
 )
 def test_verdict(canary: VersionStats, own: VersionStats, code: str | None) -> None:

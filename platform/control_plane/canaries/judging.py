@@ -1,7 +1,8 @@
 """Judges canaries by error rate and latency, compared with the alias's own version in the same window.
 
 Only requests of the same window are compared, so that a slow hour of the whole fleet does not end a canary. Times
-exclude adapter loading, since a new version is cold at first.
+exclude adapter loading, since a new version is cold at first, and lines of batches: these run when the fleet has little
+else to do, and an evaluation asks both versions by name, as one of a later version does the alias's own alone.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ _Z = 1.96  # 95 %
 
 @dataclass(frozen=True)
 class VersionStats:
-    """A version's requests since the canary began. Times in ms are medians; None without an answered request."""
+    """A version's requests since the canary began. Times in ms are medians of `timed` of them, None without any."""
 
     requests: int
     failed: int
     first_token_ms: float | None
     inter_token_ms: float | None
+    timed: int
 
     @property
     def error_rate(self) -> float:
@@ -62,13 +64,17 @@ def stats_of(version: AdapterVersion, since: datetime) -> VersionStats:
         created_at__gte=since,
         outcome__in=[Outcome.FINISHED, Outcome.FAILED],
     ).order_by("-created_at")
-    fields = ("outcome", "first_token_ms", "adapter_load_ms", "decode_ms", "completion_tokens")
+    fields = ("outcome", "batch", "first_token_ms", "adapter_load_ms", "decode_ms", "completion_tokens")
     rows = list(events.values_list(*fields)[:MOST])
-    answered = [row for row in rows if row[0] == Outcome.FINISHED]
-    first = [max(0, first - load) for _, first, load, _, _ in answered if first]
-    between = [decode / (tokens - 1) for _, _, _, decode, tokens in answered if tokens > 1]
+    timed = [times for outcome, batch, *times in rows if outcome == Outcome.FINISHED and not batch]
+    first = [max(0, first - load) for first, load, _, _ in timed if first]
+    between = [decode / (tokens - 1) for _, _, decode, tokens in timed if tokens > 1]
     return VersionStats(
-        len(rows), len(rows) - len(answered), median(first) if first else None, median(between) if between else None
+        requests=len(rows),
+        failed=sum(row[0] == Outcome.FAILED for row in rows),
+        first_token_ms=median(first) if first else None,
+        inter_token_ms=median(between) if between else None,
+        timed=len(timed),
     )
 
 
@@ -80,7 +86,7 @@ def verdict(canary: VersionStats, own: VersionStats) -> dict[str, Any] | None:
         message = f"{canary.failed} of {canary.requests} requests failed"
         beside = f"of the version beside it {own.failed} of {own.requests}"
         return {"code": "error_rate", "message": f"{message}, {beside}."}
-    if own.requests < LEAST:
+    if min(canary.timed, own.timed) < LEAST:
         return None
     for code, mine, other, slack in (
         ("first_token", canary.first_token_ms, own.first_token_ms, FIRST_TOKEN_SLACK_MS),
