@@ -136,7 +136,6 @@ class Fleet(FaultyFleet):
         files = uploads()
         for name, content in (("pirate", "pirate"), ("support", "pirate"), ("support", "caller")):
             self.brings(name, files[content])
-        self._do("PUT", "adapters/support/aliases/live/canary", json={"version": 2, "percent": 50})
         self._do("PUT", "adapters/pirate/pin")
         for name, model, prompt in (
             ("base", MODEL, {"messages": BEGINNING}),
@@ -341,6 +340,8 @@ class Fleet(FaultyFleet):
         self.keeps_pins()
         before = {row["request_id"] for row in self.web.query("select request_id from usage_usageevent")}
         self.lost = self.lost_answers = 0
+        # Begun anew, as a part of what it is asked stands still: too few requests for its times to be compared.
+        self._do("PUT", "adapters/support/aliases/live/canary", json={"version": 2, "percent": 50})
         struck, *others = self.hosts
         evaluation = self.evaluate(adapter="support", version=2)
         for host in others:
