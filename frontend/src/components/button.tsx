@@ -1,5 +1,5 @@
 import { Slot } from "radix-ui";
-import type { ComponentProps } from "react";
+import type { ComponentProps, MouseEvent } from "react";
 import { cn } from "@/lib/cn";
 
 const VARIANTS = {
@@ -23,11 +23,19 @@ interface ButtonProps extends ComponentProps<"button"> {
   busy?: boolean;
 }
 
+/** The second click of a double click comes before the first one shows as busy; what is done once must not be done twice. */
+const onceOnly = (event: MouseEvent) => {
+  if (event.detail < 2) return;
+  event.preventDefault();
+  event.stopPropagation();
+};
+
 export function Button({ variant = "secondary", size = "md", asChild, busy, className, ...props }: ButtonProps) {
   const Root = asChild ? Slot.Root : "button";
   return (
     <Root
       {...(asChild ? {} : { type: props.type ?? "button" })}
+      {...(busy === undefined ? {} : { onClickCapture: onceOnly })}
       {...props}
       disabled={props.disabled || busy}
       aria-busy={busy || undefined}

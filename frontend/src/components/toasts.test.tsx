@@ -1,4 +1,4 @@
-import { act, render, screen } from "@testing-library/react";
+import { act, fireEvent, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, describe, expect, it, vi } from "vitest";
@@ -48,10 +48,10 @@ describe("notes", () => {
     render(<Page />);
     act(() => void toast.good("Changed"));
     const note = screen.getByRole("listitem");
-    act(() => void note.dispatchEvent(new PointerEvent("pointerover", { bubbles: true })));
+    fireEvent.pointerEnter(note);
     act(() => void vi.advanceTimersByTime(20_000));
     expect(screen.getByText("Changed")).toBeVisible();
-    act(() => void note.dispatchEvent(new PointerEvent("pointerout", { bubbles: true })));
+    fireEvent.pointerLeave(note);
     act(() => void vi.advanceTimersByTime(6_000));
     expect(screen.queryByText("Changed")).toBeNull();
   });
