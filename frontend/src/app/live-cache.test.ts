@@ -35,6 +35,19 @@ describe("live events", () => {
     expect(() => applyEvent(new QueryClient(), "acme", { seq: 1, event: "quota.changed", data: {} })).not.toThrow();
   });
 
+  it("change an upload in the list, and read the list again for a new one", () => {
+    const client = new QueryClient();
+    const list = ["t", "acme", "uploads"];
+    const other = { ...data.upload, id: "other" };
+    client.setQueryData(list, [data.upload, other]);
+    const tell = (upload: object) => applyEvent(client, "acme", { seq: 1, event: "upload.updated", data: upload });
+    tell({ ...data.upload, state: "refused" });
+    expect(client.getQueryData(list)).toEqual([{ ...data.upload, state: "refused" }, other]);
+    expect(client.getQueryState(list)?.isInvalidated).toBe(false);
+    tell({ ...data.upload, id: "new" });
+    expect(client.getQueryState(list)?.isInvalidated).toBe(true);
+  });
+
   it("add a host that was not there", () => {
     const other = { ...data.placement, host: "gpu-2" };
     expect(mergePlacement([data.placement], other)).toEqual([data.placement, other]);

@@ -32,7 +32,11 @@ export function refreshTenant(client: QueryClient, tenant: string): void {
 
 function applyUpload(client: QueryClient, tenant: string, upload: Upload): void {
   client.setQueryData(["t", tenant, "uploads", upload.id], upload);
-  void client.invalidateQueries({ queryKey: ["t", tenant, "uploads"], exact: true });
+  const list = ["t", tenant, "uploads"];
+  const listed = client.getQueryData<Upload[]>(list)?.some(({ id }) => id === upload.id);
+  // One that is being read may bring what was before the event.
+  if (!listed || client.isFetching({ queryKey: list, exact: true })) void client.invalidateQueries({ queryKey: list, exact: true });
+  else client.setQueryData<Upload[]>(list, (uploads) => uploads?.map((old) => (old.id === upload.id ? upload : old)));
   if (upload.state === "accepted") for (const noun of ["adapters", "adapter-list"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
 }
 

@@ -3,36 +3,58 @@ import { useState } from "react";
 import type { Upload } from "@/api/types";
 import { useQuery } from "@/app/use-query";
 import { Progress } from "@/components/bars";
+import { Pager } from "@/components/pager";
 import { useTenant } from "@/features/session/queries";
+import { cn } from "@/lib/cn";
 import { bytes } from "@/lib/format";
 import { isUndecided, uploadsQuery } from "./queries";
 
 const DAY_MS = 86_400_000;
 const MOST_REFUSED = 5;
+/** Imports that are shown at a time. */
+const PAGE = 8;
+/** The server lists as many uploads, the newest. */
+const LISTED = 50;
 
 /** Imports that run or wait, and those that were refused within a day: requests and followed branches begin some, too. */
 export function RecentImports() {
-  const tenant = useTenant();
-  const { data } = useQuery(uploadsQuery(tenant));
+  const { data } = useQuery(uploadsQuery(useTenant()));
   const [since] = useState(() => Date.now() - DAY_MS);
-  const shown = worthShowing(data ?? [], since);
-  if (shown.length === 0) return null;
+  const [chosen, choose] = useState(0);
+  const found = worthShowing(data ?? [], since);
+  if (found.length === 0) return null;
+  const page = Math.min(chosen, Math.ceil(found.length / PAGE) - 1); // some may have ended since it was chosen
   return (
-    <ul aria-label="Imports" className="grid gap-3 border-t px-4 py-3 text-sm">
-      {shown.map((upload) => (
-        <li key={upload.id} className="grid gap-1.5">
-          <div className="flex flex-wrap items-baseline justify-between gap-x-3">
-            <Link to="/t/$tenant/upload" params={{ tenant }} search={{ id: upload.id }} className="min-w-0 font-mono text-xs break-all underline">
-              {upload.imported_from?.name}
-              {upload.imported_from?.revision && `@${upload.imported_from.revision}`}
-            </Link>
-            <span className="tnum text-xs text-ink-3">{stateOf(upload)}</span>
-          </div>
-          {upload.reason && <p className={upload.state === "refused" ? "text-danger-text" : "text-ink-2"}>{upload.reason.message}</p>}
-          {upload.fetched_bytes != null && upload.bytes > 0 && <Progress label={`Fetched of ${upload.adapter}`} value={upload.fetched_bytes} max={upload.bytes} />}
-        </li>
-      ))}
-    </ul>
+    <div className="border-t">
+      <ul aria-label="Imports" className="grid gap-3 px-4 py-3 text-sm">
+        {found.slice(page * PAGE, (page + 1) * PAGE).map((upload) => (
+          <Import key={upload.id} upload={upload} />
+        ))}
+      </ul>
+      {data && data.length >= LISTED && <p className="px-4 pb-3 text-xs text-ink-3">Of the newest {LISTED} uploads. Older ones go on, too.</p>}
+      <Pager label="Pages of imports" page={page} size={PAGE} total={found.length} onPage={choose} />
+    </div>
+  );
+}
+
+function Import({ upload }: { upload: Upload }) {
+  const tenant = useTenant();
+  return (
+    <li className="grid gap-1.5">
+      <div className="flex flex-wrap items-baseline justify-between gap-x-3">
+        <Link to="/t/$tenant/upload" params={{ tenant }} search={{ id: upload.id }} className="min-w-0 font-mono text-xs break-all underline">
+          {upload.imported_from?.name}
+          {upload.imported_from?.revision && `@${upload.imported_from.revision}`}
+        </Link>
+        <span className="tnum text-xs text-ink-3">{stateOf(upload)}</span>
+      </div>
+      {upload.reason && (
+        <p title={upload.reason.message} className={cn("line-clamp-3 break-words", upload.state === "refused" ? "text-danger-text" : "text-ink-2")}>
+          {upload.reason.message}
+        </p>
+      )}
+      {upload.fetched_bytes != null && upload.bytes > 0 && <Progress label={`Fetched of ${upload.adapter}`} value={upload.fetched_bytes} max={upload.bytes} />}
+    </li>
   );
 }
 
@@ -43,7 +65,7 @@ function stateOf({ state, fetched_bytes: fetched, bytes: total }: Upload): strin
   return total > 0 ? `${bytes(fetched)} of ${bytes(total)}` : bytes(fetched);
 }
 
-/** All that are not decided, and the newest refusals: one of each source, unless it has been imported since. */
+/** All that are not decided, those in hand first, and the newest refusals: one of each source, unless it has been imported since. */
 function worthShowing(uploads: Upload[], since: number): Upload[] {
   const known = new Set<string>();
   const newest = uploads.filter(({ imported_from: from }) => {
@@ -52,5 +74,6 @@ function worthShowing(uploads: Upload[], since: number): Upload[] {
     return !known.has(source) && known.add(source);
   });
   const refused = newest.filter(({ state, updated_at }) => state === "refused" && Date.parse(updated_at) > since).slice(0, MOST_REFUSED);
-  return [...uploads.filter((upload) => upload.imported_from && isUndecided(upload)), ...refused];
+  const undecided = uploads.filter((upload) => upload.imported_from && isUndecided(upload));
+  return [...undecided.filter(({ state }) => state !== "received"), ...undecided.filter(({ state }) => state === "received"), ...refused];
 }

@@ -151,6 +151,27 @@ describe("upload page", () => {
     expect(screen.getByRole("button", { name: "Choose another source" })).toBeVisible();
   });
 
+  it("shows many imports a few at a time, those in hand first", async () => {
+    const many = Array.from({ length: 50 }, (_, index) => ({
+      ...data.upload,
+      id: `m-${index}`,
+      state: index === 49 ? "validating" : "received",
+      bytes: 1000,
+      fetched_bytes: index === 49 ? 370 : 0,
+      imported_from: { name: `hub:org/m${index}`, revision: null, commit: null },
+    }));
+    server.use(http.get(`${T}/uploads`, () => HttpResponse.json(many)));
+    const { user } = openConsole("/t/acme/upload");
+    const list = await screen.findByRole("list", { name: "Imports" });
+    expect(list.children).toHaveLength(8);
+    expect(list.firstElementChild).toHaveTextContent("hub:org/m49370 B of 1.00 kB");
+    const pages = within(screen.getByRole("navigation", { name: "Pages of imports" }));
+    expect(pages.getByText("1–8 of 50")).toBeVisible();
+    await user.click(pages.getByRole("button", { name: "Next" }));
+    expect(list).toHaveTextContent("hub:org/m7");
+    expect(screen.getByText(/newest 50 uploads/)).toBeVisible();
+  });
+
   it("follows a branch, and ends it", async () => {
     let followed: { name: string; source: string } | undefined;
     server.use(
