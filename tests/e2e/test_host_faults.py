@@ -3,7 +3,7 @@ so does one that is replaced by another version.
 
 A real web process, two real engines on a processor, a TCP proxy in front of each. Greedy and seeded streams run while
 it happens; each must have the text of an undisturbed run, and one row of the ledger with its tokens. Without a fault,
-what waits at one host goes on at one that comes back (migration).
+what waits at one host goes on at one that comes back (migration), also if one of both fails at that moment.
 
 `make test-long` has four engines, each fault three times and more streams.
 """
@@ -33,16 +33,14 @@ class Stream(threading.Thread):
 
     def __init__(self, fleet: Fleet, number: int, tokens: int) -> None:
         super().__init__(daemon=True)
-        self._fleet, self._number, self.tokens = fleet, number, tokens
+        self._fleet, self.number, self.tokens = fleet, number, tokens
         self.text, self.error, self.request_id = "", "", ""
         self.chunks, self.usage, self.longest_pause_s = 0, dict[str, int](), 0.0
 
     @property
     def body(self) -> dict[str, Any]:
-        sampling: dict[str, Any] = (
-            {"temperature": 0} if self._number % 2 else {"temperature": 0.8, "seed": self._number}
-        )
-        prompt = f"Tell me about river number {self._number} and"
+        sampling: dict[str, Any] = {"temperature": 0} if self.number % 2 else {"temperature": 0.8, "seed": self.number}
+        prompt = f"Tell me about river number {self.number} and"
         return {"model": MODEL, "prompt": prompt, "max_tokens": self.tokens, "ignore_eos": True, **sampling}
 
     def run(self) -> None:
@@ -200,7 +198,52 @@ def test_a_host_that_is_taken_out_ends_what_it_has_and_gets_nothing_new(fleet: F
 
 @pytest.mark.long
 def test_what_waits_at_one_host_goes_on_at_one_that_comes(fleet: Fleet) -> None:
-    """Answers are so long that the queue is still there when the other host is connected and a plan is made."""
+    fleet.check(moving(fleet, least=4))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("struck", [0, 1], ids=["source", "target"])
+@pytest.mark.parametrize("fault", ["killed", "frozen", "cut", "silent"])
+def test_what_moves_goes_on_when_one_of_both_hosts_fails(fleet: Fleet, fault: str, struck: int) -> None:
+    streams = moving(fleet, least=1)
+    mend = FAULTS[fault][0](fleet.hosts[struck])
+    try:
+        fleet.check(streams)
+    finally:
+        mend()
+    longest = max(stream.longest_pause_s for stream in streams)
+    print(f"{fault}: longest pause {longest:.2f} s, with ten times as many streams as a host has places")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("struck", [0, 1], ids=["source", "target"])
+def test_what_moves_when_the_web_process_dies_with_a_host_is_billed_once(fleet: Fleet, struck: int) -> None:
+    """Callers that send it again have the same text. Of what they lost there is one row at most, as finished only if it
+    was."""
+    streams = moving(fleet, least=1)
+    fleet.web.kill()
+    mend = kill(fleet.hosts[struck])
+    for stream in streams:
+        stream.join(30)
+    fleet.web.start()
+    mend()
+    fleet.ready()
+    lost = [stream for stream in streams if stream.error]
+    assert len(lost) > len(streams) // 2
+    again = [Stream(fleet, stream.number, stream.tokens) for stream in lost]
+    for stream in again:
+        stream.start()
+    fleet.check(again)
+    fleet.collect_usage()
+    rows = fleet.rows(stream.request_id for stream in lost if stream.request_id)
+    assert len({row["request_id"] for row in rows}) == len(rows)
+    assert not [row for row in rows if row["outcome"] == "finished" and row["completion_tokens"] != lost[0].tokens]
+    print(f"{len(lost)} of {len(streams)} were lost, of which {len(rows)} are in the ledger")
+
+
+def moving(fleet: Fleet, *, least: int) -> list[Stream]:
+    """Streams of which some have just moved: answers are so long that the queue is still there when the other host is
+    connected and a plan is made."""
     fleet.ready()
     before = fleet.went_on("moved")
     fleet.hosts[1].proxy.cut()
@@ -209,5 +252,5 @@ def test_what_waits_at_one_host_goes_on_at_one_that_comes(fleet: Fleet) -> None:
     streams = fleet.begin(48, tokens=4 * TOKENS)
     eventually(lambda: sum(stream.chunks > 0 for stream in streams) >= 4, 60, what="some answers")
     fleet.hosts[1].proxy.restore()
-    eventually(lambda: fleet.went_on("moved") >= before + 4, 60, what=f"moves: {fleet.web.output()}")
-    fleet.check(streams)
+    eventually(lambda: fleet.went_on("moved") >= before + least, 60, what=f"moves: {fleet.web.output()}")
+    return streams

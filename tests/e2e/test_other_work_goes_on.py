@@ -7,8 +7,6 @@ All of that is under way on one host when it happens. `make test-long` has three
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -37,7 +35,7 @@ from lorikeet_testing.request_kinds import (
     uploads,
 )
 from lorikeet_testing.tcp_proxy import TcpProxy
-from lorikeet_testing.web import ROOT, eventually
+from lorikeet_testing.web import eventually
 
 from lora_engine.peft_format import CONFIG_FILE
 
@@ -66,13 +64,6 @@ from control_plane.limits.values import Limits
 from control_plane.tenants.models import Tenant
 set_tenant_limits(actor=SYSTEM, tenant=Tenant.objects.get(slug="acme"), limits=Limits(pinned_bytes=8 * 2**20))
 """
-RECOVER = """
-import django; django.setup()
-from control_plane.fleet.endpoint import configured_endpoints
-from control_plane.usage.recovery import recover_usage
-for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)
-"""
-"""As beat does a while later: what is in the hosts' journals yet."""
 TENANT = "/api/tenants/acme"
 IN_PROGRESS = "idempotency_in_progress"
 
@@ -132,7 +123,7 @@ class Fleet(FaultyFleet):
     lost_answers: int = 0
 
     def prepare(self) -> None:
-        self._program(GRANT)
+        self.program(GRANT)
         files = uploads()
         for name, content in (("pirate", "pirate"), ("support", "pirate"), ("support", "caller")):
             self.brings(name, files[content])
@@ -152,9 +143,6 @@ class Fleet(FaultyFleet):
             self.undisturbed[one.name] = one.answer
         self.hears(MODEL, "support@v1", "support@v2")
         self._do("POST", "evaluation-sets", data=SET, files={"file": ("rivers.jsonl", self._items())})
-
-    def _program(self, text: str) -> None:
-        subprocess.run([sys.executable, "-c", text], env=self.web.env, check=True, cwd=ROOT)
 
     def hears(self, *names: str) -> None:
         """What they answer to all questions while nothing happens."""
@@ -327,7 +315,7 @@ class Fleet(FaultyFleet):
 
     def check_ledger(self, before: set[str]) -> None:
         """Nothing else is in it, also not from the journal of a host that came back."""
-        self._program(RECOVER)
+        self.collect_usage()
         rows = self.web.query("select request_id, outcome, completion_tokens from usage_usageevent")
         others = [row for row in rows if row["request_id"] not in before | self.known and row["completion_tokens"] > 1]
         finished = [row for row in others if row["outcome"] == "finished"]

@@ -32,6 +32,13 @@ from control_plane.fleet.actions import set_service
 from control_plane.fleet.models import HostService
 set_service(actor=SYSTEM, name="{host}", service=HostService("{service}"))
 """
+RECOVER = """
+import django; django.setup()
+from control_plane.fleet.endpoint import configured_endpoints
+from control_plane.usage.recovery import recover_usage
+for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)
+"""
+"""As beat does a while later: what is in the hosts' journals yet."""
 F = TypeVar("F", bound="FaultyFleet")
 PAUSE_S = 3.0 if os.environ.get("LORIKEET_LONG") else 10.0
 """The longest pause of a stream whose host fails: `make test-long` has the machine to itself; in other runs what else
@@ -98,8 +105,14 @@ class FaultyFleet:
         return self.web.query(f"select * from usage_usageevent where request_id in ({ids})")
 
     def set_service(self, host: str, service: str) -> None:
-        program = SET_SERVICE.format(host=host, service=service)
-        subprocess.run([sys.executable, "-c", program], env=self.web.env, check=True, cwd=ROOT)
+        self.program(SET_SERVICE.format(host=host, service=service))
+
+    def collect_usage(self) -> None:
+        self.program(RECOVER)
+
+    def program(self, text: str) -> None:
+        """Run it with the settings of the web process."""
+        subprocess.run([sys.executable, "-c", text], env=self.web.env, check=True, cwd=ROOT)
 
     def went_on(self, *codes: str) -> float:
         """How often requests went on elsewhere for one of these reasons."""
