@@ -194,6 +194,17 @@ function LiveState() {
   );
 }
 
+/** On a phone, where the navigation is closed: said only when live events and answers do not come. */
+function Lost() {
+  const state = useConnectionState();
+  const lost = state === "reconnecting" || state === "closed";
+  return (
+    <span role="status" className="ml-2 text-2xs text-amber-text">
+      {lost && LINK_LABELS[state]}
+    </span>
+  );
+}
+
 function UserRow() {
   const { user } = useSession();
   const logout = useLogout();
@@ -255,6 +266,7 @@ function MobileBar({ onPalette }: Pick<SidebarProps, "onPalette">) {
       </Radix.Root>
       <Mark className="ml-1 size-6" />
       <span className="ml-1 text-base font-semibold tracking-tight">Lorikeet</span>
+      <Lost />
       <Button variant="ghost" size="icon" aria-label="Search" className="ml-auto" onClick={() => onPalette("all")}>
         <Search />
       </Button>

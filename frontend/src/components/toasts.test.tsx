@@ -1,7 +1,7 @@
 import { act, fireEvent, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
-import { afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Dialog } from "./dialog";
 import { current, dismiss, toast } from "./toast";
 import Toasts from "./toasts";
@@ -21,10 +21,9 @@ function Page() {
   );
 }
 
-afterEach(() => {
-  vi.useRealTimers();
-  current().forEach(({ id }) => dismiss(id));
-});
+// Other tests leave notes, too.
+beforeEach(() => current().forEach(({ id }) => dismiss(id)));
+afterEach(() => void vi.useRealTimers());
 
 describe("notes", () => {
   it("leave the first Escape, and clicks beside it, to a dialog", async () => {
