@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from lorikeet_testing.traffic import Trace, machine, request
 
+from lora_engine.request import ChoiceSoFar
 from lora_engine.scheduling.queue_policies import accounts
 from lora_engine.scheduling.queue_policies.fair import Fair
 from lora_engine.simulation import SimulatedAdapter, SimulatedEngine
@@ -142,6 +144,20 @@ def test_inside_a_tenant_priority_then_deadline_then_age() -> None:
         engine.submit(request(name, **slo))
     engine.run([])
     assert [e.request.request_id for e in engine.ended] == ["vip", "soon", "late", "old"]
+
+
+def test_inside_a_tenant_what_another_host_began_goes_before_what_is_to_begin() -> None:
+    """Somebody reads it already. Neither its adapter nor a deadline of others keeps it waiting, only priority does."""
+    tier = machine(40)
+    tier.adapters = [SimulatedAdapter("here", 8, 20), SimulatedAdapter("away", 8, 20)]
+    engine = SimulatedEngine(tier, max_running=1)
+    engine.submit(request("first", adapter="here"))
+    engine.step()
+    engine.submit(request("soon", adapter="here", first_token_ms=30_000))
+    engine.submit(replace(request("resumed", adapter="away"), so_far=(ChoiceSoFar(0, [5, 6]),)))
+    engine.submit(request("vip", priority=1))
+    engine.run([])
+    assert [e.request.request_id for e in engine.ended] == ["first", "vip", "resumed", "soon"]
 
 
 def test_adapters_on_the_device_go_first_but_not_for_ever() -> None:

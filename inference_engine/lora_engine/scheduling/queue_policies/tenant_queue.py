@@ -1,4 +1,5 @@
-"""The waiting sequences of one tenant: by priority, then deadline, then whose adapter is on the device, then age."""
+"""The waiting sequences of one tenant: by priority, then those that another host began, as somebody reads them already,
+then by deadline, then whose adapter is on the device, then age."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from itertools import islice
 
 from lora_engine.scheduling.sequence import Sequence
 
-Rank = tuple[int, float, int]  # priority, highest first; when the first token is due; arrival
+# Priority, highest first; whether it is to begin; when the first token is due; arrival.
+Rank = tuple[int, bool, float, int]
 
 # An adapter on the device may go before a sequence whose deadline is further away than this.
 _URGENT_S = 1.0
@@ -17,7 +19,7 @@ _WINDOW = 32
 
 
 def rank_of(sequence: Sequence) -> Rank:
-    return -sequence.request.slo.priority, sequence.due, sequence.arrival
+    return -sequence.request.slo.priority, not sequence.request.so_far, sequence.due, sequence.arrival
 
 
 class AdapterQueue:
@@ -98,11 +100,11 @@ class TenantQueue:
         """The first whose adapter is on the device, unless the front is urgent or has been passed for too long."""
         now = self._clock()
         digest = front.request.adapter_digest
-        if not digest or self._on_device(digest) or front.due - now < _URGENT_S:
+        if not digest or self._on_device(digest) or front.due - now < _URGENT_S or front.request.so_far:
             return front
         if front.passed_since is not None and now - front.passed_since >= self._starvation_s:
             return front
-        for (priority, _, _), queue in islice(self._heads, 1, _WINDOW):
+        for (priority, *_), queue in islice(self._heads, 1, _WINDOW):
             if priority != -front.request.slo.priority:
                 break
             if not queue.digest or self._on_device(queue.digest):
