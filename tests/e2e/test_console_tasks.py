@@ -528,6 +528,9 @@ def test_an_operator_makes_a_token_for_a_host_and_takes_it_back(keyboard: Keyboa
     keyboard.do(page.get_by_role("button", name="Done"))
     token = page.get_by_role("listitem").filter(has_text=name)
     keyboard.do(token.get_by_role("button"))
+    keyboard.dialog("is refused, and needs a new one")
+    keyboard.do(page.get_by_role("alertdialog").get_by_role("button", name="Withdraw"))
+    expect(page.get_by_role("alertdialog")).to_have_count(0)
     expect(token).to_have_count(0)
 
 

@@ -230,6 +230,22 @@ describe("adapter page", () => {
     expect(await screen.findByText(/somebody was faster/)).toBeVisible();
   });
 
+  it("leaves the page of an adapter that it archived, which is gone before the answer is there", async () => {
+    serve(adapter());
+    let archived = false;
+    server.use(
+      http.get(T, () => (archived ? refusal(404, "adapter_not_found", "There is no adapter support.", "Look again.") : HttpResponse.json(adapter()))),
+      http.delete(T, () => {
+        archived = true;
+        return new HttpResponse(null, { status: 204 });
+      }),
+    );
+    const { user } = openConsole("/t/acme/adapters/support");
+    await user.click(await screen.findByRole("button", { name: "Archive support" }));
+    await user.click(screen.getByRole("button", { name: "Archive adapter" }));
+    expect(await screen.findByRole("heading", { level: 1, name: "Adapters" })).toBeVisible();
+  });
+
   it("restores what is archived", async () => {
     serve(adapter({}, [version(2, { state: "archived", kept_until: "2026-06-04T10:00:00Z", placements: [] }), version(1)]));
     let restored = false;

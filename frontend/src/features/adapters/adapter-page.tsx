@@ -94,14 +94,10 @@ function callable({ name, live_version, status, versions }: Adapter): string | n
 function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void }) {
   const tenant = useTenant();
   const navigate = useNavigate();
-  const archive = useArchive(tenant, name);
-  const confirm = () =>
-    archive.mutate(undefined, {
-      onSuccess: () => {
-        toast.good(`Archived ${name}`);
-        void navigate({ to: "/t/$tenant/adapters", params: { tenant } });
-      },
-    });
+  const archive = useArchive(tenant, name, () => {
+    toast.good(`Archived ${name}`);
+    return navigate({ to: "/t/$tenant/adapters", params: { tenant } });
+  });
   return (
     <Confirm
       open
@@ -110,7 +106,7 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
       description="It can no longer be called, leaves every host, and its name becomes free. For a while it can be restored as it is; then it is deleted. Its usage stays in the ledger."
       action="Archive adapter"
       busy={archive.isPending}
-      onConfirm={confirm}
+      onConfirm={() => archive.mutate(undefined)}
     >
       {archive.error && <ErrorNotice error={asApiError(archive.error)} className="mt-3" />}
     </Confirm>

@@ -97,12 +97,15 @@ export const archivedQuery = (tenant: string, { archived: search = "", archived_
 
 const SHOWN_IN = ["adapters", "adapter-list", "archived-adapters", "storage", "models", "overview"];
 
-/** A write on adapters; afterwards everything that shows adapters is read again. */
-function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown>) {
+/** A write on adapters; afterwards everything that shows adapters is read again, once `done` is through. */
+function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown>, done?: () => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: write,
-    onSuccess: () => Promise.all(SHOWN_IN.map((noun) => client.invalidateQueries({ queryKey: ["t", tenant, noun] }))),
+    onSuccess: async () => {
+      await done?.();
+      await Promise.all(SHOWN_IN.map((noun) => client.invalidateQueries({ queryKey: ["t", tenant, noun] })));
+    },
   });
 }
 
@@ -126,8 +129,9 @@ export const useRestage = (tenant: string, name: string) =>
     unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage", { params: { path: { tenant, name, number } } })),
   );
 
-export const useArchive = (tenant: string, name: string) =>
-  useAdapterWrite(tenant, () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })));
+/** `done` is called even if whatever asked for it is no longer shown, since its adapter is gone. */
+export const useArchive = (tenant: string, name: string, done: () => Promise<unknown>) =>
+  useAdapterWrite(tenant, () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })), done);
 
 export const useSetPin = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (pinned: boolean): Promise<unknown> => {
