@@ -1,5 +1,5 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
-import { http, HttpResponse } from "msw";
+import { delay, http, HttpResponse } from "msw";
 import { describe, expect, it } from "vitest";
 import type { Adapter, Alias } from "@/api/types";
 import * as data from "../../../tests/data";
@@ -230,7 +230,7 @@ describe("adapter page", () => {
     expect(await screen.findByText(/somebody was faster/)).toBeVisible();
   });
 
-  it("leaves the page of an adapter that it archived, which is gone before the answer is there", async () => {
+  it("leaves the page of an adapter that it archived, which is gone while other parts are still read", async () => {
     serve(adapter());
     let archived = false;
     server.use(
@@ -238,6 +238,10 @@ describe("adapter page", () => {
       http.delete(T, () => {
         archived = true;
         return new HttpResponse(null, { status: 204 });
+      }),
+      http.get(`${T}/versions/:number`, async () => {
+        if (archived) await delay(300);
+        return HttpResponse.json(version(1));
       }),
     );
     const { user } = openConsole("/t/acme/adapters/support");
