@@ -3,8 +3,9 @@
     python benchmarks/attention_table.py --out benchmarks/results/attention.jsonl
 
 Heads of Llama-3.1-8B and Llama-2-7B, bfloat16, pages of 16 tokens in random order, the same for both. A decode's
-floor is the keys and values it reads at 4.2 TB/s; a prefill's its two products, over the keys that its queries may see,
-at 784 TFLOP/s. Each measurement replays a CUDA graph that walks eight layers; the figure is the median time of one.
+floor is the keys and values it reads at 4.2 TB/s; a prefill's that, or its two products over the keys that its queries
+may see, at 784 TFLOP/s. Each measurement replays a CUDA graph that walks eight layers; the figure is the median time of
+one.
 """
 
 from __future__ import annotations
@@ -20,13 +21,24 @@ import torch
 from kernel_table import LAYERS, measure
 from rows import BANDWIDTH, MATRIX_RATE, Rows, traffic
 
-from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
+from lora_kernels.attention import (
+    DecodeWorkspace,
+    PrefillWorkspace,
+    decode_splits,
+    paged_decode,
+    paged_prefill,
+    prefill_tiles,
+)
 
 PAGE_TOKENS, HEAD_DIM = 16, 128
 MODELS = {"llama-3.1-8b": (32, 8), "llama-2-7b": (32, 32)}  # query heads, key-value heads
 DECODE = ((64, 512), (256, 320), (16, 4096), (4, 32768))  # sequences, tokens of each
 BACKENDS = ("fa2", "fa3")  # FlashInfer's, for prefill
-PREFILL = ((16, 256, 0), (2, 2048, 0), (1, 4096, 0), (1, 4096, 12288))  # sequences, tokens, context before them
+# Sequences, tokens, context before them; the first of those are what is said last in a long conversation.
+PREFILL = (
+    (1, 4, 16384), (1, 64, 16384), (4, 16, 4096), (1, 16, 131072),
+    (16, 256, 0), (2, 2048, 0), (1, 4096, 0), (1, 4096, 12288),
+)  # fmt: skip
 
 
 @dataclass
@@ -68,14 +80,19 @@ def prefill(sequences: int, tokens: int, context: int, heads: int, kv_heads: int
     q = torch.randn(sequences * tokens, heads * HEAD_DIM, device="cuda", dtype=torch.bfloat16)
     out = torch.empty_like(q)
     spans = [(index, index * tokens, tokens, context) for index in range(sequences)]
-    tiles = prefill_tiles(spans, heads, kv_heads).cuda()
+    sizes = {"heads": heads, "kv_heads": kv_heads, "page_tokens": PAGE_TOKENS}
+    workspace = PrefillWorkspace(heads, kv_heads, HEAD_DIM, "cuda")
+    parted, whole = (prefill_tiles(spans, heads, kv_heads, split=split).cuda() for split in (True, False))
+
+    def in_parts(layer: int) -> None:
+        paged_prefill(q, paged.pool[layer], paged.table, parted, out, workspace=workspace, split=True, **sizes)
 
     def ours(layer: int) -> None:
-        paged_prefill(
-            q, paged.pool[layer], paged.table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS
-        )
+        paged_prefill(q, paged.pool[layer], paged.table, whole, out, workspace=workspace, **sizes)
 
-    return {"lorikeet": ours, **flashinfer_prefill(q, paged, tokens, context, heads, kv_heads)}
+    split = len(parted) > len(whole)
+    systems = {"lorikeet": in_parts, "lorikeet, keys in one part": ours} if split else {"lorikeet": ours}
+    return {**systems, **flashinfer_prefill(q, paged, tokens, context, heads, kv_heads)}
 
 
 def flashinfer_decode(
@@ -142,10 +159,11 @@ def main() -> None:
                 rows.add(case, "attention_layer_us", us, "us", read / BANDWIDTH * 1e6, system, traffic(read, us))
         for sequences, tokens, context in PREFILL:
             seen = tokens * context + tokens * (tokens + 1) // 2
-            operations = sequences * seen * 4 * heads * HEAD_DIM
+            read = sequences * (context + tokens) * 2 * kv_heads * HEAD_DIM * 2
+            floor = max(sequences * seen * 4 * heads * HEAD_DIM / MATRIX_RATE, read / BANDWIDTH)
             for system, run in prefill(sequences, tokens, context, heads, kv_heads).items():
                 case = f"prefill {sequences} x {tokens} after {context}"
-                rows.add(case, "attention_layer_us", measure(run), "us", operations / MATRIX_RATE * 1e6, system)
+                rows.add(case, "attention_layer_us", measure(run), "us", floor * 1e6, system)
 
 
 if __name__ == "__main__":

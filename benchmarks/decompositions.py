@@ -44,8 +44,8 @@ def first_directions(weight: torch.Tensor) -> torch.Tensor:
 class Layer:
     """Of bfloat16, handed out as an engine does it."""
 
-    def __init__(self) -> None:
-        self._matrices = {target: torch.randn(shape).bfloat16() for target, shape in LAYER_8B.items()}
+    def __init__(self, device: str) -> None:
+        self._matrices = {t: torch.randn(shape, device=device).bfloat16() for t, shape in LAYER_8B.items()}
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
         for rows in self._matrices[target].split(2048):
@@ -84,13 +84,13 @@ def main() -> None:
             "olora_difference": difference,
         }
         write(row, arguments.out)
-    layer = Layer()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layer, name = Layer(device), torch.cuda.get_device_name() if device == "cuda" else "cpu"
     for rank in (16, 64):
         taken_out(layer, 0, "k_proj", rank)  # what the first call loads
         taken_s = {target: seconds(lambda: taken_out(layer, 0, target, rank)) for target in LAYER_8B}  # noqa: B023
-        write(
-            {"layer": "Llama-3.1-8B", "rank": rank, "seconds": taken_s, "sum_s": sum(taken_s.values())}, arguments.out
-        )
+        sums = {"seconds": taken_s, "sum_s": sum(taken_s.values())}
+        write({"layer": "Llama-3.1-8B", "device": name, "rank": rank, **sums}, arguments.out)
 
 
 if __name__ == "__main__":

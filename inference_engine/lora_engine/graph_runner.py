@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.attention import decode_splits, prefill_tiles, tokens_a_tile
+from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_parts, tokens_a_tile
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
@@ -76,14 +76,14 @@ class _Parts:
     rows: int  # of block tables, those of prompts last
 
     @classmethod
-    def of(cls, shape: GraphShape, tokens_a_tile: int) -> _Parts:
-        """``tokens_a_tile``: of a prompt, for attention."""
+    def of(cls, shape: GraphShape, prompt_tiles: int) -> _Parts:
+        """``prompt_tiles``: the most of attention in a mixed step."""
         size, prompts = shape.size, shape.decodes is not None
         lengths = (
             FIELDS * size,
             TILE_FIELDS * (shape.tiles if prompts else size),
             TILE_FIELDS * (size if shape.decodes is None else shape.decodes),
-            TILE_FIELDS * prompt_tiles(size, tokens_a_tile) if prompts else 0,
+            PREFILL_TILE_FIELDS * prompt_tiles if prompts else 0,
             shape.sampling_rows if prompts else 0,
         )
         fields, tiles, second, of_prompts, rows = (slice(*ends) for ends in pairwise([0, *accumulate(lengths)]))
@@ -93,11 +93,6 @@ class _Parts:
     def count(self, width: int) -> int:
         """Values, with block tables of ``width`` pages."""
         return int(self.tables.start) + self.rows * width
-
-
-def prompt_tiles(tokens: int, tokens_a_tile: int) -> int:
-    """The most tiles that attention of prompts with so many tokens is cut into."""
-    return tokens // tokens_a_tile + MOST_PROMPTS
 
 
 class GraphInputs:
@@ -124,7 +119,7 @@ class GraphInputs:
         self.tiles = zeros(tiles, TILE_FIELDS)
         self.second_tiles = zeros(largest, TILE_FIELDS)
         self.table = zeros(largest + MOST_PROMPTS, self.width)
-        self.prompt_tiles = zeros(prompt_tiles(rows, self._tokens_a_tile), TILE_FIELDS)
+        self.prompt_tiles = zeros(self._most_prompt_tiles(rows), PREFILL_TILE_FIELDS)
         self.logit_rows = zeros(largest + MOST_PROMPTS)
         # Of the variant of most sums each.
         grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
@@ -150,7 +145,7 @@ class GraphInputs:
         prefill = None
         if is_mixed and self._prefill:
             tables = self.table[decodes : decodes + MOST_PROMPTS]
-            prefill = self._prefill.over(tables, self.prompt_tiles[: prompt_tiles(size, self._tokens_a_tile)])
+            prefill = self._prefill.over(tables, self.prompt_tiles[: self._most_prompt_tiles(size)], split=True)
         return TritonPlan(
             pool=self._pool,
             positions=self.fields[Field.POSITION, :size],
@@ -177,7 +172,16 @@ class GraphInputs:
         return model.greedy(model.hidden(self.token_ids(shape.size, last_tokens), rows, self.plan(shape), layers), out)
 
     def parts(self, shape: GraphShape) -> _Parts:
-        return _Parts.of(shape, self._tokens_a_tile)
+        return _Parts.of(shape, self._most_prompt_tiles(shape.size))
+
+    def _most_prompt_tiles(self, tokens: int) -> int:
+        """That attention of prompts with so many tokens is cut into, those included that are split."""
+        return tokens // self._tokens_a_tile + MOST_PROMPTS + most_parts(self._kv_heads)
+
+    def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
+        """Of a mixed step's prompts, as ``prefill_tiles``, one after another."""
+        assert self._prefill is not None, "there are no mixed graphs"
+        return self._prefill.tiles(spans).numpy().ravel()
 
     def load(self, contents: torch.Tensor, shape: GraphShape) -> None:
         """Write a step's contents, on the device, where the graph reads them."""
@@ -189,7 +193,7 @@ class GraphInputs:
         if shape.decodes is not None:
             tiles.append((parts.prompt_tiles, self.prompt_tiles))
         for part, tensor in tiles:
-            values = contents[part].view(-1, TILE_FIELDS)
+            values = contents[part].view(-1, tensor.shape[1])
             tensor[: len(values)].copy_(values)
         if shape.decodes is not None:
             self.logit_rows[: shape.sampling_rows].copy_(contents[parts.logit_rows])
@@ -398,7 +402,7 @@ class GraphRunner(Runner):
         for number, prompt in enumerate(inputs.prefill):
             tables[(shape.decodes or 0) + number, : len(prompt.pages)] = prompt.pages
             queries.append((number, prompt.start, prompt.stop - prompt.start, prompt.context))
-        of_attention = prefill_tiles(queries, self.model.shape.heads, self.model.shape.kv_heads).numpy().ravel()
+        of_attention = self.inputs.attention_tiles(queries)
         host[parts.prompt_tiles][: len(of_attention)] = of_attention
         host[parts.logit_rows][: len(inputs.logit_rows)] = inputs.logit_rows
         if shape.lora and shape.decode_lora:

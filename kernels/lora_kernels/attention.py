@@ -7,6 +7,8 @@ after FlashAttention-2 (arXiv 2307.08691); the split over keys after Flash-Decod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -18,6 +20,12 @@ FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
 FEW = 4 * 132  # programs up to which the first is taken: four on each of its multiprocessors
 SHORT_CONTEXT, LONG_CONTEXT = (32, 4, 2), (64, 4, 2)
 LONG = 1024  # tokens of the longest sequence from which the second is taken
+# Prompts' keys are read in parts until so many programs do so: two on each of a H200's multiprocessors.
+PREFILL_PROGRAMS = 2 * 132
+LEAST_PART = 512  # keys of a part: fewer cost less than what merges them
+PREFILL_TILE_FIELDS = 6  # of ``prefill_tiles``
+_MERGED_ROWS, _MERGED_PARTS = 4, 16  # of one program
+BLOCK_M = 64  # rows of a prompt's tile, each a token and a query head of its key-value head
 
 
 @triton.jit
@@ -202,6 +210,8 @@ def _prefill_kernel(
     block_table_ptr,
     tiles_ptr,
     out_ptr,
+    partial_ptr,
+    stats_ptr,
     q_stride,
     block_table_stride,
     out_stride,
@@ -216,8 +226,9 @@ def _prefill_kernel(
     BLOCK_N: tl.constexpr,
     SOFTCAP: tl.constexpr,
     INVARIANT: tl.constexpr,
+    FIELDS: tl.constexpr,
 ):
-    tile = tiles_ptr + tl.program_id(0) * 4
+    tile = tiles_ptr + tl.program_id(0) * FIELDS
     length = tl.load(tile + 2)
     if length == 0:
         return
@@ -247,21 +258,91 @@ def _prefill_kernel(
     start = visible // BLOCK_N * BLOCK_N
     if INVARIANT:  # which blocks are whole follows from the tile; they may be rounded otherwise than masked ones
         whole = start
+    part, parts = tl.load(tile + 4), tl.load(tile + 5)
+    part_keys = tl.cdiv(tl.cdiv(stop - start, parts), BLOCK_N) * BLOCK_N
+    start += part * part_keys
+    end = tl.minimum(start + part_keys, stop)
+    whole = tl.minimum(tl.maximum(whole, start), end)
     for key_start in range(start, whole, BLOCK_N):
         acc, best, total = attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, True, SOFTCAP,
         )  # fmt: skip
-    for key_start in range(whole, stop, BLOCK_N):
+    for key_start in range(whole, end, BLOCK_N):
         acc, best, total = attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
         )  # fmt: skip
+    if parts == 1:
+        out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+        tl.store(
+            out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
+            out.to(out_ptr.dtype.element_ty),
+            mask=ok,
+        )
+    else:
+        place = (tl.program_id(0).to(tl.int64) * KV_HEADS + kv_head) * BLOCK_M + rows
+        tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
+        tl.store(stats_ptr + place * 2, best, mask=token < length)
+        tl.store(stats_ptr + place * 2 + 1, total, mask=token < length)
+
+
+@triton.jit
+def _merge_parts_kernel(
+    partial_ptr,
+    stats_ptr,
+    tiles_ptr,
+    out_ptr,
+    out_stride,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
+    FIELDS: tl.constexpr,
+):
+    """Combine the parts of ``ROWS`` rows of a tile, which follow its first part."""
+    tile = tiles_ptr + tl.program_id(0) * FIELDS
+    length, part, parts = tl.load(tile + 2), tl.load(tile + 4), tl.load(tile + 5)
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    first_row = tl.program_id(2) * ROWS
+    if parts < 2 or part > 0 or first_row >= length * GROUP:
+        return
+    kv_head = tl.program_id(1)
+    rows = first_row + tl.arange(0, ROWS)
+    dims = tl.arange(0, HEAD_PAD)
+    rows_ok = rows < length * GROUP
+    acc = tl.zeros((ROWS, HEAD_PAD), dtype=tl.float32)
+    best = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((ROWS,), dtype=tl.float32)
+    for first_part in range(0, parts, PARTS):
+        of_block = first_part + tl.arange(0, PARTS)
+        item = tl.program_id(0) + of_block.to(tl.int64)
+        place = (item[:, None] * KV_HEADS + kv_head) * BLOCK_M + rows[None, :]
+        ok = (of_block < parts)[:, None] & rows_ok[None, :]
+        part_best = tl.load(stats_ptr + place * 2, mask=ok, other=float("-inf"))
+        part_total = tl.load(stats_ptr + place * 2 + 1, mask=ok, other=0.0)
+        partial = tl.load(
+            partial_ptr + place[:, :, None] * HEAD_DIM + dims[None, None, :],
+            mask=ok[:, :, None] & (dims < HEAD_DIM)[None, None, :],
+            other=0.0,
+        )
+        new_best = tl.maximum(best, tl.max(part_best, axis=0))
+        anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # a part may see no key of a row's window
+        weight = tl.exp2(part_best - anchor[None, :])
+        shrink = tl.exp2(best - anchor)
+        acc = acc * shrink[:, None] + tl.sum(partial * weight[:, :, None], axis=0)
+        total = total * shrink + tl.sum(part_total * weight, axis=0)
+        best = new_best
+    places = (tl.load(tile + 1) + rows // GROUP).to(tl.int64)
+    head = kv_head * GROUP + rows % GROUP
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(
         out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
         out.to(out_ptr.dtype.element_ty),
-        mask=ok,
+        mask=rows_ok[:, None] & (dims < HEAD_DIM)[None, :],
     )
 
 
@@ -360,12 +441,41 @@ def paged_decode(
         )
 
 
-def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: int, block_m: int = 64) -> torch.Tensor:
-    """Cut ``(sequence, first row, tokens, first position)`` spans into query tiles ``[tiles, 4]`` int32
-    ``(sequence, first row, tokens, first position)`` for ``paged_prefill``, on the host.
+class PrefillWorkspace:
+    """What programs leave that read a part of a tile's keys: fixed in size, as ``DecodeWorkspace`` is."""
+
+    def __init__(
+        self, heads: int, kv_heads: int, head_dim: int, device: torch.device | str, block_m: int = BLOCK_M
+    ) -> None:
+        parts = most_parts(kv_heads)
+        self.partial = torch.empty(parts, kv_heads, block_m, head_dim, dtype=torch.float32, device=device)
+        self.stats = torch.empty(parts, kv_heads, block_m, 2, dtype=torch.float32, device=device)
+
+
+def most_parts(kv_heads: int) -> int:
+    """Of all tiles whose keys are read in parts, together."""
+    return PREFILL_PROGRAMS // kv_heads
+
+
+def key_parts(keys: Sequence[int], kv_heads: int) -> list[int]:
+    """In how many parts the keys of each tile are read.
+
+    More than one where there are too few tiles to have all multiprocessors read, or one has far more than others.
+    """
+    most = most_parts(kv_heads)
+    each = max(LEAST_PART, -(-sum(keys) // most)) if most else sum(keys)
+    return [max(1, count // each) for count in keys]
+
+
+def prefill_tiles(
+    spans: Sequence[tuple[int, int, int, int]], heads: int, kv_heads: int, block_m: int = BLOCK_M, split: bool = False
+) -> torch.Tensor:
+    """Cut ``(sequence, first row, tokens, first position)`` spans into query tiles ``[tiles, 6]`` int32
+    ``(sequence, first row, tokens, first position, part, parts)`` for ``paged_prefill``, on the host.
 
     ``sequence`` is its row of the block table, ``first row`` the first of its rows of ``q``. A tile has at most
-    ``block_m`` rows of the matrix product, one for each token and query head of a key-value head.
+    ``block_m`` rows of the matrix product, one for each token and query head of a key-value head. ``split``: a tile may
+    come several times, first of all, each for a part of its keys (``key_parts``).
     """
     step = tokens_a_tile(heads, kv_heads, block_m)
     tiles = [
@@ -373,10 +483,13 @@ def prefill_tiles(spans: list[tuple[int, int, int, int]], heads: int, kv_heads: 
         for sequence, row, tokens, position in spans
         for offset in range(0, tokens, step)
     ]
-    return torch.tensor(tiles, dtype=torch.int32).view(-1, 4)
+    parts = key_parts([tile[2] + tile[3] for tile in tiles], kv_heads) if split else [1] * len(tiles)
+    in_order = sorted(zip(tiles, parts, strict=True), key=lambda of: of[1] == 1)
+    items = [(*tile, part, count) for tile, count in in_order for part in range(count)]
+    return torch.tensor(items, dtype=torch.int32).view(-1, PREFILL_TILE_FIELDS)
 
 
-def tokens_a_tile(heads: int, kv_heads: int, block_m: int = 64) -> int:
+def tokens_a_tile(heads: int, kv_heads: int, block_m: int = BLOCK_M) -> int:
     """The most tokens of a tile of ``prefill_tiles``."""
     return max(1, block_m // (heads // kv_heads))
 
@@ -394,15 +507,18 @@ def paged_prefill(
     window: int = 0,
     scale: float | None = None,
     softcap: float = 0.0,
-    block_m: int = 64,
+    block_m: int = BLOCK_M,
     invariant: bool = False,
+    workspace: PrefillWorkspace | None = None,
+    split: bool = False,
 ) -> None:
     """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
     ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool.
 
     Only rows of ``tiles`` are written. ``block_table [sequences, max pages]`` int32; the rest as for ``paged_decode``.
-    ``invariant``: a row is bitwise the same however its prompt is cut into chunks, and whatever is beside it. Raises
-    ``ValueError`` for shapes that do not fit.
+    ``invariant``: a row is bitwise the same however its prompt is cut into chunks, and whatever is beside it.
+    ``split``: some tiles may be, which takes a ``workspace`` of the same sizes. Raises ``ValueError`` for shapes that
+    do not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
@@ -411,6 +527,12 @@ def paged_prefill(
         raise ValueError(
             f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
         )
+    if split and (invariant or not workspace):
+        raise ValueError(
+            "tiles that are split take a workspace, and are not invariant: what is beside a tile decides its parts"
+        )
+    if workspace and workspace.partial.shape[1:] != (kv_heads, block_m, head_dim):
+        raise ValueError(f"the workspace was made for {tuple(workspace.partial.shape[1:])}")
     long = invariant or block_table.shape[1] * page_tokens >= LONG
     keys, warps, stages = LONG_CONTEXT if long else SHORT_CONTEXT
     _prefill_kernel[(tiles.shape[0], kv_heads)](
@@ -419,6 +541,8 @@ def paged_prefill(
         block_table,
         tiles,
         out,
+        workspace.partial if workspace else q,
+        workspace.stats if workspace else q,
         q.stride(0),
         block_table.stride(0),
         out.stride(0),
@@ -433,9 +557,28 @@ def paged_prefill(
         BLOCK_N=keys,
         SOFTCAP=softcap,
         INVARIANT=invariant,
+        FIELDS=PREFILL_TILE_FIELDS,
         num_warps=warps,
         num_stages=stages,
     )
+    if split and workspace:
+        rows = min(_MERGED_ROWS, block_m)
+        _merge_parts_kernel[(min(len(tiles), len(workspace.partial)), kv_heads, block_m // rows)](
+            workspace.partial,
+            workspace.stats,
+            tiles,
+            out,
+            out.stride(0),
+            HEADS=heads,
+            KV_HEADS=kv_heads,
+            HEAD_DIM=head_dim,
+            HEAD_PAD=triton.next_power_of_2(head_dim),
+            BLOCK_M=block_m,
+            ROWS=rows,
+            PARTS=_MERGED_PARTS,
+            FIELDS=PREFILL_TILE_FIELDS,
+            num_warps=4,
+        )
 
 
 def scale_log2e(scale: float | None, head_dim: int, softcap: float) -> float:

@@ -7,7 +7,18 @@ import torch
 from lorikeet_testing.grids import grid
 
 from lora_kernels import attention
-from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill, prefill_tiles
+from lora_kernels.attention import (
+    LEAST_PART,
+    PREFILL_TILE_FIELDS,
+    DecodeWorkspace,
+    PrefillWorkspace,
+    decode_splits,
+    key_parts,
+    most_parts,
+    paged_decode,
+    paged_prefill,
+    prefill_tiles,
+)
 from lora_kernels.reference import paged_attention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -85,6 +96,38 @@ def test_decode(
         assert error(out[row], want.flatten()) < TOLERANCE[dtype]
 
 
+Spans = list[tuple[int, int, int, int]]
+
+
+def spans_of(chunks: list[tuple[int, int]]) -> Spans:
+    """Of chunks (tokens, context), one after another, each of a sequence of its own."""
+    rows = [sum(tokens for tokens, _ in chunks[:index]) for index in range(len(chunks))]
+    return [(index, row, *chunk) for (index, row), chunk in zip(enumerate(rows), chunks, strict=True)]
+
+
+def check_prefill(spans: Spans, shape: Shape, window: int, dtype: torch.dtype, block_m: int, split: bool) -> None:
+    heads, kv_heads, head_dim = shape
+    pool, table = filled_pool([tokens + context for _, _, tokens, context in spans], kv_heads, head_dim, dtype)
+    tiles = prefill_tiles(spans, heads, kv_heads, block_m, split)
+    if split:
+        assert (tiles[:, -1] > 1).any() and (tiles[:, -1] == 1).any()
+    tiles = torch.cat((tiles, torch.zeros(3, PREFILL_TILE_FIELDS, dtype=torch.int32))).to(DEVICE)  # these do nothing
+    q = torch.randn(spans[-1][1] + spans[-1][2], heads * head_dim, device=DEVICE).to(dtype)
+    out = torch.full_like(q, float("nan"))
+    workspace = PrefillWorkspace(heads, kv_heads, head_dim, DEVICE, block_m) if split else None
+    if workspace:
+        workspace.partial.fill_(float("nan"))
+        workspace.stats.fill_(float("nan"))
+    paged_prefill(
+        q, pool, table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window,
+        block_m=block_m, workspace=workspace, split=split,
+    )  # fmt: skip
+    for sequence, first, tokens, context in spans:
+        queries = q[first : first + tokens].view(tokens, heads, head_dim)
+        want = paged_attention(queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window)
+        assert error(out[first : first + tokens], want.flatten(1)) < TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize(
     ("shape", "long", "window", "dtype"),
     grid(
@@ -96,24 +139,52 @@ def test_decode(
 def test_prefill_chunks(
     shape: Shape, long: bool, window: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heads, kv_heads, head_dim = shape
     if long:  # as with thousands of tokens
         monkeypatch.setattr(attention, "LONG", 0)
-    chunks = [(1, 0), (40, 0), (17, 33), (70, 5)]  # (tokens, context)
-    pool, table = filled_pool([tokens + context for tokens, context in chunks], kv_heads, head_dim, dtype)
-    spans, row = [], 0
-    for sequence, (tokens, context) in enumerate(chunks):
-        spans.append((sequence, row, tokens, context))
-        row += tokens
-    tiles = prefill_tiles(spans, heads, kv_heads)
-    tiles = torch.cat((tiles, torch.zeros(3, 4, dtype=torch.int32))).to(DEVICE)  # empty tiles do nothing
-    q = torch.randn(row, heads * head_dim, device=DEVICE).to(dtype)
-    out = torch.full_like(q, float("nan"))
-    paged_prefill(q, pool, table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window)
-    for sequence, first, tokens, context in spans:
-        queries = q[first : first + tokens].view(tokens, heads, head_dim)
-        want = paged_attention(queries, pool, table[sequence], context, PAGE_TOKENS, kv_heads, window)
-        assert error(out[first : first + tokens], want.flatten(1)) < TOLERANCE[dtype]
+    check_prefill(spans_of([(1, 0), (40, 0), (17, 33), (70, 5)]), shape, window, dtype, 64, False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "most", "window", "dtype"),
+    grid(
+        SHAPES, [8, 200], [0, 20], DTYPES,
+        ordinary=lambda shape, most, window, dtype: (dtype == DTYPES[0]) == (most == 200),
+    ),
+    ids=str,
+)  # fmt: skip
+def test_prefill_chunks_whose_keys_are_read_in_parts(
+    shape: Shape, most: int, window: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a window, some parts see no key of any row, and others none of some."""
+    monkeypatch.setattr(attention, "PREFILL_PROGRAMS", most * shape[1])
+    monkeypatch.setattr(attention, "LEAST_PART", 33)
+    check_prefill(spans_of([(1, 0), (4, 300), (1, 128), (18, 90), (2, 511)]), shape, window, dtype, 16, True)
+
+
+def test_keys_of_prompts_are_read_in_parts_where_few_programs_read_many() -> None:
+    assert most_parts(8) == 33
+    assert key_parts([16], 8) == [1] and key_parts([2 * LEAST_PART], 8) == [2]
+    assert key_parts([16_400], 8) == [32] and key_parts([131_000], 8) == [32]
+    assert key_parts([20, 16_400, 300], 8) == [1, 32, 1]  # one that is far longer than what is beside it
+    assert key_parts([16_384] * 64, 8) == [1] * 64  # enough of them
+    assert key_parts([16_400], 512) == [1]  # heads enough
+    for keys in ([9000] * 20, [100_000, 4_000, 600, 2], [5_000] * 7 + [40_000] * 3):
+        parts = [count for count in key_parts(keys, 8) if count > 1]
+        assert sum(parts) <= most_parts(8)
+    tiles = prefill_tiles([(0, 0, 20, 0), (1, 20, 2, 3 * LEAST_PART)], 4, 1, split=True)
+    assert tiles[:4].tolist() == [[1, 20, 2, 1536, part, 3] for part in range(3)] + [[0, 0, 16, 0, 0, 1]]
+
+
+def test_tiles_in_parts_need_room_for_them() -> None:
+    pool, table = filled_pool([20], 2, 64, torch.float32)
+    q = torch.zeros(20, 8 * 64, device=DEVICE)
+    tiles = prefill_tiles([(0, 0, 20, 0)], 8, 2).to(DEVICE)
+    sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "split": True}
+    for more in ({}, {"workspace": PrefillWorkspace(8, 2, 64, DEVICE), "invariant": True}):
+        with pytest.raises(ValueError, match="take a workspace, and are not invariant"):
+            paged_prefill(q, pool, table, tiles, q, **sizes, **more)
+    with pytest.raises(ValueError, match="the workspace was made for"):
+        paged_prefill(q, pool, table, tiles, q, workspace=PrefillWorkspace(8, 4, 64, DEVICE), **sizes)
 
 
 def test_keys_are_split_for_few_sequences_only() -> None:

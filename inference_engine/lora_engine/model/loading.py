@@ -347,10 +347,10 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
     return model.ops.prompt_workspace(tokens), graphs
 
 
-def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> StepBatch:
-    """One base-model prompt of ``tokens`` tokens in pages 1, 2, …: for measuring."""
-    positions = torch.arange(tokens, device=device)
-    pages = torch.arange(1, geometry.pages_for_tokens(tokens) + 1, device=device)
+def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device, context: int = 0) -> StepBatch:
+    """One base-model prompt of ``tokens`` tokens behind ``context`` in pages 1, 2, …: for measuring."""
+    positions = torch.arange(context, context + tokens, device=device)
+    pages = torch.arange(1, geometry.pages_for_tokens(context + tokens) + 1, device=device)
     slot_mapping = (
         pages[positions // geometry.page_tokens] * geometry.kv_rows_per_page + positions % geometry.page_tokens
     )
@@ -361,7 +361,7 @@ def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device) -> 
         num_decode=0,
         block_table=torch.zeros(0, 0, dtype=torch.int64, device=device),
         seq_lens=torch.zeros(0, dtype=torch.int64, device=device),
-        prefill=[PrefillSpan(0, tokens, 0, pages)],
+        prefill=[PrefillSpan(0, tokens, context, pages)],
         lora=[],
         logit_rows=torch.tensor([tokens - 1], device=device),
     )

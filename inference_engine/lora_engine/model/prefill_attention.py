@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from lora_engine.device_copies import to_device
-from lora_kernels.attention import paged_prefill, prefill_tiles
+from lora_kernels.attention import PrefillWorkspace, paged_prefill, prefill_tiles
 
 from .batch import PrefillSpan
 from .shape import ModelShape
@@ -43,6 +43,9 @@ class TritonPrefill:
         self._invariant = invariant
         self._heads = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": page_tokens}
         self._shape = shape
+        self._workspace = (
+            None if invariant else PrefillWorkspace(shape.heads, shape.kv_heads, shape.head_dim, shape.device)
+        )
 
     def plan(self, spans: Sequence[PrefillSpan]) -> Attend:
         table = torch.zeros(
@@ -50,17 +53,22 @@ class TritonPrefill:
         )
         for row, span in enumerate(spans):
             table[row, : len(span.pages)] = span.pages
-        rows = [(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)]
-        return self.over(table, to_device(prefill_tiles(rows, self._shape.heads, self._shape.kv_heads), table.device))
+        tiles = self.tiles([(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)])
+        return self.over(table, to_device(tiles, table.device), split=bool((tiles[:, -1] > 1).any()))
 
-    def over(self, table: torch.Tensor, tiles: torch.Tensor) -> Attend:
+    def tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> torch.Tensor:
+        """As ``prefill_tiles``."""
+        return prefill_tiles(spans, self._shape.heads, self._shape.kv_heads, split=self._workspace is not None)
+
+    def over(self, table: torch.Tensor, tiles: torch.Tensor, split: bool) -> Attend:
         """For the block table and the tiles that ``paged_prefill`` takes, whatever is in them when it runs."""
         shape = self._shape
 
         def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
             paged_prefill(
                 q, pool, table, tiles, out, window=window, scale=shape.attention_scale,
-                softcap=shape.attention_softcap, invariant=self._invariant, **self._heads,
+                softcap=shape.attention_softcap, invariant=self._invariant, workspace=self._workspace, split=split,
+                **self._heads,
             )  # fmt: skip
 
         return attend

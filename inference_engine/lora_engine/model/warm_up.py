@@ -16,7 +16,7 @@ import torch
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, sample
-from lora_kernels.attention import LONG
+from lora_kernels.attention import LEAST_PART, LONG
 from lora_kernels.kernel_variants import KernelVariant
 from lora_kernels.work_items import Span, token_tiles
 
@@ -48,8 +48,12 @@ def prefill_steps(
     assert isinstance(ops, TritonOps), "only the Triton backend compiles"
     room = (pool.num_pages - 1) * pool.geometry.page_tokens
     longest = min(model.shape.max_context, room)
-    for tokens in sorted({min(count, longest) for count in (pool.geometry.page_tokens, LONG + 1)}):
-        batch = prefill_batch(tokens, pool.geometry, model.device)
+    page = min(pool.geometry.page_tokens, longest)
+    steps = {(page, 0), (min(LONG + 1, longest), 0)}
+    if 2 * LEAST_PART + page <= longest:  # what is said last in a long conversation: its keys are read in parts
+        steps.add((page, 2 * LEAST_PART))
+    for tokens, context in sorted(steps):
+        batch = prefill_batch(tokens, pool.geometry, model.device, context)
         logits = model.run(batch.token_ids, batch.logit_rows, ops.plan(batch, pool), layers=layers)
         for shape in usual_shapes(KernelVariant.PREFILL, ranks, ops.invariant):
             plan = ops.plan(batch, pool)
