@@ -24,7 +24,7 @@ LONG = 1024  # tokens of the longest sequence from which the second is taken
 PREFILL_PROGRAMS = 2 * 132
 LEAST_PART = 512  # keys of a part: fewer cost less than what merges them
 PREFILL_TILE_FIELDS = 6  # of ``prefill_tiles``
-_MERGED_ROWS, _MERGED_PARTS = 4, 16  # of one program
+_MERGED_ROWS, _MERGED_PARTS = 4, 4  # of one program at a time
 BLOCK_M = 64  # rows of a prompt's tile, each a token and a query head of its key-value head
 
 
@@ -319,8 +319,7 @@ def _merge_parts_kernel(
     total = tl.zeros((ROWS,), dtype=tl.float32)
     for first_part in range(0, parts, PARTS):
         of_block = first_part + tl.arange(0, PARTS)
-        item = tl.program_id(0) + of_block.to(tl.int64)
-        place = (item[:, None] * KV_HEADS + kv_head) * BLOCK_M + rows[None, :]
+        place = ((tl.program_id(0) + of_block)[:, None] * KV_HEADS + kv_head) * BLOCK_M + rows[None, :]
         ok = (of_block < parts)[:, None] & rows_ok[None, :]
         part_best = tl.load(stats_ptr + place * 2, mask=ok, other=float("-inf"))
         part_total = tl.load(stats_ptr + place * 2 + 1, mask=ok, other=0.0)
