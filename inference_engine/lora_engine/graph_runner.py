@@ -405,9 +405,10 @@ class GraphRunner(Runner):
         of_attention = self.inputs.attention_tiles(queries)
         host[parts.prompt_tiles][: len(of_attention)] = of_attention
         host[parts.logit_rows][: len(inputs.logit_rows)] = inputs.logit_rows
-        if shape.lora and shape.decode_lora:
-            of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
+        of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
+        if shape.lora:
             write_tiles(of_prompts, shape.lora.variant, host[parts.tiles].reshape(-1, TILE_FIELDS))
+        if shape.decode_lora:
             write_tiles(of_decodes, shape.decode_lora.variant, host[parts.second_tiles].reshape(-1, TILE_FIELDS))
         return contents
 

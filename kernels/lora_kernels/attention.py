@@ -24,7 +24,7 @@ LONG = 1024  # tokens of the longest sequence from which the second is taken
 PREFILL_PROGRAMS = 2 * 132
 LEAST_PART = 512  # keys of a part: fewer cost less than what merges them
 PREFILL_TILE_FIELDS = 6  # of ``prefill_tiles``
-_MERGED_ROWS, _MERGED_PARTS = 4, 4  # of one program at a time
+_MERGED_ROWS, _MERGED_AT_ONCE = 4, 8  # rows of a program that merges, parts that it waits for together
 BLOCK_M = 64  # rows of a prompt's tile, each a token and a query head of its key-value head
 
 
@@ -300,10 +300,17 @@ def _merge_parts_kernel(
     HEAD_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr,
     ROWS: tl.constexpr,
-    PARTS: tl.constexpr,
+    MOST_PARTS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     FIELDS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """Combine the parts of ``ROWS`` rows of a tile, which follow its first part."""
+    """Combine the parts of ``ROWS`` rows of a tile, which follow its first part.
+
+    A thread sums over parts by itself, ``AT_ONCE`` of which it waits for together.
+    """
+    launch_dependents(PDL)
+    grid_dependency_wait(PDL)
     tile = tiles_ptr + tl.program_id(0) * FIELDS
     length, part, parts = tl.load(tile + 2), tl.load(tile + 4), tl.load(tile + 5)
     GROUP: tl.constexpr = HEADS // KV_HEADS
@@ -312,36 +319,37 @@ def _merge_parts_kernel(
         return
     kv_head = tl.program_id(1)
     rows = first_row + tl.arange(0, ROWS)
-    dims = tl.arange(0, HEAD_PAD)
     rows_ok = rows < length * GROUP
+    dims = tl.arange(0, HEAD_PAD)
+    dims_ok = dims < HEAD_DIM
+    first_place = (tl.program_id(0) * KV_HEADS + kv_head) * BLOCK_M + rows
+    PART_STRIDE: tl.constexpr = KV_HEADS * BLOCK_M
+    all_parts = tl.arange(0, MOST_PARTS)
+    stats = stats_ptr + (first_place[:, None] + all_parts[None, :] * PART_STRIDE) * 2
+    ok = rows_ok[:, None] & (all_parts < parts)[None, :]
+    part_best = tl.load(stats, mask=ok, other=float("-inf"))
+    best = tl.max(part_best, axis=1)
+    best = tl.where(best == float("-inf"), 0.0, best)  # of padding
+    total = tl.sum(tl.load(stats + 1, mask=ok, other=0.0) * tl.exp2(part_best - best[:, None]), axis=1)
     acc = tl.zeros((ROWS, HEAD_PAD), dtype=tl.float32)
-    best = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((ROWS,), dtype=tl.float32)
-    for first_part in range(0, parts, PARTS):
-        of_block = first_part + tl.arange(0, PARTS)
-        place = ((tl.program_id(0) + of_block)[:, None] * KV_HEADS + kv_head) * BLOCK_M + rows[None, :]
-        ok = (of_block < parts)[:, None] & rows_ok[None, :]
-        part_best = tl.load(stats_ptr + place * 2, mask=ok, other=float("-inf"))
-        part_total = tl.load(stats_ptr + place * 2 + 1, mask=ok, other=0.0)
-        partial = tl.load(
-            partial_ptr + place[:, :, None] * HEAD_DIM + dims[None, None, :],
-            mask=ok[:, :, None] & (dims < HEAD_DIM)[None, None, :],
-            other=0.0,
-        )
-        new_best = tl.maximum(best, tl.max(part_best, axis=0))
-        anchor = tl.where(new_best == float("-inf"), 0.0, new_best)  # a part may see no key of a row's window
-        weight = tl.exp2(part_best - anchor[None, :])
-        shrink = tl.exp2(best - anchor)
-        acc = acc * shrink[:, None] + tl.sum(partial * weight[:, :, None], axis=0)
-        total = total * shrink + tl.sum(part_total * weight, axis=0)
-        best = new_best
+    for first_part in range(0, parts, AT_ONCE):
+        for offset in tl.static_range(AT_ONCE):
+            there = rows_ok & (first_part + offset < parts)
+            place = first_place + (first_part + offset) * PART_STRIDE
+            weight = tl.exp2(tl.load(stats_ptr + place * 2, mask=there, other=float("-inf")) - best)
+            partial = tl.load(
+                partial_ptr + place[:, None] * HEAD_DIM + dims[None, :],
+                mask=there[:, None] & dims_ok[None, :],
+                other=0.0,
+            )
+            acc += partial * weight[:, None]
     places = (tl.load(tile + 1) + rows // GROUP).to(tl.int64)
     head = kv_head * GROUP + rows % GROUP
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(
         out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
         out.to(out_ptr.dtype.element_ty),
-        mask=rows_ok[:, None] & (dims < HEAD_DIM)[None, :],
+        mask=rows_ok[:, None] & dims_ok[None, :],
     )
 
 
@@ -562,7 +570,8 @@ def paged_prefill(
     )
     if split and workspace:
         rows = min(_MERGED_ROWS, block_m)
-        _merge_parts_kernel[(min(len(tiles), len(workspace.partial)), kv_heads, block_m // rows)](
+        most = len(workspace.partial)
+        _merge_parts_kernel[(min(len(tiles), most), kv_heads, block_m // rows)](
             workspace.partial,
             workspace.stats,
             tiles,
@@ -574,9 +583,11 @@ def paged_prefill(
             HEAD_PAD=triton.next_power_of_2(head_dim),
             BLOCK_M=block_m,
             ROWS=rows,
-            PARTS=_MERGED_PARTS,
+            MOST_PARTS=triton.next_power_of_2(most),
+            AT_ONCE=_MERGED_AT_ONCE,
             FIELDS=PREFILL_TILE_FIELDS,
             num_warps=4,
+            **pdl_options(q),
         )
 
 

@@ -30,6 +30,7 @@ from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import MOST_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
 from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans
 from lora_engine.request import GenerationRequest, SamplingParams
+from lora_kernels import attention
 from lora_kernels.work_items import tiles_needed
 
 ADAPTERS = ("attention-r8", "all-linear-r16-rslora", "one-layer-r64")
@@ -84,19 +85,24 @@ def generate(engine: Engine, digests: list[str], count: int, lengths: Sequence[i
 
 
 def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = generate(*build(folder, "cpu", backend="torch"), 5, (1, 7, 12))
+    engine, digests = build(folder, "cpu", backend="torch")
+    plain, alone = generate(engine, digests, 5, (1, 7, 12)), generate(engine, digests[2:3], 1, (19,))
     monkeypatch.setattr(graph_runner, "StepGraph", RunEveryTime)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(graph_shapes, "_MIXED_ROWS", (32,))  # an interpreter's rows take long
+    monkeypatch.setattr(graph_shapes, "_MIXED_DECODES", {0: (24,)})
+    monkeypatch.setattr(attention, "LEAST_PART", 4)
     engine, digests = build(folder, "cpu")
     runner = GraphRunner(engine.loaded.model, engine.pool, 3, engine.loaded.max_context)
     runner.graphs.capture_first()
     engine.runner = runner
     engine.pool.data[:, 1:].fill_(float("nan"))  # all but the padding page
     assert generate(engine, digests, 5, (1, 7, 12)) == plain
+    assert generate(engine, digests[2:3], 1, (19,)) == alone
     replays = {shape: cast(RunEveryTime, runner.graphs[shape]).replays for shape in mixed_graphs(3)}
     assert sum(replays.values()) >= 2
-    assert any(replays[shape] for shape in replays if shape.lora)
+    for decodes in (0, 3):
+        assert any(replays[shape] for shape in replays if shape.lora and shape.decodes == decodes)
 
 
 @pytest.mark.gpu
@@ -145,6 +151,8 @@ def test_the_smallest_graph_that_holds_a_step() -> None:
     graphs = mixed_graphs(256)
     best = fitting_mixed_graphs(graphs, 3, 60, [])[0]
     assert (best.size, best.decodes, best.lora) == (64, 16, None)
+    best = fitting_mixed_graphs(graphs, 0, 60, spans_of([(0, 60, 8)]))[0]
+    assert (best.size, best.decodes, best.decode_lora) == (64, 0, None)
     best = fitting_mixed_graphs(graphs, 200, 500, spans_of([(0, 1, 8), (300, 500, 64)]))[0]
     assert (best.size, best.decodes, best.groups) == (512, 256, ATTENTION)
     best = fitting_mixed_graphs(graphs, 200, 500, spans_of([(0, 1, 8)], ALL_GROUPS))[0]
@@ -157,7 +165,7 @@ def test_the_smallest_graph_that_holds_a_step() -> None:
 def steps(rnd: random.Random) -> Iterator[tuple[int, int, list[LoraSpan]]]:
     """(decode rows, rows, adapters), where each row or prompt may have one."""
     for _ in range(200):
-        decodes = rnd.randint(0, 256)
+        decodes = rnd.choice((0, rnd.randint(0, 256)))
         starts = list(range(decodes + 1))
         for _ in range(rnd.randint(1, MOST_PROMPTS)):
             starts.append(starts[-1] + rnd.randint(2, rnd.choice((3, 64, 300))))
@@ -169,11 +177,12 @@ def test_every_step_s_tiles_fit_into_its_graph() -> None:
     graphs, fitted = mixed_graphs(256), 0
     for decodes, tokens, spans in steps(random.Random(5)):
         for shape in fitting_mixed_graphs(graphs, decodes, tokens, spans):
-            if shape.lora and shape.decode_lora and shape.decodes:
-                of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
+            of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
+            if shape.lora:
                 assert tiles_needed(of_prompts, shape.lora.variant) <= shape.tiles
-                assert tiles_needed(of_decodes, shape.decode_lora.variant) <= shape.decodes
                 fitted += 1
+            if shape.decode_lora:
+                assert tiles_needed(of_decodes, shape.decode_lora.variant) <= (shape.decodes or 0)
     assert fitted > 100
 
 

@@ -40,7 +40,7 @@ _FEW_TILES = 8  # as many more or less cost less than a graph of their own is wo
 # Of mixed steps: prompts, rows, and decode rows among them, with most rows. Larger steps hide their launches.
 MOST_PROMPTS = 16
 _MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))  # beside as many decode rows as there may be
-_MIXED_DECODES = {16: (64, 128, 256), 64: (128, 256, 512, 1024)}
+_MIXED_DECODES = {0: (64,), 16: (64, 128, 256), 64: (128, 256, 512, 1024)}
 _LONGEST_WASTE = 128  # rows more than a step has; a graph for so many more is slower than launching
 
 
@@ -113,9 +113,10 @@ def mixed_graphs(max_running: int) -> list[GraphShape]:
         for size in sizes:
             if size > decodes:
                 shapes.append(GraphShape(size, decodes=decodes))
+                of_decodes = decode_lora if decodes else None
                 for groups in (ATTENTION, ALL_GROUPS):
                     tiles = _prompt_tiles(size)
-                    shapes.append(GraphShape(size, lora, tiles, groups, decodes=decodes, decode_lora=decode_lora))
+                    shapes.append(GraphShape(size, lora, tiles, groups, decodes=decodes, decode_lora=of_decodes))
     return sorted(shapes, key=lambda shape: -shape.size)
 
 
