@@ -22,9 +22,9 @@ SHORT_CONTEXT, LONG_CONTEXT = (32, 4, 2), (64, 4, 2)
 LONG = 1024  # tokens of the longest sequence from which the second is taken
 # Prompts' keys are read in parts until so many programs do so: two on each of a H200's multiprocessors.
 PREFILL_PROGRAMS = 2 * 132
-LEAST_PART = 512  # keys of a part: fewer cost less than what merges them
+LEAST_PART, LEAST_KEYS = 512, 1536  # of a part, of a tile in parts: fewer are read sooner than they are merged
 PREFILL_TILE_FIELDS = 6  # of ``prefill_tiles``
-_MERGED_ROWS, _MERGED_AT_ONCE = 4, 8  # rows of a program that merges, parts that it waits for together
+_MERGED_ROWS, _MERGED_AT_ONCE = 8, 8  # rows of a program that merges, parts that it waits for together
 BLOCK_M = 64  # rows of a prompt's tile, each a token and a query head of its key-value head
 
 
@@ -471,7 +471,7 @@ def key_parts(keys: Sequence[int], kv_heads: int) -> list[int]:
     """
     most = most_parts(kv_heads)
     each = max(LEAST_PART, -(-sum(keys) // most)) if most else sum(keys)
-    return [max(1, count // each) for count in keys]
+    return [max(1, count // each) if count >= LEAST_KEYS else 1 for count in keys]
 
 
 def prefill_tiles(

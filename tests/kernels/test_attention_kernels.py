@@ -8,6 +8,7 @@ from lorikeet_testing.grids import grid
 
 from lora_kernels import attention
 from lora_kernels.attention import (
+    LEAST_KEYS,
     LEAST_PART,
     PREFILL_TILE_FIELDS,
     DecodeWorkspace,
@@ -158,12 +159,13 @@ def test_prefill_chunks_whose_keys_are_read_in_parts(
     """With a window, some parts see no key of any row, and others none of some."""
     monkeypatch.setattr(attention, "PREFILL_PROGRAMS", most * shape[1])
     monkeypatch.setattr(attention, "LEAST_PART", 33)
+    monkeypatch.setattr(attention, "LEAST_KEYS", 66)
     check_prefill(spans_of([(1, 0), (4, 300), (1, 128), (18, 90), (2, 511)]), shape, window, dtype, 16, True)
 
 
 def test_keys_of_prompts_are_read_in_parts_where_few_programs_read_many() -> None:
     assert most_parts(8) == 33
-    assert key_parts([16], 8) == [1] and key_parts([2 * LEAST_PART], 8) == [2]
+    assert key_parts([16, LEAST_KEYS - 1], 8) == [1, 1] and key_parts([LEAST_KEYS], 8) == [3]
     assert key_parts([16_400], 8) == [32] and key_parts([131_000], 8) == [32]
     assert key_parts([20, 16_400, 300], 8) == [1, 32, 1]  # one that is far longer than what is beside it
     assert key_parts([16_384] * 64, 8) == [1] * 64  # enough of them
