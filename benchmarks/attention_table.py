@@ -81,7 +81,7 @@ def prefill(sequences: int, tokens: int, context: int, heads: int, kv_heads: int
     out = torch.empty_like(q)
     spans = [(index, index * tokens, tokens, context) for index in range(sequences)]
     sizes = {"heads": heads, "kv_heads": kv_heads, "page_tokens": PAGE_TOKENS}
-    workspace = PrefillWorkspace(heads, kv_heads, HEAD_DIM, "cuda")
+    workspace = PrefillWorkspace(kv_heads, HEAD_DIM, "cuda")
     parted, whole = (prefill_tiles(spans, heads, kv_heads, split=split).cuda() for split in (True, False))
 
     def in_parts(layer: int) -> None:

@@ -227,6 +227,7 @@ def _prefill_kernel(
     SOFTCAP: tl.constexpr,
     INVARIANT: tl.constexpr,
     FIELDS: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     tile = tiles_ptr + tl.program_id(0) * FIELDS
     length = tl.load(tile + 2)
@@ -258,11 +259,14 @@ def _prefill_kernel(
     start = visible // BLOCK_N * BLOCK_N
     if INVARIANT:  # which blocks are whole follows from the tile; they may be rounded otherwise than masked ones
         whole = start
-    part, parts = tl.load(tile + 4), tl.load(tile + 5)
-    part_keys = tl.cdiv(tl.cdiv(stop - start, parts), BLOCK_N) * BLOCK_N
-    start += part * part_keys
-    end = tl.minimum(start + part_keys, stop)
-    whole = tl.minimum(tl.maximum(whole, start), end)
+    parts = 1
+    end = stop
+    if SPLIT:
+        parts = tl.load(tile + 5)
+        part_keys = tl.cdiv(tl.cdiv(stop - start, parts), BLOCK_N) * BLOCK_N
+        start += tl.load(tile + 4) * part_keys
+        end = tl.minimum(start + part_keys, stop)
+        whole = tl.minimum(tl.maximum(whole, start), end)
     for key_start in range(start, whole, BLOCK_N):
         acc, best, total = attend_block(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
@@ -451,9 +455,7 @@ def paged_decode(
 class PrefillWorkspace:
     """What programs leave that read a part of a tile's keys: fixed in size, as ``DecodeWorkspace`` is."""
 
-    def __init__(
-        self, heads: int, kv_heads: int, head_dim: int, device: torch.device | str, block_m: int = BLOCK_M
-    ) -> None:
+    def __init__(self, kv_heads: int, head_dim: int, device: torch.device | str, block_m: int = BLOCK_M) -> None:
         parts = most_parts(kv_heads)
         self.partial = torch.empty(parts, kv_heads, block_m, head_dim, dtype=torch.float32, device=device)
         self.stats = torch.empty(parts, kv_heads, block_m, 2, dtype=torch.float32, device=device)
@@ -548,8 +550,8 @@ def paged_prefill(
         block_table,
         tiles,
         out,
-        workspace.partial if workspace else q,
-        workspace.stats if workspace else q,
+        workspace.partial if workspace else None,
+        workspace.stats if workspace else None,
         q.stride(0),
         block_table.stride(0),
         out.stride(0),
@@ -565,6 +567,7 @@ def paged_prefill(
         SOFTCAP=softcap,
         INVARIANT=invariant,
         FIELDS=PREFILL_TILE_FIELDS,
+        SPLIT=split,
         num_warps=warps,
         num_stages=stages,
     )

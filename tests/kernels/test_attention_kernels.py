@@ -115,7 +115,7 @@ def check_prefill(spans: Spans, shape: Shape, window: int, dtype: torch.dtype, b
     tiles = torch.cat((tiles, torch.zeros(3, PREFILL_TILE_FIELDS, dtype=torch.int32))).to(DEVICE)  # these do nothing
     q = torch.randn(spans[-1][1] + spans[-1][2], heads * head_dim, device=DEVICE).to(dtype)
     out = torch.full_like(q, float("nan"))
-    workspace = PrefillWorkspace(heads, kv_heads, head_dim, DEVICE, block_m) if split else None
+    workspace = PrefillWorkspace(kv_heads, head_dim, DEVICE, block_m) if split else None
     if workspace:
         workspace.partial.fill_(float("nan"))
         workspace.stats.fill_(float("nan"))
@@ -182,11 +182,11 @@ def test_tiles_in_parts_need_room_for_them() -> None:
     q = torch.zeros(20, 8 * 64, device=DEVICE)
     tiles = prefill_tiles([(0, 0, 20, 0)], 8, 2).to(DEVICE)
     sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "split": True}
-    for more in ({}, {"workspace": PrefillWorkspace(8, 2, 64, DEVICE), "invariant": True}):
+    for more in ({}, {"workspace": PrefillWorkspace(2, 64, DEVICE), "invariant": True}):
         with pytest.raises(ValueError, match="take a workspace, and are not invariant"):
             paged_prefill(q, pool, table, tiles, q, **sizes, **more)
     with pytest.raises(ValueError, match="the workspace was made for"):
-        paged_prefill(q, pool, table, tiles, q, workspace=PrefillWorkspace(8, 4, 64, DEVICE), **sizes)
+        paged_prefill(q, pool, table, tiles, q, workspace=PrefillWorkspace(4, 64, DEVICE), **sizes)
 
 
 def test_keys_are_split_for_few_sequences_only() -> None:

@@ -43,9 +43,7 @@ class TritonPrefill:
         self._invariant = invariant
         self._heads = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": page_tokens}
         self._shape = shape
-        self._workspace = (
-            None if invariant else PrefillWorkspace(shape.heads, shape.kv_heads, shape.head_dim, shape.device)
-        )
+        self._workspace = None if invariant else PrefillWorkspace(shape.kv_heads, shape.head_dim, shape.device)
 
     def plan(self, spans: Sequence[PrefillSpan]) -> Attend:
         table = torch.zeros(

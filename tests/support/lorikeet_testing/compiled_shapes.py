@@ -13,7 +13,14 @@ from itertools import product
 import torch
 
 from lora_engine.model.families import FAMILIES
-from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode, paged_prefill
+from lora_kernels.attention import (
+    PREFILL_TILE_FIELDS,
+    DecodeWorkspace,
+    PrefillWorkspace,
+    decode_splits,
+    paged_decode,
+    paged_prefill,
+)
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, quantise_rows
@@ -72,11 +79,13 @@ def launch_attention(
     workspace = DecodeWorkspace(tokens, shape.heads, shape.head_dim, 32, "meta")
     splits = decode_splits(tokens, shape.kv_heads)
     pool = pool_of(shape, kv_dtype or dtype)
+    parts = PrefillWorkspace(shape.kv_heads, shape.head_dim, "meta")
+    tiles = elements(4, PREFILL_TILE_FIELDS, dtype=torch.int32)
     for window in (0, 1024):
-        paged_decode(q, pool, table, lengths, q, workspace, splits=splits, window=window, softcap=softcap, **sizes)
-        for width in (LENGTH // PAGE_TOKENS, 1):
-            tiles = elements(4, 4, dtype=torch.int32)
-            paged_prefill(q, pool, table[:, :width], tiles, q, window=window, softcap=softcap, **sizes)
+        sizes |= {"window": window, "softcap": softcap}
+        paged_decode(q, pool, table, lengths, q, workspace, splits=splits, **sizes)
+        for width, split in ((LENGTH // PAGE_TOKENS, False), (LENGTH // PAGE_TOKENS, True), (1, False)):
+            paged_prefill(q, pool, table[:, :width], tiles, q, workspace=parts, split=split, **sizes)
 
 
 def launch_invariant(shape: Shape, dtype: torch.dtype) -> None:
@@ -91,7 +100,7 @@ def launch_invariant(shape: Shape, dtype: torch.dtype) -> None:
             invariant_linear(elements(tokens, inputs, dtype=dtype), weight, elements(outputs, dtype=dtype))
     sizes = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": PAGE_TOKENS}
     pool, workspace = pool_of(shape, dtype), DecodeWorkspace(8, shape.heads, shape.head_dim, 32, "meta")
-    q, tiles = elements(8, heads, dtype=dtype), elements(4, 4, dtype=torch.int32)
+    q, tiles = elements(8, heads, dtype=dtype), elements(4, PREFILL_TILE_FIELDS, dtype=torch.int32)
     table, lengths = elements(8, LENGTH // PAGE_TOKENS, dtype=torch.int32), elements(8, dtype=torch.int32)
     for window in (0, 1024):
         invariant_decode(q, pool, table, lengths, q, workspace, window=window, **sizes)
