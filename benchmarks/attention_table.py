@@ -82,16 +82,16 @@ def prefill(sequences: int, tokens: int, context: int, heads: int, kv_heads: int
     spans = [(index, index * tokens, tokens, context) for index in range(sequences)]
     sizes = {"heads": heads, "kv_heads": kv_heads, "page_tokens": PAGE_TOKENS}
     workspace = PrefillWorkspace(kv_heads, HEAD_DIM, "cuda")
-    parted, whole = (prefill_tiles(spans, heads, kv_heads, split=split).cuda() for split in (True, False))
+    split, whole = (prefill_tiles(spans, heads, kv_heads, split_keys=keys).cuda() for keys in (True, False))
 
-    def in_parts(layer: int) -> None:
-        paged_prefill(q, paged.pool[layer], paged.table, parted, out, workspace=workspace, split=True, **sizes)
+    def by_splits(layer: int) -> None:
+        paged_prefill(q, paged.pool[layer], paged.table, split, out, workspace=workspace, split_keys=True, **sizes)
 
     def ours(layer: int) -> None:
         paged_prefill(q, paged.pool[layer], paged.table, whole, out, workspace=workspace, **sizes)
 
-    split = len(parted) > len(whole)
-    systems = {"lorikeet": in_parts, "lorikeet, keys in one part": ours} if split else {"lorikeet": ours}
+    is_split = len(split) > len(whole)
+    systems = {"lorikeet": by_splits, "lorikeet, keys not split": ours} if is_split else {"lorikeet": ours}
     return {**systems, **flashinfer_prefill(q, paged, tokens, context, heads, kv_heads)}
 
 

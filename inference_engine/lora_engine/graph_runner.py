@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_parts, tokens_a_tile
+from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_key_splits, tokens_a_tile
 from lora_kernels.kernel_variants import KernelVariant, LoraShape
 from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
@@ -145,7 +145,7 @@ class GraphInputs:
         prefill = None
         if is_mixed and self._prefill:
             tables = self.table[decodes : decodes + MOST_PROMPTS]
-            prefill = self._prefill.over(tables, self.prompt_tiles[: self._most_prompt_tiles(size)], split=True)
+            prefill = self._prefill.over(tables, self.prompt_tiles[: self._most_prompt_tiles(size)], split_keys=True)
         return TritonPlan(
             pool=self._pool,
             positions=self.fields[Field.POSITION, :size],
@@ -175,8 +175,8 @@ class GraphInputs:
         return _Parts.of(shape, self._most_prompt_tiles(shape.size))
 
     def _most_prompt_tiles(self, tokens: int) -> int:
-        """That attention of prompts with so many tokens is cut into, those included that are split."""
-        return tokens // self._tokens_a_tile + MOST_PROMPTS + most_parts(self._kv_heads)
+        """That attention of prompts with so many tokens is cut into, those included whose keys are split."""
+        return tokens // self._tokens_a_tile + MOST_PROMPTS + most_key_splits(self._kv_heads)
 
     def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
         """Of a mixed step's prompts, as ``prefill_tiles``, one after another."""

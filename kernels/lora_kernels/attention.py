@@ -20,11 +20,12 @@ FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
 FEW = 4 * 132  # programs up to which the first is taken: four on each of its multiprocessors
 SHORT_CONTEXT, LONG_CONTEXT = (32, 4, 2), (64, 4, 2)
 LONG = 1024  # tokens of the longest sequence from which the second is taken
-# Prompts' keys are read in parts until so many programs do so: two on each of a H200's multiprocessors.
+# The keys of prompts' tiles are split until so many programs read: two on each of a H200's multiprocessors.
 PREFILL_PROGRAMS = 2 * 132
-LEAST_PART, LEAST_KEYS = 512, 1536  # of a part, of a tile in parts: fewer are read sooner than they are merged
+LEAST_SPLIT = 512  # keys of a split
+LEAST_SPLIT_KEYS = 1536  # of a tile whose keys are split: fewer are read sooner than merged
 PREFILL_TILE_FIELDS = 6  # of ``prefill_tiles``
-_MERGED_ROWS, _MERGED_AT_ONCE = 8, 8  # rows of a program that merges, parts that it waits for together
+_MERGED_ROWS, _MERGED_AT_ONCE = 8, 8  # rows of a program that merges, splits that it waits for together
 BLOCK_M = 64  # rows of a prompt's tile, each a token and a query head of its key-value head
 
 
@@ -227,7 +228,7 @@ def _prefill_kernel(
     SOFTCAP: tl.constexpr,
     INVARIANT: tl.constexpr,
     FIELDS: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SPLIT_KEYS: tl.constexpr,
 ):
     tile = tiles_ptr + tl.program_id(0) * FIELDS
     length = tl.load(tile + 2)
@@ -259,13 +260,13 @@ def _prefill_kernel(
     start = visible // BLOCK_N * BLOCK_N
     if INVARIANT:  # which blocks are whole follows from the tile; they may be rounded otherwise than masked ones
         whole = start
-    parts = 1
+    splits = 1
     end = stop
-    if SPLIT:
-        parts = tl.load(tile + 5)
-        part_keys = tl.cdiv(tl.cdiv(stop - start, parts), BLOCK_N) * BLOCK_N
-        start += tl.load(tile + 4) * part_keys
-        end = tl.minimum(start + part_keys, stop)
+    if SPLIT_KEYS:
+        splits = tl.load(tile + 5)
+        split_tokens = tl.cdiv(tl.cdiv(stop - start, splits), BLOCK_N) * BLOCK_N
+        start += tl.load(tile + 4) * split_tokens
+        end = tl.minimum(start + split_tokens, stop)
         whole = tl.minimum(tl.maximum(whole, start), end)
     for key_start in range(start, whole, BLOCK_N):
         acc, best, total = attend_block(
@@ -277,7 +278,7 @@ def _prefill_kernel(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
         )  # fmt: skip
-    if parts == 1:
+    if splits == 1:
         out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
         tl.store(
             out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
@@ -292,7 +293,7 @@ def _prefill_kernel(
 
 
 @triton.jit
-def _merge_parts_kernel(
+def _merge_splits_kernel(
     partial_ptr,
     stats_ptr,
     tiles_ptr,
@@ -304,22 +305,22 @@ def _merge_parts_kernel(
     HEAD_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr,
     ROWS: tl.constexpr,
-    MOST_PARTS: tl.constexpr,
+    MOST_SPLITS: tl.constexpr,
     AT_ONCE: tl.constexpr,
     FIELDS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Combine the parts of ``ROWS`` rows of a tile, which follow its first part.
+    """Combine the splits of ``ROWS`` rows of a tile, which follow its first.
 
-    A thread sums over parts by itself, ``AT_ONCE`` of which it waits for together.
+    A thread sums over splits by itself, ``AT_ONCE`` of which it waits for together.
     """
     launch_dependents(PDL)
     grid_dependency_wait(PDL)
     tile = tiles_ptr + tl.program_id(0) * FIELDS
-    length, part, parts = tl.load(tile + 2), tl.load(tile + 4), tl.load(tile + 5)
+    length, split, splits = tl.load(tile + 2), tl.load(tile + 4), tl.load(tile + 5)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     first_row = tl.program_id(2) * ROWS
-    if parts < 2 or part > 0 or first_row >= length * GROUP:
+    if splits < 2 or split > 0 or first_row >= length * GROUP:
         return
     kv_head = tl.program_id(1)
     rows = first_row + tl.arange(0, ROWS)
@@ -327,19 +328,19 @@ def _merge_parts_kernel(
     dims = tl.arange(0, HEAD_PAD)
     dims_ok = dims < HEAD_DIM
     first_place = (tl.program_id(0) * KV_HEADS + kv_head) * BLOCK_M + rows
-    PART_STRIDE: tl.constexpr = KV_HEADS * BLOCK_M
-    all_parts = tl.arange(0, MOST_PARTS)
-    stats = stats_ptr + (first_place[:, None] + all_parts[None, :] * PART_STRIDE) * 2
-    ok = rows_ok[:, None] & (all_parts < parts)[None, :]
-    part_best = tl.load(stats, mask=ok, other=float("-inf"))
-    best = tl.max(part_best, axis=1)
+    SPLIT_STRIDE: tl.constexpr = KV_HEADS * BLOCK_M
+    every_split = tl.arange(0, MOST_SPLITS)
+    stats = stats_ptr + (first_place[:, None] + every_split[None, :] * SPLIT_STRIDE) * 2
+    ok = rows_ok[:, None] & (every_split < splits)[None, :]
+    split_best = tl.load(stats, mask=ok, other=float("-inf"))
+    best = tl.max(split_best, axis=1)
     best = tl.where(best == float("-inf"), 0.0, best)  # of padding
-    total = tl.sum(tl.load(stats + 1, mask=ok, other=0.0) * tl.exp2(part_best - best[:, None]), axis=1)
+    total = tl.sum(tl.load(stats + 1, mask=ok, other=0.0) * tl.exp2(split_best - best[:, None]), axis=1)
     acc = tl.zeros((ROWS, HEAD_PAD), dtype=tl.float32)
-    for first_part in range(0, parts, AT_ONCE):
+    for first_split in range(0, splits, AT_ONCE):
         for offset in tl.static_range(AT_ONCE):
-            there = rows_ok & (first_part + offset < parts)
-            place = first_place + (first_part + offset) * PART_STRIDE
+            there = rows_ok & (first_split + offset < splits)
+            place = first_place + (first_split + offset) * SPLIT_STRIDE
             weight = tl.exp2(tl.load(stats_ptr + place * 2, mask=there, other=float("-inf")) - best)
             partial = tl.load(
                 partial_ptr + place[:, None] * HEAD_DIM + dims[None, :],
@@ -453,38 +454,42 @@ def paged_decode(
 
 
 class PrefillWorkspace:
-    """What programs leave that read a part of a tile's keys: fixed in size, as ``DecodeWorkspace`` is."""
+    """What programs leave that read one split of a tile's keys: fixed in size, as ``DecodeWorkspace`` is."""
 
     def __init__(self, kv_heads: int, head_dim: int, device: torch.device | str, block_m: int = BLOCK_M) -> None:
-        parts = most_parts(kv_heads)
-        self.partial = torch.empty(parts, kv_heads, block_m, head_dim, dtype=torch.float32, device=device)
-        self.stats = torch.empty(parts, kv_heads, block_m, 2, dtype=torch.float32, device=device)
+        splits = most_key_splits(kv_heads)
+        self.partial = torch.empty(splits, kv_heads, block_m, head_dim, dtype=torch.float32, device=device)
+        self.stats = torch.empty(splits, kv_heads, block_m, 2, dtype=torch.float32, device=device)
 
 
-def most_parts(kv_heads: int) -> int:
-    """Of all tiles whose keys are read in parts, together."""
+def most_key_splits(kv_heads: int) -> int:
+    """Of all tiles whose keys are split, together."""
     return PREFILL_PROGRAMS // kv_heads
 
 
-def key_parts(keys: Sequence[int], kv_heads: int) -> list[int]:
-    """In how many parts the keys of each tile are read.
+def key_splits(keys: Sequence[int], kv_heads: int) -> list[int]:
+    """How many ways to split the keys of each tile.
 
     More than one where there are too few tiles to have all multiprocessors read, or one has far more than others.
     """
-    most = most_parts(kv_heads)
-    each = max(LEAST_PART, -(-sum(keys) // most)) if most else sum(keys)
-    return [max(1, count // each) if count >= LEAST_KEYS else 1 for count in keys]
+    most = most_key_splits(kv_heads)
+    each = max(LEAST_SPLIT, -(-sum(keys) // most)) if most else sum(keys)
+    return [max(1, count // each) if count >= LEAST_SPLIT_KEYS else 1 for count in keys]
 
 
 def prefill_tiles(
-    spans: Sequence[tuple[int, int, int, int]], heads: int, kv_heads: int, block_m: int = BLOCK_M, split: bool = False
+    spans: Sequence[tuple[int, int, int, int]],
+    heads: int,
+    kv_heads: int,
+    block_m: int = BLOCK_M,
+    split_keys: bool = False,
 ) -> torch.Tensor:
     """Cut ``(sequence, first row, tokens, first position)`` spans into query tiles ``[tiles, 6]`` int32
-    ``(sequence, first row, tokens, first position, part, parts)`` for ``paged_prefill``, on the host.
+    ``(sequence, first row, tokens, first position, split, splits)`` for ``paged_prefill``, on the host.
 
     ``sequence`` is its row of the block table, ``first row`` the first of its rows of ``q``. A tile has at most
-    ``block_m`` rows of the matrix product, one for each token and query head of a key-value head. ``split``: a tile may
-    come several times, first of all, each for a part of its keys (``key_parts``).
+    ``block_m`` rows of the matrix product, one for each token and query head of a key-value head. ``split_keys``: a
+    tile may come several times, before those that do not, each for one split of its keys (``key_splits``).
     """
     step = tokens_a_tile(heads, kv_heads, block_m)
     tiles = [
@@ -492,9 +497,9 @@ def prefill_tiles(
         for sequence, row, tokens, position in spans
         for offset in range(0, tokens, step)
     ]
-    parts = key_parts([tile[2] + tile[3] for tile in tiles], kv_heads) if split else [1] * len(tiles)
-    in_order = sorted(zip(tiles, parts, strict=True), key=lambda of: of[1] == 1)
-    items = [(*tile, part, count) for tile, count in in_order for part in range(count)]
+    splits = key_splits([tile[2] + tile[3] for tile in tiles], kv_heads) if split_keys else [1] * len(tiles)
+    in_order = sorted(zip(tiles, splits, strict=True), key=lambda of: of[1] == 1)
+    items = [(*tile, split, count) for tile, count in in_order for split in range(count)]
     return torch.tensor(items, dtype=torch.int32).view(-1, PREFILL_TILE_FIELDS)
 
 
@@ -519,15 +524,15 @@ def paged_prefill(
     block_m: int = BLOCK_M,
     invariant: bool = False,
     workspace: PrefillWorkspace | None = None,
-    split: bool = False,
+    split_keys: bool = False,
 ) -> None:
     """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
     ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool.
 
     Only rows of ``tiles`` are written. ``block_table [sequences, max pages]`` int32; the rest as for ``paged_decode``.
     ``invariant``: a row is bitwise the same however its prompt is cut into chunks, and whatever is beside it.
-    ``split``: some tiles may be, which takes a ``workspace`` of the same sizes. Raises ``ValueError`` for shapes that
-    do not fit.
+    ``split_keys``: as for ``tiles``, which takes a ``workspace`` of the same sizes. Raises ``ValueError`` for shapes
+    that do not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
@@ -536,9 +541,9 @@ def paged_prefill(
         raise ValueError(
             f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
         )
-    if split and (invariant or not workspace):
+    if split_keys and (invariant or not workspace):
         raise ValueError(
-            "tiles that are split take a workspace, and are not invariant: what is beside a tile decides its parts"
+            "tiles whose keys are split take a workspace, and are not invariant: what is beside one decides its splits"
         )
     if workspace and workspace.partial.shape[1:] != (kv_heads, block_m, head_dim):
         raise ValueError(f"the workspace was made for {tuple(workspace.partial.shape[1:])}")
@@ -567,14 +572,14 @@ def paged_prefill(
         SOFTCAP=softcap,
         INVARIANT=invariant,
         FIELDS=PREFILL_TILE_FIELDS,
-        SPLIT=split,
+        SPLIT_KEYS=split_keys,
         num_warps=warps,
         num_stages=stages,
     )
-    if split and workspace:
+    if split_keys and workspace:
         rows = min(_MERGED_ROWS, block_m)
         most = len(workspace.partial)
-        _merge_parts_kernel[(min(len(tiles), most), kv_heads, block_m // rows)](
+        _merge_splits_kernel[(min(len(tiles), most), kv_heads, block_m // rows)](
             workspace.partial,
             workspace.stats,
             tiles,
@@ -586,7 +591,7 @@ def paged_prefill(
             HEAD_PAD=triton.next_power_of_2(head_dim),
             BLOCK_M=block_m,
             ROWS=rows,
-            MOST_PARTS=triton.next_power_of_2(most),
+            MOST_SPLITS=triton.next_power_of_2(most),
             AT_ONCE=_MERGED_AT_ONCE,
             FIELDS=PREFILL_TILE_FIELDS,
             num_warps=4,

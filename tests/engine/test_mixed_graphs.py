@@ -91,8 +91,8 @@ def test_interpreted_mixed_graphs_give_the_same_tokens(folder: Path, monkeypatch
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(graph_shapes, "_MIXED_ROWS", (32,))  # an interpreter's rows take long
     monkeypatch.setattr(graph_shapes, "_MIXED_DECODES", {0: (24,)})
-    monkeypatch.setattr(attention, "LEAST_PART", 4)
-    monkeypatch.setattr(attention, "LEAST_KEYS", 8)
+    monkeypatch.setattr(attention, "LEAST_SPLIT", 4)
+    monkeypatch.setattr(attention, "LEAST_SPLIT_KEYS", 8)
     engine, digests = build(folder, "cpu")
     runner = GraphRunner(engine.loaded.model, engine.pool, 3, engine.loaded.max_context)
     runner.graphs.capture_first()

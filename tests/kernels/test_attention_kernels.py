@@ -8,14 +8,14 @@ from lorikeet_testing.grids import grid
 
 from lora_kernels import attention
 from lora_kernels.attention import (
-    LEAST_KEYS,
-    LEAST_PART,
+    LEAST_SPLIT,
+    LEAST_SPLIT_KEYS,
     PREFILL_TILE_FIELDS,
     DecodeWorkspace,
     PrefillWorkspace,
     decode_splits,
-    key_parts,
-    most_parts,
+    key_splits,
+    most_key_splits,
     paged_decode,
     paged_prefill,
     prefill_tiles,
@@ -106,22 +106,22 @@ def spans_of(chunks: list[tuple[int, int]]) -> Spans:
     return [(index, row, *chunk) for (index, row), chunk in zip(enumerate(rows), chunks, strict=True)]
 
 
-def check_prefill(spans: Spans, shape: Shape, window: int, dtype: torch.dtype, block_m: int, split: bool) -> None:
+def check_prefill(spans: Spans, shape: Shape, window: int, dtype: torch.dtype, block_m: int, split_keys: bool) -> None:
     heads, kv_heads, head_dim = shape
     pool, table = filled_pool([tokens + context for _, _, tokens, context in spans], kv_heads, head_dim, dtype)
-    tiles = prefill_tiles(spans, heads, kv_heads, block_m, split)
-    if split:
+    tiles = prefill_tiles(spans, heads, kv_heads, block_m, split_keys)
+    if split_keys:
         assert (tiles[:, -1] > 1).any() and (tiles[:, -1] == 1).any()
     tiles = torch.cat((tiles, torch.zeros(3, PREFILL_TILE_FIELDS, dtype=torch.int32))).to(DEVICE)  # these do nothing
     q = torch.randn(spans[-1][1] + spans[-1][2], heads * head_dim, device=DEVICE).to(dtype)
     out = torch.full_like(q, float("nan"))
-    workspace = PrefillWorkspace(kv_heads, head_dim, DEVICE, block_m) if split else None
+    workspace = PrefillWorkspace(kv_heads, head_dim, DEVICE, block_m) if split_keys else None
     if workspace:
         workspace.partial.fill_(float("nan"))
         workspace.stats.fill_(float("nan"))
     paged_prefill(
         q, pool, table, tiles, out, heads=heads, kv_heads=kv_heads, page_tokens=PAGE_TOKENS, window=window,
-        block_m=block_m, workspace=workspace, split=split,
+        block_m=block_m, workspace=workspace, split_keys=split_keys,
     )  # fmt: skip
     for sequence, first, tokens, context in spans:
         queries = q[first : first + tokens].view(tokens, heads, head_dim)
@@ -153,35 +153,35 @@ def test_prefill_chunks(
     ),
     ids=str,
 )  # fmt: skip
-def test_prefill_chunks_whose_keys_are_read_in_parts(
+def test_prefill_chunks_whose_keys_are_split(
     shape: Shape, most: int, window: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a window, some parts see no key of any row, and others none of some."""
+    """With a window, some splits see no key of any row, and others none of some."""
     monkeypatch.setattr(attention, "PREFILL_PROGRAMS", most * shape[1])
-    monkeypatch.setattr(attention, "LEAST_PART", 33)
-    monkeypatch.setattr(attention, "LEAST_KEYS", 66)
+    monkeypatch.setattr(attention, "LEAST_SPLIT", 33)
+    monkeypatch.setattr(attention, "LEAST_SPLIT_KEYS", 66)
     check_prefill(spans_of([(1, 0), (4, 300), (1, 128), (18, 90), (2, 511)]), shape, window, dtype, 16, True)
 
 
-def test_keys_of_prompts_are_read_in_parts_where_few_programs_read_many() -> None:
-    assert most_parts(8) == 33
-    assert key_parts([16, LEAST_KEYS - 1], 8) == [1, 1] and key_parts([LEAST_KEYS], 8) == [3]
-    assert key_parts([16_400], 8) == [32] and key_parts([131_000], 8) == [32]
-    assert key_parts([20, 16_400, 300], 8) == [1, 32, 1]  # one that is far longer than what is beside it
-    assert key_parts([16_384] * 64, 8) == [1] * 64  # enough of them
-    assert key_parts([16_400], 512) == [1]  # heads enough
+def test_keys_of_prompts_are_split_where_few_programs_read_many() -> None:
+    assert most_key_splits(8) == 33
+    assert key_splits([16, LEAST_SPLIT_KEYS - 1], 8) == [1, 1] and key_splits([LEAST_SPLIT_KEYS], 8) == [3]
+    assert key_splits([16_400], 8) == [32] and key_splits([131_000], 8) == [32]
+    assert key_splits([20, 16_400, 300], 8) == [1, 32, 1]  # one that is far longer than what is beside it
+    assert key_splits([16_384] * 64, 8) == [1] * 64  # enough of them
+    assert key_splits([16_400], 512) == [1]  # heads enough
     for keys in ([9000] * 20, [100_000, 4_000, 600, 2], [5_000] * 7 + [40_000] * 3):
-        parts = [count for count in key_parts(keys, 8) if count > 1]
-        assert sum(parts) <= most_parts(8)
-    tiles = prefill_tiles([(0, 0, 20, 0), (1, 20, 2, 3 * LEAST_PART)], 4, 1, split=True)
-    assert tiles[:4].tolist() == [[1, 20, 2, 1536, part, 3] for part in range(3)] + [[0, 0, 16, 0, 0, 1]]
+        splits = [count for count in key_splits(keys, 8) if count > 1]
+        assert sum(splits) <= most_key_splits(8)
+    tiles = prefill_tiles([(0, 0, 20, 0), (1, 20, 2, 3 * LEAST_SPLIT)], 4, 1, split_keys=True)
+    assert tiles[:4].tolist() == [[1, 20, 2, 1536, split, 3] for split in range(3)] + [[0, 0, 16, 0, 0, 1]]
 
 
-def test_tiles_in_parts_need_room_for_them() -> None:
+def test_tiles_whose_keys_are_split_need_room_for_them() -> None:
     pool, table = filled_pool([20], 2, 64, torch.float32)
     q = torch.zeros(20, 8 * 64, device=DEVICE)
     tiles = prefill_tiles([(0, 0, 20, 0)], 8, 2).to(DEVICE)
-    sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "split": True}
+    sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "split_keys": True}
     for more in ({}, {"workspace": PrefillWorkspace(2, 64, DEVICE), "invariant": True}):
         with pytest.raises(ValueError, match="take a workspace, and are not invariant"):
             paged_prefill(q, pool, table, tiles, q, **sizes, **more)

@@ -52,21 +52,21 @@ class TritonPrefill:
         for row, span in enumerate(spans):
             table[row, : len(span.pages)] = span.pages
         tiles = self.tiles([(i, s.start, s.stop - s.start, s.context) for i, s in enumerate(spans)])
-        return self.over(table, to_device(tiles, table.device), split=bool((tiles[:, -1] > 1).any()))
+        return self.over(table, to_device(tiles, table.device), split_keys=bool((tiles[:, -1] > 1).any()))
 
     def tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> torch.Tensor:
         """As ``prefill_tiles``."""
-        return prefill_tiles(spans, self._shape.heads, self._shape.kv_heads, split=self._workspace is not None)
+        return prefill_tiles(spans, self._shape.heads, self._shape.kv_heads, split_keys=self._workspace is not None)
 
-    def over(self, table: torch.Tensor, tiles: torch.Tensor, split: bool) -> Attend:
+    def over(self, table: torch.Tensor, tiles: torch.Tensor, split_keys: bool) -> Attend:
         """For the block table and the tiles that ``paged_prefill`` takes, whatever is in them when it runs."""
         shape = self._shape
 
         def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
             paged_prefill(
                 q, pool, table, tiles, out, window=window, scale=shape.attention_scale,
-                softcap=shape.attention_softcap, invariant=self._invariant, workspace=self._workspace, split=split,
-                **self._heads,
+                softcap=shape.attention_softcap, invariant=self._invariant, workspace=self._workspace,
+                split_keys=split_keys, **self._heads,
             )  # fmt: skip
 
         return attend

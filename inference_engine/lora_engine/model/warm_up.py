@@ -16,7 +16,7 @@ import torch
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.request import SamplingParams
 from lora_engine.sampling import SamplingRow, sample
-from lora_kernels.attention import LEAST_KEYS, LONG
+from lora_kernels.attention import LEAST_SPLIT_KEYS, LONG
 from lora_kernels.kernel_variants import KernelVariant
 from lora_kernels.work_items import Span, token_tiles
 
@@ -50,8 +50,8 @@ def prefill_steps(
     longest = min(model.shape.max_context, room)
     page = min(pool.geometry.page_tokens, longest)
     steps = {(page, 0), (min(LONG + 1, longest), 0)}
-    if LEAST_KEYS + page <= longest:  # what is said last in a long conversation: its keys are read in parts
-        steps.add((page, LEAST_KEYS))
+    if LEAST_SPLIT_KEYS + page <= longest:  # what is said last in a long conversation: its keys are split
+        steps.add((page, LEAST_SPLIT_KEYS))
     for tokens, context in sorted(steps):
         batch = prefill_batch(tokens, pool.geometry, model.device, context)
         logits = model.run(batch.token_ids, batch.logit_rows, ops.plan(batch, pool), layers=layers)

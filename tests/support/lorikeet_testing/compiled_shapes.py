@@ -79,13 +79,15 @@ def launch_attention(
     workspace = DecodeWorkspace(tokens, shape.heads, shape.head_dim, 32, "meta")
     splits = decode_splits(tokens, shape.kv_heads)
     pool = pool_of(shape, kv_dtype or dtype)
-    parts = PrefillWorkspace(shape.kv_heads, shape.head_dim, "meta")
+    splits_of_prompts = PrefillWorkspace(shape.kv_heads, shape.head_dim, "meta")
     tiles = elements(4, PREFILL_TILE_FIELDS, dtype=torch.int32)
     for window in (0, 1024):
         sizes |= {"window": window, "softcap": softcap}
         paged_decode(q, pool, table, lengths, q, workspace, splits=splits, **sizes)
-        for width, split in ((LENGTH // PAGE_TOKENS, False), (LENGTH // PAGE_TOKENS, True), (1, False)):
-            paged_prefill(q, pool, table[:, :width], tiles, q, workspace=parts, split=split, **sizes)
+        for width, split_keys in ((LENGTH // PAGE_TOKENS, False), (LENGTH // PAGE_TOKENS, True), (1, False)):
+            paged_prefill(
+                q, pool, table[:, :width], tiles, q, workspace=splits_of_prompts, split_keys=split_keys, **sizes
+            )
 
 
 def launch_invariant(shape: Shape, dtype: torch.dtype) -> None:
