@@ -260,7 +260,6 @@ def _prefill_kernel(
     start = visible // BLOCK_N * BLOCK_N
     if INVARIANT:  # which blocks are whole follows from the tile; they may be rounded otherwise than masked ones
         whole = start
-    splits = 1
     end = stop
     if SPLIT_KEYS:
         splits = tl.load(tile + 5)
@@ -278,18 +277,26 @@ def _prefill_kernel(
             q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
             kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
         )  # fmt: skip
-    if splits == 1:
-        out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-        tl.store(
-            out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
-            out.to(out_ptr.dtype.element_ty),
-            mask=ok,
-        )
+    if SPLIT_KEYS:
+        if splits == 1:
+            _store_mean(acc, total, out_ptr, out_stride, places, head, dims, ok, HEAD_DIM)
+        else:
+            place = (tl.program_id(0).to(tl.int64) * KV_HEADS + kv_head) * BLOCK_M + rows
+            tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
+            tl.store(stats_ptr + place * 2, best, mask=token < length)
+            tl.store(stats_ptr + place * 2 + 1, total, mask=token < length)
     else:
-        place = (tl.program_id(0).to(tl.int64) * KV_HEADS + kv_head) * BLOCK_M + rows
-        tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
-        tl.store(stats_ptr + place * 2, best, mask=token < length)
-        tl.store(stats_ptr + place * 2 + 1, total, mask=token < length)
+        _store_mean(acc, total, out_ptr, out_stride, places, head, dims, ok, HEAD_DIM)
+
+
+@triton.jit
+def _store_mean(acc, total, out_ptr, out_stride, places, head, dims, ok, HEAD_DIM: tl.constexpr):
+    out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(
+        out_ptr + places[:, None] * out_stride + head[:, None] * HEAD_DIM + dims[None, :],
+        out.to(out_ptr.dtype.element_ty),
+        mask=ok,
+    )
 
 
 @triton.jit
@@ -555,8 +562,8 @@ def paged_prefill(
         block_table,
         tiles,
         out,
-        workspace.partial if workspace else None,
-        workspace.stats if workspace else None,
+        workspace.partial if workspace else q,
+        workspace.stats if workspace else q,
         q.stride(0),
         block_table.stride(0),
         out.stride(0),
