@@ -21,6 +21,8 @@ from openai import OpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from control_plane.sockets.authenticated_socket import close_code
+
 Limit = Callable[..., None]
 
 
@@ -297,6 +299,27 @@ async def test_its_sockets_are_closed(web: WebProcess, console: Console, engine:
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 4403
     assert frames[-1]["error"]["code"] == "tenant_suspended"
+
+
+async def test_a_new_socket_of_a_suspended_tenant_is_forbidden(web: WebProcess, console: Console) -> None:
+    key, suspension = console.new_key(), "/api/operator/tenants/acme/suspension"
+    await asyncio.to_thread(console.http.put, suspension, json={"reason": "Unpaid."})
+    try:
+        async with connect(f"{web.url.replace('http', 'ws')}/ws/inference", proxy=None) as socket:
+            await socket.send(json.dumps({"type": "auth", "key": key}))
+            assert json.loads(await socket.recv())["error"]["code"] == "tenant_suspended"
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+    finally:
+        await asyncio.to_thread(console.http.delete, suspension)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 4403
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, 4401), (403, 4403), (404, 4404), (429, 1013), (503, 1013), (500, 1011)]
+)
+def test_close_codes_say_whether_to_connect_again(status: int, code: int) -> None:
+    assert close_code(status) == code
 
 
 def test_a_cordoned_host_finishes_what_runs_and_gets_nothing_new(

@@ -18,7 +18,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from control_plane import drain
 from control_plane.access.principal import Principal
 from control_plane.db import run_db
-from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.errors import LorikeetError
 from control_plane.events.recheck import RECHECK_S
 from control_plane.http.connections import prove, tenant_holder
 from control_plane.http.json_body import read_object
@@ -31,7 +31,7 @@ from control_plane.sockets.identity import Caller
 from control_plane.sockets.recheck_cache import recent_principal
 from control_plane.sockets.tickets import redeem
 from control_plane.tenants.roles import Capability
-from control_plane.unavailable import UnavailableError, as_unavailable
+from control_plane.unavailable import as_unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +75,19 @@ class SocketFailedError(LorikeetError):
         )
 
 
-_CLOSE_CODES: dict[type[LorikeetError], int] = {
-    ForbiddenError: CLOSE_FORBIDDEN,
-    NotFoundError: CLOSE_NOT_FOUND,
-    UnavailableError: CLOSE_TRY_AGAIN,
-    SocketFailedError: CLOSE_INTERNAL,
+# By an error's HTTP status. Those of our own tell a client that connecting again would not help.
+_CLOSE_CODES = {
+    403: CLOSE_FORBIDDEN,
+    404: CLOSE_NOT_FOUND,
+    429: CLOSE_TRY_AGAIN,
+    500: CLOSE_INTERNAL,
+    503: CLOSE_TRY_AGAIN,
 }
+
+
+def close_code(status: int) -> int:
+    """That of a socket which is closed for an error of this HTTP status."""
+    return _CLOSE_CODES.get(status, CLOSE_UNAUTHENTICATED)
 
 
 class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
@@ -241,9 +248,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         self._was_cut, self.principal = True, None
         await self.tell_error(error)
-        await self.close(
-            next((code for kind, code in _CLOSE_CODES.items() if isinstance(error, kind)), CLOSE_UNAUTHENTICATED)
-        )
+        await self.close(close_code(error.status))
 
     async def move(self) -> None:
         """This process is about to stop: the client should connect anew, which leads it to another one."""

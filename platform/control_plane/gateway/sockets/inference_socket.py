@@ -35,7 +35,7 @@ from control_plane.gateway.sockets.session import (
     read_resume,
     resume_lost,
 )
-from control_plane.sockets.authenticated_socket import CLOSE_UNAUTHENTICATED, AuthenticatedSocket, SocketFailedError
+from control_plane.sockets.authenticated_socket import AuthenticatedSocket, SocketFailedError, close_code
 from control_plane.sockets.handshake import header
 from control_plane.sockets.identity import KeyCaller
 from control_plane.tenants.roles import Capability
@@ -175,7 +175,7 @@ class InferenceConsumer(AuthenticatedSocket):
             found = (await runtime().admission_cache.caller(key)).api_key
         except (LorikeetError, ApiError) as error:
             await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
-            await self.close(CLOSE_UNAUTHENTICATED)
+            await self.close(close_code(error.status))
             return
         assert found is not None
         if await self.hold(KeyCaller.of(found, key)):
