@@ -87,6 +87,34 @@ def test_archives(acme: Any, upload: Any, pack: tuple[str, Callable[[dict[str, b
     assert "README.md" not in ignored[0], "which every training writes"
 
 
+def adalora() -> dict[str, bytes]:
+    plain = tensors()
+    made = {name.removesuffix(".weight"): values for name, values in plain.items()}
+    ranks = {name: len(values) for name, values in made.items() if name.endswith("lora_A")}
+    made |= {name[:-1] + "E": np.full((rank, 1), 0.5, dtype=np.float32) for name, rank in ranks.items()}
+    config = config_bytes(peft_type="ADALORA", init_r=4)
+    return {CONFIG_FILE: config, WEIGHTS_FILE: safetensors_bytes(made)}
+
+
+def with_expressions() -> dict[str, bytes]:
+    return {**adapter_files(), CONFIG_FILE: config_bytes(target_modules=r".*\.(q|v)_proj")}
+
+
+@pytest.mark.parametrize("files", [adalora, with_expressions])
+def test_what_is_kept_in_another_form_has_its_own_digests(
+    acme: Any, upload: Any, lorikeet: Any, files: Callable[[], dict[str, bytes]]
+) -> None:
+    """Loose files are checked where they arrived; hosts ask for what was stored."""
+    sent = files()
+    decided = upload(acme, files=sent)
+    assert decided.state == UploadState.ACCEPTED, decided.reason
+    version = decided.version
+    folder = lorikeet.artifacts / "sha256" / version.digest[7:9] / version.digest[7:]
+    assert folder_digests(folder) == version.file_digests
+    assert adapter_digest(version.file_digests) == version.digest
+    assert (folder / CONFIG_FILE).read_bytes() != sent[CONFIG_FILE]
+
+
 def test_same_content_reuses_the_version(acme: Any, upload: Any) -> None:
     first, second, other = upload(acme), upload(acme), upload(acme, seed=1)
     assert second.version == first.version

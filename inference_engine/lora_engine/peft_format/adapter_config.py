@@ -139,6 +139,13 @@ def load_raw_config(folder: Path) -> dict[str, Any]:
     return raw
 
 
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """In place of the folder's, whose file stays as it is: it may be an upload's, under another name."""
+    temporary = folder / f"{CONFIG_FILE}.written"
+    temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(folder / CONFIG_FILE)
+
+
 def is_lora(raw: dict[str, Any]) -> bool:
     """Whether its fields are LoRA's. Of a file that says nothing of its kind they may be."""
     kind = raw.get("peft_type")

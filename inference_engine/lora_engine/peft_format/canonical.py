@@ -7,7 +7,6 @@ stay byte for byte. Which makers' folders become what is in docs/how-to/adapter-
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .adapter_config import load_raw_config
+from .adapter_config import load_raw_config, write_config
 from .changed_base import subtract_initial
 from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
@@ -248,13 +247,7 @@ def _require_different(kept: list[tuple[_SentTensor, TensorName]]) -> None:
 def _target(folder: Path, names: list[str]) -> None:
     """Have the config name the modules of these tensors: Tinker's says "all-linear", which leaves the head out."""
     modules = sorted({name.rpartition(".lora_")[0].rpartition(".")[2] for name in names if ".lora_" in name})
-    _write_config(folder, {**load_raw_config(folder), "target_modules": modules})
-
-
-def _write_config(folder: Path, config: dict[str, Any]) -> None:
-    temporary = folder / f"{CONFIG_FILE}.converted"
-    temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(folder / CONFIG_FILE)
+    write_config(folder, {**load_raw_config(folder), "target_modules": modules})
 
 
 def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> Form:
@@ -268,7 +261,7 @@ def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> For
     names = [peft_name(tensor.name) for tensor in tensors]
     config = peft_config(raw, [name for name in names if name is not None])
     notes += [f"mlx-lm's files were converted to PEFT's; its scale is lora_alpha {config['lora_alpha']}"]
-    _write_config(folder, config)
+    write_config(folder, config)
     return Form(tuple(notes))
 
 

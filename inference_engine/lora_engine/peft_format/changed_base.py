@@ -7,7 +7,6 @@ it with ``path_initial_model_for_weight_conversion``.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .adapter_config import load_raw_config, number_of
+from .adapter_config import load_raw_config, number_of, write_config
 from .geometry import AdapterLimits
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .problems import FormatError, printable
@@ -56,7 +55,7 @@ def subtract_initial(folder: Path, initial: Path, limits: AdapterLimits) -> str:
     temporary = folder / f"{WEIGHTS_FILE}.converted"
     write_safetensors(temporary, tensors)
     temporary.replace(folder / WEIGHTS_FILE)
-    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_config(folder, config)
     return f"what {printable(init)} took out of the base was taken out of the adapter: it is LoRA of twice the rank"
 
 

@@ -7,7 +7,6 @@ same matrix with its zeros is LoRA's.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .adapter_config import is_kind, load_raw_config, number_of
+from .adapter_config import is_kind, load_raw_config, number_of, write_config
 from .geometry import AdapterLimits
-from .identity import CONFIG_FILE, WEIGHTS_FILE
+from .identity import WEIGHTS_FILE
 from .problems import FormatError, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
 from .safetensors_writer import NewTensor, write_safetensors
@@ -62,7 +61,7 @@ def multiply_out(folder: Path, limits: AdapterLimits) -> str | None:
     temporary = folder / f"{WEIGHTS_FILE}.converted"
     write_safetensors(temporary, tensors)
     temporary.replace(folder / WEIGHTS_FILE)
-    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_config(folder, config)
     return note
 
 

@@ -6,13 +6,12 @@ upload; what is stored, and what engines read at every load, names its modules (
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from .adapter_config import write_config
 from .embedding_layers import EmbeddingLayerLora, embedding_layer_key
 from .geometry import module_key
-from .identity import CONFIG_FILE
 from .inspection import AdapterManifest
 from .modules import ModuleLora
 from .patterns import is_name
@@ -26,10 +25,7 @@ def resolve_patterns(folder: Path, manifest: AdapterManifest, root: str = "model
     """
     if root == "model" and not _has_expressions(manifest.config):
         return False
-    text = json.dumps(_resolved(manifest), indent=2, sort_keys=True)
-    temporary = folder / f"{CONFIG_FILE}.resolved"
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(folder / CONFIG_FILE)
+    write_config(folder, _resolved(manifest))
     return True
 
 

@@ -48,6 +48,18 @@ def test_adalora_is_rounded_as_peft_rounds_it(tmp_path: Path, dtype: torch.dtype
     assert config["lora_alpha"] / 4 == pytest.approx(6 / (4 + 1e-5), rel=1e-12)
 
 
+def test_files_that_have_another_name_too_stay_as_they_are(tmp_path: Path) -> None:
+    """An upload's own, of which digests are known."""
+    folder, sent = written(tmp_path / "it", ADALORA, adalora()), tmp_path / "sent"
+    sent.mkdir()
+    before = {}
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        (sent / name).hardlink_to(folder / name)
+        before[name] = (sent / name).read_bytes()
+    converted(folder)
+    assert {name: (sent / name).read_bytes() for name in before} == before
+
+
 def test_a_row_without_finite_numbers_stays_so(tmp_path: Path) -> None:
     """The inspection then names it: it must not become a number by rounding."""
     tensors = adalora(dtype=torch.bfloat16)
