@@ -90,8 +90,10 @@ def prefill(sequences: int, tokens: int, context: int, heads: int, kv_heads: int
     def ours(layer: int) -> None:
         paged_prefill(q, paged.pool[layer], paged.table, whole, out, workspace=workspace, **sizes)
 
-    is_split = len(split) > len(whole)
-    systems = {"lorikeet": by_splits, "lorikeet, keys not split": ours} if is_split else {"lorikeet": ours}
+    if len(split) > len(whole):
+        systems = {"lorikeet": by_splits, "lorikeet, keys not split": ours}
+    else:  # a mixed graph launches for splits, whether there are any or not
+        systems = {"lorikeet": ours, "lorikeet, in a mixed graph": by_splits}
     return {**systems, **flashinfer_prefill(q, paged, tokens, context, heads, kv_heads)}
 
 
