@@ -51,8 +51,10 @@ docs: ## Build the documentation and serve it on http://127.0.0.1:8001
 	@$(PYTHON) -m scripts.bootstrap test
 	@exec $(VENV_PYTHON) -m mkdocs serve --dev-addr 127.0.0.1:8001
 
-format: ## Sort imports and mend what the linter can mend
+format: ## Format Python and the console, sort imports, fix what the linters can fix
 	@$(VENV_PYTHON) -m ruff check --fix .
+	@$(VENV_PYTHON) -m ruff format .
+	@$(VENV_PYTHON) -c "from scripts.launch.console import npm; npm('run', 'format')"
 
 wire: ## Regenerate the protobuf modules from engine.proto
 	@$(VENV_PYTHON) -m scripts.wire

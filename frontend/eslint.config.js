@@ -9,7 +9,11 @@ export default tseslint.config(
   js.configs.recommended,
   {
     files: ["**/*.{ts,tsx}"],
-    extends: [...tseslint.configs.recommendedTypeChecked, jsxA11y.flatConfigs.strict, reactHooks.configs.flat["recommended-latest"]],
+    extends: [
+      ...tseslint.configs.recommendedTypeChecked,
+      jsxA11y.flatConfigs.strict,
+      reactHooks.configs.flat["recommended-latest"],
+    ],
     languageOptions: {
       globals: globals.browser,
       parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname },
@@ -18,7 +22,10 @@ export default tseslint.config(
       "@typescript-eslint/consistent-type-imports": "error",
       "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_", varsIgnorePattern: "^_" }],
       // The router's redirects are thrown by design.
-      "@typescript-eslint/only-throw-error": ["error", { allow: [{ from: "package", package: "@tanstack/router-core", name: "Redirect" }] }],
+      "@typescript-eslint/only-throw-error": [
+        "error",
+        { allow: [{ from: "package", package: "@tanstack/router-core", name: "Redirect" }] },
+      ],
       // React event props expect void; an async handler that reports its own errors is fine there.
       "@typescript-eslint/no-misused-promises": ["error", { checksVoidReturn: { attributes: false } }],
       "no-restricted-syntax": [

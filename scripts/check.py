@@ -85,6 +85,7 @@ def python_checks() -> list[Check]:
     return [
         Check("mypy, strict", script("-m", "mypy", *PACKAGES, *TOOLS)),
         Check("ruff", script("-m", "ruff", "check", ".")),
+        Check("ruff format", script("-m", "ruff", "format", "--check", ".")),
         Check("import directions", program("lint-imports")),
         Check("source roots", source_roots_are_no_packages),
         Check("protobuf modules are current", script("-m", "scripts.wire", "--check")),
@@ -97,6 +98,7 @@ def python_checks() -> list[Check]:
 def console_checks() -> list[Check]:
     return [
         Check("console: eslint", console_script("lint")),
+        Check("console: prettier", console_script("check:format")),
         Check("console: types", console_script("typecheck")),
         Check("console: client matches schema", console_script("check:schema")),
         Check("console: bundle size", console_script("check:size")),

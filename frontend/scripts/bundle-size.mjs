@@ -40,7 +40,10 @@ const SHELL = "src/app/shell.tsx";
 const ALONE = /login|no-tenant/;
 const pages = Object.keys(manifest).filter((key) => /-page\.tsx$/.test(key) && manifest[key].isDynamicEntry);
 const rows = await Promise.all(
-  pages.map(async (page) => [page.split("/").at(-1), await firstLoad(new Set([...closure("index.html"), ...(ALONE.test(page) ? [] : closure(SHELL)), ...closure(page)]))]),
+  pages.map(async (page) => [
+    page.split("/").at(-1),
+    await firstLoad(new Set([...closure("index.html"), ...(ALONE.test(page) ? [] : closure(SHELL)), ...closure(page)])),
+  ]),
 );
 rows.sort((a, b) => b[1] - a[1]).forEach(([page, bytes]) => console.log(`${kB(bytes)}  ${page}`));
 
@@ -50,6 +53,8 @@ for (const font of fonts) console.log(`${kB((await stat(new URL(font, assets))).
 
 const largest = rows[0][1];
 if (largest > LIMIT) {
-  console.error(`The first load of ${rows[0][0]} is ${kB(largest).trim()}; the limit is ${kB(LIMIT).trim()}. Load part of it lazily.`);
+  console.error(
+    `The first load of ${rows[0][0]} is ${kB(largest).trim()}; the limit is ${kB(LIMIT).trim()}. Load part of it lazily.`,
+  );
   process.exit(1);
 }

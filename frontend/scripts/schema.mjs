@@ -12,6 +12,8 @@ if (process.argv[2] === "write") {
   await writeFile(target, text);
   console.log("Wrote src/api/schema.d.ts.");
 } else if ((await readFile(target, "utf8").catch(() => "")) !== text) {
-  console.error("src/api/schema.d.ts does not match openapi.json. Run `npm run gen` in frontend/ and commit the result.");
+  console.error(
+    "src/api/schema.d.ts does not match openapi.json. Run `npm run gen` in frontend/ and commit the result.",
+  );
   process.exit(1);
 }

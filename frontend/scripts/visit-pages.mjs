@@ -15,19 +15,61 @@ import { chromium } from "playwright-core";
 const url = process.env.CONSOLE_URL ?? "http://127.0.0.1:8000";
 const credentials = { email: process.env.CONSOLE_EMAIL ?? "", password: process.env.CONSOLE_PASSWORD ?? "" };
 const flag = (name) => process.argv.includes(`--${name}`);
-const list = (name, otherwise) => process.argv.find((argument) => argument.startsWith(`--${name}=`))?.slice(name.length + 3).split(",") ?? otherwise;
+const list = (name, otherwise) =>
+  process.argv
+    .find((argument) => argument.startsWith(`--${name}=`))
+    ?.slice(name.length + 3)
+    .split(",") ?? otherwise;
 const only = list("only");
 const screens = new URL("../../test-results/screens/", import.meta.url).pathname;
 
-const SIZES = { wide: { width: 1440, height: 900 }, tablet: { width: 768, height: 1024 }, phone: { width: 390, height: 844 }, narrow: { width: 360, height: 740 } };
-const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const PAGES = ["", "playground", "adapters", "upload", "batches", "requests", "usage", "limits", "slo", "hosts", "keys", "members", "webhooks", "audit", "settings"];
+const SIZES = {
+  wide: { width: 1440, height: 900 },
+  tablet: { width: 768, height: 1024 },
+  phone: { width: 390, height: 844 },
+  narrow: { width: 360, height: 740 },
+};
+const ARGUMENTS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+const PAGES = [
+  "",
+  "playground",
+  "adapters",
+  "upload",
+  "batches",
+  "requests",
+  "usage",
+  "limits",
+  "slo",
+  "hosts",
+  "keys",
+  "members",
+  "webhooks",
+  "audit",
+  "settings",
+];
 const OPERATOR_PAGES = ["operator", "operator/tenants", "operator/hosts", "operator/audit"];
 // Buttons that ask before they do anything.
-const OPENS_A_DIALOG = /^(Create|New|Add|Invite|Edit|Set|Change|Rename|Rotate|Revoke|Remove|Delete|Archive|Suspend|Cordon|Drain|Promote|Canary|Code|Compare effect)/;
-const refusal = (status, code, message, fix) => ({ status, json: { error: { code, message, fix, param: null, request_id: "req_0" } } });
+const OPENS_A_DIALOG =
+  /^(Create|New|Add|Invite|Edit|Set|Change|Rename|Rotate|Revoke|Remove|Delete|Archive|Suspend|Cordon|Drain|Promote|Canary|Code|Compare effect)/;
+const refusal = (status, code, message, fix) => ({
+  status,
+  json: { error: { code, message, fix, param: null, request_id: "req_0" } },
+});
 const ANSWERS = {
-  failing: refusal(503, "database_unavailable", "The database cannot be reached.", "Try again in a moment; the operator sees it in the log."),
+  failing: refusal(
+    503,
+    "database_unavailable",
+    "The database cannot be reached.",
+    "Try again in a moment; the operator sees it in the log.",
+  ),
   forbidden: refusal(403, "permission_denied", "Your role does not allow this.", "Ask an admin of the tenant."),
   missing: refusal(404, "not_found", "This is not there any more.", "Go back to the list."),
 };
@@ -61,7 +103,13 @@ async function check(page, name) {
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
   for (const violation of violations) {
     fail(`${name}: ${violation.id}: ${violation.help}`);
-    violation.nodes.slice(0, 5).forEach((node) => console.error(`    ${node.target.join(" ")}  ${node.html.slice(0, 120)}\n      ${node.failureSummary?.split("\n")[1]?.trim()}`));
+    violation.nodes
+      .slice(0, 5)
+      .forEach((node) =>
+        console.error(
+          `    ${node.target.join(" ")}  ${node.html.slice(0, 120)}\n      ${node.failureSummary?.split("\n")[1]?.trim()}`,
+        ),
+      );
   }
 }
 
@@ -76,22 +124,40 @@ async function look(page, name) {
 async function visitPage(page, name, path, fails = false) {
   await page.goto(url + path, { waitUntil: "networkidle", timeout: 8000 }).catch(() => undefined);
   // The console asks again twice before it says that something failed.
-  if (fails) await page.getByRole("alert").first().waitFor({ timeout: 8000 }).catch(() => fail(`${name}: nothing says that it failed`));
+  if (fails)
+    await page
+      .getByRole("alert")
+      .first()
+      .waitFor({ timeout: 8000 })
+      .catch(() => fail(`${name}: nothing says that it failed`));
   await page.waitForTimeout(400);
   await look(page, name);
 }
 
 async function visitDialogs(page, name, path) {
   const buttons = page.locator("main").getByRole("button", { name: OPENS_A_DIALOG, disabled: false });
-  const labels = await buttons.evaluateAll((found) => found.map((button) => button.getAttribute("aria-label") ?? button.textContent.trim()));
+  const labels = await buttons.evaluateAll((found) =>
+    found.map((button) => button.getAttribute("aria-label") ?? button.textContent.trim()),
+  );
   const seen = new Set();
   for (const label of labels) {
     const kind = label.split(" ")[0];
     if (seen.has(kind)) continue;
     seen.add(kind);
-    await page.locator("main").getByRole("button", { name: label, exact: true }).first().click({ timeout: 2000 }).catch(() => undefined);
+    await page
+      .locator("main")
+      .getByRole("button", { name: label, exact: true })
+      .first()
+      .click({ timeout: 2000 })
+      .catch(() => undefined);
     const dialog = page.locator("[role=dialog], [role=alertdialog]").first();
-    if (!(await dialog.waitFor({ timeout: 1500 }).then(() => true, () => false))) continue;
+    if (
+      !(await dialog.waitFor({ timeout: 1500 }).then(
+        () => true,
+        () => false,
+      ))
+    )
+      continue;
     await page.waitForTimeout(250);
     await look(page, `${name}-dialog-${kind.toLowerCase()}`);
     await page.goto(url + path, { waitUntil: "networkidle", timeout: 8000 }).catch(() => undefined);
@@ -128,7 +194,10 @@ async function emptyTenant(browser) {
   const other = await browser.newContext();
   const csrf = (await (await other.request.get(`${url}/api/session`)).json()).csrf_token;
   const token = new URL(link, url).hash.replace(/^#(token=)?/, "") || new URL(link, url).searchParams.get("token");
-  const accepted = await other.request.post(`${url}/api/invitations/accept`, { data: { token, name: "Owner", password: owner.password }, headers: { "X-CSRFToken": csrf, Origin: url } });
+  const accepted = await other.request.post(`${url}/api/invitations/accept`, {
+    data: { token, name: "Owner", password: owner.password },
+    headers: { "X-CSRFToken": csrf, Origin: url },
+  });
   if (!accepted.ok()) throw new Error(`The invitation was not accepted: ${await accepted.text()}`);
   await context.close();
   await other.close();
@@ -150,14 +219,18 @@ async function visitAll(browser, state, storageState, theme, size) {
   if (state === "full" && (!only || only.includes("login"))) {
     const context = await browser.newContext(options);
     const page = await context.newPage();
-    for (const name of ["login", "forgot-password", "reset-password"]) await visitPage(page, `${name}-${suffix}`, `/${name}`);
+    for (const name of ["login", "forgot-password", "reset-password"])
+      await visitPage(page, `${name}-${suffix}`, `/${name}`);
     await context.close();
   }
   const context = await browser.newContext({ ...options, storageState });
   await prepare(context, state);
   const page = await context.newPage();
   const fails = state in ANSWERS || state === "cut";
-  page.on("console", (message) => message.type() === "error" && !fails && fail(`${suffix} ${page.url()}: console: ${message.text()}`));
+  page.on(
+    "console",
+    (message) => message.type() === "error" && !fails && fail(`${suffix} ${page.url()}: console: ${message.text()}`),
+  );
   page.on("pageerror", (error) => fail(`${suffix} ${page.url()}: ${error.message}`));
   for (const [name, path] of await pages(page, state)) {
     await visitPage(page, `${name}-${suffix}`, path, fails);
@@ -175,7 +248,8 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? 
 if (flag("screens")) await mkdir(screens, { recursive: true });
 for (const state of list("states", ["full"])) {
   const storageState = await signedIn(browser, state);
-  for (const theme of list("themes", ["light", "dark"])) for (const size of list("sizes", Object.keys(SIZES))) await visitAll(browser, state, storageState, theme, size);
+  for (const theme of list("themes", ["light", "dark"]))
+    for (const size of list("sizes", Object.keys(SIZES))) await visitAll(browser, state, storageState, theme, size);
 }
 await browser.close();
 console.log(failures === 0 ? "No problems found." : `${failures} problems.`);

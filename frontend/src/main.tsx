@@ -28,7 +28,15 @@ client.getQueryCache().subscribe(({ type, query }) => {
 /** The view of notes is fetched with the first note; what reads them aloud has to be there before. */
 function Notes() {
   const any = useSyncExternalStore(subscribe, () => current().length > 0);
-  return <div aria-live="polite">{any && <Suspense><Toasts /></Suspense>}</div>;
+  return (
+    <div aria-live="polite">
+      {any && (
+        <Suspense>
+          <Toasts />
+        </Suspense>
+      )}
+    </div>
+  );
 }
 
 const root = document.getElementById("root");

@@ -34,7 +34,14 @@ export function frame(header: string, dataBytes: number): Uint8Array<ArrayBuffer
 }
 
 export const config = (changes: object = {}) =>
-  JSON.stringify({ peft_type: "LORA", r: 8, lora_alpha: 16, bias: "none", base_model_name_or_path: "lorikeet-demo", ...changes });
+  JSON.stringify({
+    peft_type: "LORA",
+    r: 8,
+    lora_alpha: 16,
+    bias: "none",
+    base_model_name_or_path: "lorikeet-demo",
+    ...changes,
+  });
 
 export const adapterFiles = (changes: object = {}, tensors = pair()): File[] => [
   new File([config(changes)], "adapter_config.json"),

@@ -24,11 +24,26 @@ export const session: Session = {
   sign_in_error: null,
   user: { id: "u1", email: "ada@example.org", name: "Ada", is_operator: false, has_password: true },
   tenants: [
-    { slug: "acme", name: "Acme", role: "owner", capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"], suspended_at: null, suspended_for: "" },
+    {
+      slug: "acme",
+      name: "Acme",
+      role: "owner",
+      capabilities: ["view", "infer", "adapters.write", "keys.write", "members.write", "tenant.write"],
+      suspended_at: null,
+      suspended_for: "",
+    },
   ],
 };
 
-export const nobody: Session = { authenticated: false, csrf_token: "csrf-0", password_login: true, provider: null, sign_in_error: null, user: null, tenants: [] };
+export const nobody: Session = {
+  authenticated: false,
+  csrf_token: "csrf-0",
+  password_login: true,
+  provider: null,
+  sign_in_error: null,
+  user: null,
+  tenants: [],
+};
 
 export const adapter: AdapterSummary = {
   name: "support",
@@ -52,12 +67,22 @@ export const usage: UsageReport = {
   days: 7,
   as_of: AT,
   currency: "USD",
-  totals: { requests: 0, prompt_tokens: 0, cached_prompt_tokens: 0, completion_tokens: 0, device_us: 0, cost_micros: 0 },
+  totals: {
+    requests: 0,
+    prompt_tokens: 0,
+    cached_prompt_tokens: 0,
+    completion_tokens: 0,
+    device_us: 0,
+    cost_micros: 0,
+  },
   by_day: [],
   by_adapter: [],
   by_base_model: [],
   by_key: [],
-  latency: { first_token: { p50_ms: null, p95_ms: null, p99_ms: null }, inter_token: { p50_ms: null, p95_ms: null, p99_ms: null } },
+  latency: {
+    first_token: { p50_ms: null, p95_ms: null, p99_ms: null },
+    inter_token: { p50_ms: null, p95_ms: null, p99_ms: null },
+  },
 };
 
 const noTotals = {
@@ -68,7 +93,15 @@ const noTotals = {
   latency: usage.latency,
 };
 
-export const noRefusals: RefusalSeries = { since: "2026-05-04T00:00:00Z", until: "2026-05-05T00:00:00Z", step_s: 86_400, starts: ["2026-05-04T00:00:00Z"], total: 0, failed: 0, by_code: [] };
+export const noRefusals: RefusalSeries = {
+  since: "2026-05-04T00:00:00Z",
+  until: "2026-05-05T00:00:00Z",
+  step_s: 86_400,
+  starts: ["2026-05-04T00:00:00Z"],
+  total: 0,
+  failed: 0,
+  by_code: [],
+};
 
 export const series: SeriesReport = {
   since: AT,
@@ -86,7 +119,14 @@ export const series: SeriesReport = {
   by_base_model: [],
 };
 
-export const overview: Overview = { adapters: { total: 1, ready: 1 }, requests_24h: 0, tokens_24h: 0, hosts: [], recent_requests: [], first_steps: { uploaded: true, called: false, limited: false, invited: false } };
+export const overview: Overview = {
+  adapters: { total: 1, ready: 1 },
+  requests_24h: 0,
+  tokens_24h: 0,
+  hosts: [],
+  recent_requests: [],
+  first_steps: { uploaded: true, called: false, limited: false, invited: false },
+};
 
 export const key: ApiKey = {
   id: "k1",
@@ -114,7 +154,14 @@ export const validReport: ValidationReport = {
 export const refusedReport: ValidationReport = {
   ok: false,
   problem_count: 1,
-  problems: [{ code: "shape_mismatch", message: "q_proj expects 2048 inputs, the base has 256.", fix: "Train on lorikeet-demo.", tensor: "a.b.lora_A" }],
+  problems: [
+    {
+      code: "shape_mismatch",
+      message: "q_proj expects 2048 inputs, the base has 256.",
+      fix: "Train on lorikeet-demo.",
+      tensor: "a.b.lora_A",
+    },
+  ],
   checks: [{ name: "shapes", ok: false, detail: "1 problem" }],
   notes: [],
   manifest: null,
@@ -159,7 +206,12 @@ export const version: Version = {
   placements: [placement],
 };
 
-export const adapterDetail: Adapter = { ...adapter, promotion_rule: null, versions: [{ ...version, adapter: undefined } as never], aliases: [] };
+export const adapterDetail: Adapter = {
+  ...adapter,
+  promotion_rule: null,
+  versions: [{ ...version, adapter: undefined } as never],
+  aliases: [],
+};
 
 export const upload: Upload = {
   id: "up-1",
@@ -179,4 +231,10 @@ export const upload: Upload = {
   updated_at: AT,
 };
 
-export const noBudgets = { currency: "EUR", granted: { day: null, month: null }, own: { day: null, month: null }, keys: [], keys_total: 0 };
+export const noBudgets = {
+  currency: "EUR",
+  granted: { day: null, month: null },
+  own: { day: null, month: null },
+  keys: [],
+  keys_total: 0,
+};

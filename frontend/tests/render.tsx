@@ -17,7 +17,8 @@ export function openConsole(path: string) {
   client.setDefaultOptions({ queries: { ...queries, retry: false }, mutations });
   const router = makeRouter(client, createMemoryHistory({ initialEntries: [path] }));
   client.getQueryCache().subscribe(({ type, query }) => {
-    if (type === "updated" && query.queryHash === hashKey(sessionQuery.queryKey) && query.state.status === "success") void router.invalidate();
+    if (type === "updated" && query.queryHash === hashKey(sessionQuery.queryKey) && query.state.status === "success")
+      void router.invalidate();
   });
   render(
     <QueryClientProvider client={client}>

@@ -13,9 +13,19 @@ export const server = setupServer(
   http.post(`${tenant}/socket-ticket`, () => HttpResponse.json({ ticket: "once", expires_in: 30 }, { status: 201 })),
   http.get(`${tenant}/overview`, () => HttpResponse.json(data.overview)),
   http.get(`${tenant}/adapters`, () => HttpResponse.json([data.adapter])),
-  http.get(`${tenant}/adapters/:name/pin`, () => HttpResponse.json({ pinned_at: null, bytes: null, used_bytes: 0, limit_bytes: null, hosts: [] })),
+  http.get(`${tenant}/adapters/:name/pin`, () =>
+    HttpResponse.json({ pinned_at: null, bytes: null, used_bytes: 0, limit_bytes: null, hosts: [] }),
+  ),
   http.get(`${tenant}/pins`, () => HttpResponse.json({ used_bytes: 0, limit_bytes: null, adapters: [], prefixes: [] })),
-  http.get(`${tenant}/storage`, () => HttpResponse.json({ bytes: 1000, limit_bytes: null, archived_bytes: 0, adapters: [{ name: "support", versions: 1, bytes: 1000 }], adapter_count: 1 })),
+  http.get(`${tenant}/storage`, () =>
+    HttpResponse.json({
+      bytes: 1000,
+      limit_bytes: null,
+      archived_bytes: 0,
+      adapters: [{ name: "support", versions: 1, bytes: 1000 }],
+      adapter_count: 1,
+    }),
+  ),
   http.get(`${tenant}/archived-adapters`, () => HttpResponse.json([])),
   http.get(`${tenant}/hub-models`, () => HttpResponse.json({ enabled: false, organizations: [], models: [] })),
   http.get(`${tenant}/follows`, () => HttpResponse.json([])),
@@ -28,7 +38,9 @@ export const server = setupServer(
   http.get("/api/operator/series", () => HttpResponse.json(data.series)),
   http.get(`${tenant}/refusals/series`, () => HttpResponse.json(data.noRefusals)),
   http.get("/api/operator/refusals/series", () => HttpResponse.json(data.noRefusals)),
-  http.get("/api/operator/fairness", () => HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [] })),
+  http.get("/api/operator/fairness", () =>
+    HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [] }),
+  ),
   http.get(`${tenant}/keys`, () => HttpResponse.json([data.key])),
 );
 

@@ -15,7 +15,8 @@ if (typeof Element !== "undefined") {
   configure({ asyncUtilTimeout: 30_000 });
   Element.prototype.scrollIntoView = () => {};
   globalThis.scrollTo = () => {};
-  globalThis.matchMedia = (query) => Object.assign(new EventTarget(), { matches: false, media: query }) as unknown as MediaQueryList;
+  globalThis.matchMedia = (query) =>
+    Object.assign(new EventTarget(), { matches: false, media: query }) as unknown as MediaQueryList;
   globalThis.ResizeObserver = class {
     observe() {}
     unobserve() {}

@@ -4,7 +4,13 @@ import { server } from "./server";
 /** Answers resumable uploads as the control plane does, and keeps what it was told. */
 export function serveTus(tenant = "acme", id = "up-1") {
   const path = `/api/tenants/${tenant}/uploads/resumable`;
-  const seen = { created: [] as Record<string, string>[], tokens: [] as (string | null)[], offset: 0, deleted: false, patches: 0 };
+  const seen = {
+    created: [] as Record<string, string>[],
+    tokens: [] as (string | null)[],
+    offset: 0,
+    deleted: false,
+    patches: 0,
+  };
   const headers = () => ({ "Tus-Resumable": "1.0.0", "Upload-Offset": String(seen.offset) });
   let length = 0;
   server.use(
@@ -15,7 +21,10 @@ export function serveTus(tenant = "acme", id = "up-1") {
       seen.tokens.push(request.headers.get("X-CSRFToken"));
       return new HttpResponse(null, { status: 201, headers: { ...headers(), Location: `${path}/${id}` } });
     }),
-    http.head(`${path}/${id}`, () => new HttpResponse(null, { headers: { ...headers(), "Upload-Length": String(length) } })),
+    http.head(
+      `${path}/${id}`,
+      () => new HttpResponse(null, { headers: { ...headers(), "Upload-Length": String(length) } }),
+    ),
     http.patch(`${path}/${id}`, async ({ request }) => {
       seen.patches += 1;
       seen.offset += (await request.arrayBuffer()).byteLength;
@@ -34,4 +43,9 @@ export function serveTus(tenant = "acme", id = "up-1") {
 }
 
 const metadata = (header: string) =>
-  Object.fromEntries(header.split(",").map((pair) => pair.split(" ")).map(([key = "", value = ""]) => [key, atob(value)])) as Record<string, string>;
+  Object.fromEntries(
+    header
+      .split(",")
+      .map((pair) => pair.split(" "))
+      .map(([key = "", value = ""]) => [key, atob(value)]),
+  ) as Record<string, string>;

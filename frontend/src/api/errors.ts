@@ -30,7 +30,10 @@ export class ApiError extends Error {
 export function errorFrom(body: unknown, status: number): ApiError {
   const detail = (body as { error?: Partial<ErrorDetail> } | null)?.error;
   if (typeof detail?.message === "string") {
-    return new ApiError({ ...detail, code: detail.code ?? "error", message: detail.message, fix: detail.fix ?? "" }, status);
+    return new ApiError(
+      { ...detail, code: detail.code ?? "error", message: detail.message, fix: detail.fix ?? "" },
+      status,
+    );
   }
   return new ApiError(
     {

@@ -9,7 +9,14 @@ import { rateMeter, sendUpload, type UploadInput } from "./send-upload";
 
 const RESUMABLE = "/api/tenants/acme/uploads/resumable";
 const files = adapterFiles();
-const input = (changes: Partial<UploadInput> = {}): UploadInput => ({ tenant: "acme", name: "fresh", description: "für Ada", base: "", files, ...changes });
+const input = (changes: Partial<UploadInput> = {}): UploadInput => ({
+  tenant: "acme",
+  name: "fresh",
+  description: "für Ada",
+  base: "",
+  files,
+  ...changes,
+});
 
 /** Send to the end, or to the error. */
 function sent(given = input()) {
@@ -64,7 +71,12 @@ describe("sendUpload", () => {
 
   it("passes a refusal on in the server's words", async () => {
     server.use(http.post(RESUMABLE, () => refusal(413, "body_too_large", "The upload is 3 GB.", "Send at most 2 GB.")));
-    await expect(sent().ended).rejects.toMatchObject({ code: "body_too_large", fix: "Send at most 2 GB.", requestId: "req_7", status: 413 });
+    await expect(sent().ended).rejects.toMatchObject({
+      code: "body_too_large",
+      fix: "Send at most 2 GB.",
+      requestId: "req_7",
+      status: 413,
+    });
   });
 
   it("explains an answer that is no JSON", async () => {
@@ -76,7 +88,12 @@ describe("sendUpload", () => {
     const { seen } = serveTus();
     server.use(http.patch(`${RESUMABLE}/up-1`, () => new Promise<never>(() => {})));
     const created = vi.fn();
-    const transfer = await sendUpload(input(), { onProgress: created, onRetry: vi.fn(), onDone: vi.fn(), onError: vi.fn() });
+    const transfer = await sendUpload(input(), {
+      onProgress: created,
+      onRetry: vi.fn(),
+      onDone: vi.fn(),
+      onError: vi.fn(),
+    });
     await vi.waitFor(() => expect(seen.created).toHaveLength(1), 8000);
     await vi.waitFor(() => expect(localStorage.length).toBe(1), 8000);
     await transfer.cancel();

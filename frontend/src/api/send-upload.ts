@@ -49,12 +49,18 @@ export async function sendUpload(input: UploadInput, callbacks: UploadCallbacks)
   const meter = rateMeter();
   const upload = new Upload(file, {
     endpoint: `/api/tenants/${encodeURIComponent(input.tenant)}/uploads/resumable`,
-    metadata: { adapter: input.name, filename: file.name, description: input.description, ...(input.base && { base_model: input.base }) },
+    metadata: {
+      adapter: input.name,
+      filename: file.name,
+      description: input.description,
+      ...(input.base && { base_model: input.base }),
+    },
     chunkSize: CHUNK_BYTES,
     retryDelays: RETRY_MS,
     removeFingerprintOnSuccess: true,
     fingerprint: () => Promise.resolve(fingerprint(input)),
-    onBeforeRequest: (request: HttpRequest) => Object.entries(csrfHeader()).forEach(([name, value]) => request.setHeader(name, value)),
+    onBeforeRequest: (request: HttpRequest) =>
+      Object.entries(csrfHeader()).forEach(([name, value]) => request.setHeader(name, value)),
     onProgress: (sent, total) => callbacks.onProgress({ sent, total, rate: meter(sent) }),
     onShouldRetry: (error) => {
       const again = isRetryable(error.originalResponse?.getStatus() ?? 0);
@@ -82,7 +88,13 @@ function asOneFile({ files, name }: UploadInput): File {
 
 /** Identifies an upload in this browser: the same files for the same adapter. */
 function fingerprint({ tenant, name, base, files }: UploadInput): string {
-  return ["lorikeet-upload", tenant, name, ...(base ? [base] : []), ...files.map((file) => `${file.name}:${file.size}:${file.lastModified}`)].join("|");
+  return [
+    "lorikeet-upload",
+    tenant,
+    name,
+    ...(base ? [base] : []),
+    ...files.map((file) => `${file.name}:${file.size}:${file.lastModified}`),
+  ].join("|");
 }
 
 function toApiError({ originalResponse }: DetailedError): ApiError {

@@ -34,7 +34,12 @@ export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; o
           <Command label="Search" loop>
             <div className="flex items-center gap-2.5 border-b px-4">
               <Search className="size-4 text-ink-3" aria-hidden />
-              <Command.Input value={search} onValueChange={setSearch} placeholder={mode === "all" ? "Go to a page, an adapter, an action…" : "Switch to a tenant…"} className="h-12 w-full bg-transparent text-base outline-none" />
+              <Command.Input
+                value={search}
+                onValueChange={setSearch}
+                placeholder={mode === "all" ? "Go to a page, an adapter, an action…" : "Switch to a tenant…"}
+                className="h-12 w-full bg-transparent text-base outline-none"
+              />
             </div>
             <Command.List className="scroll-quiet max-h-[min(24rem,60vh)] overflow-y-auto p-1.5">
               <Command.Empty className="px-3 py-8 text-center text-ink-3">Nothing found.</Command.Empty>
@@ -79,18 +84,20 @@ function Pages({ onDone }: { onDone: () => void }) {
   const tenant = useTenant();
   return (
     <Command.Group heading="Pages" className={GROUP}>
-      {useDestinations().flatMap(({ items }) => items).map(({ to, label, icon: Icon }) => (
-        <Item
-          key={to}
-          icon={<Icon />}
-          onSelect={() => {
-            onDone();
-            void navigate({ to, params: { tenant } });
-          }}
-        >
-          {label}
-        </Item>
-      ))}
+      {useDestinations()
+        .flatMap(({ items }) => items)
+        .map(({ to, label, icon: Icon }) => (
+          <Item
+            key={to}
+            icon={<Icon />}
+            onSelect={() => {
+              onDone();
+              void navigate({ to, params: { tenant } });
+            }}
+          >
+            {label}
+          </Item>
+        ))}
     </Command.Group>
   );
 }
@@ -116,17 +123,33 @@ function Actions({ search, onDone }: { search: string; onDone: () => void }) {
         </Item>
       )}
       {mayKeys && (
-        <Item icon={<KeyRound />} value="create an api key" onSelect={act(() => void navigate({ to: "/t/$tenant/keys", params: { tenant }, search: { create: true } }))}>
+        <Item
+          icon={<KeyRound />}
+          value="create an api key"
+          onSelect={act(() => void navigate({ to: "/t/$tenant/keys", params: { tenant }, search: { create: true } }))}
+        >
           Create an API key
         </Item>
       )}
       {mayInvite && (
-        <Item icon={<UserPlus />} value="invite a person member" onSelect={act(() => void navigate({ to: "/t/$tenant/members", params: { tenant }, search: { invite: true } }))}>
+        <Item
+          icon={<UserPlus />}
+          value="invite a person member"
+          onSelect={act(
+            () => void navigate({ to: "/t/$tenant/members", params: { tenant }, search: { invite: true } }),
+          )}
+        >
           Invite a person
         </Item>
       )}
       {isRequest && (
-        <Item icon={<Activity />} value={search.trim()} onSelect={act(() => void navigate({ to: "/t/$tenant/requests", params: { tenant }, search: { id: search.trim() } }))}>
+        <Item
+          icon={<Activity />}
+          value={search.trim()}
+          onSelect={act(
+            () => void navigate({ to: "/t/$tenant/requests", params: { tenant }, search: { id: search.trim() } }),
+          )}
+        >
           Open request <span className="truncate font-mono text-xs">{search.trim()}</span>
         </Item>
       )}

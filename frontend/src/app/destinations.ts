@@ -6,6 +6,9 @@ export function useDestinations(): typeof NAVIGATION {
   const { tenants, user } = useSession();
   const tenant = useTenant();
   const own = tenants.find(({ slug }) => slug === tenant)?.capabilities ?? [];
-  const allowed = ({ needs }: Destination) => !needs || (needs === "operator" ? Boolean(user?.is_operator) : own.includes(needs));
-  return NAVIGATION.map((group) => ({ ...group, items: group.items.filter(allowed) })).filter(({ items }) => items.length > 0);
+  const allowed = ({ needs }: Destination) =>
+    !needs || (needs === "operator" ? Boolean(user?.is_operator) : own.includes(needs));
+  return NAVIGATION.map((group) => ({ ...group, items: group.items.filter(allowed) })).filter(
+    ({ items }) => items.length > 0,
+  );
 }

@@ -8,7 +8,14 @@ import { applyEvent, mergePlacement } from "./live-cache";
 const KEY = ["t", "acme", "adapters", "fresh", "versions", 1];
 
 function staging(client: QueryClient, event: Partial<StagingEvent>) {
-  const full: StagingEvent = { adapter: "fresh", version: 1, state: "staging", placement: data.placement, bytes_per_second: 0, ...event };
+  const full: StagingEvent = {
+    adapter: "fresh",
+    version: 1,
+    state: "staging",
+    placement: data.placement,
+    bytes_per_second: 0,
+    ...event,
+  };
   applyEvent(client, "acme", { seq: 1, event: "adapter.staging", data: full });
   return client.getQueryData<Version>(KEY);
 }

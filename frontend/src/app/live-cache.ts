@@ -35,15 +35,21 @@ function applyUpload(client: QueryClient, tenant: string, upload: Upload): void 
   const list = ["t", tenant, "uploads"];
   const listed = client.getQueryData<Upload[]>(list)?.some(({ id }) => id === upload.id);
   // One that is being read may bring what was before the event.
-  if (!listed || client.isFetching({ queryKey: list, exact: true })) void client.invalidateQueries({ queryKey: list, exact: true });
+  if (!listed || client.isFetching({ queryKey: list, exact: true }))
+    void client.invalidateQueries({ queryKey: list, exact: true });
   else client.setQueryData<Upload[]>(list, (uploads) => uploads?.map((old) => (old.id === upload.id ? upload : old)));
-  if (upload.state === "accepted") for (const noun of ["adapters", "adapter-list"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+  if (upload.state === "accepted")
+    for (const noun of ["adapters", "adapter-list"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
 }
 
 function applyStaging(client: QueryClient, tenant: string, event: StagingEvent): void {
   const key = ["t", tenant, "adapters", event.adapter];
   const placement = { ...event.placement, rate: event.bytes_per_second };
-  const change = (version: Version) => ({ ...version, state: event.state, placements: mergePlacement(version.placements, placement) });
+  const change = (version: Version) => ({
+    ...version,
+    state: event.state,
+    placements: mergePlacement(version.placements, placement),
+  });
   const ended = event.placement.phase === "ready" || event.placement.phase === "failed";
   client.setQueryData<Version>([...key, "versions", event.version], (version) => version && change(version));
   client.setQueryData<Adapter>(
@@ -51,28 +57,39 @@ function applyStaging(client: QueryClient, tenant: string, event: StagingEvent):
     (adapter) =>
       adapter && {
         ...adapter,
-        versions: adapter.versions.map((version) => (version.number === event.version ? { ...version, state: event.state } : version)),
+        versions: adapter.versions.map((version) =>
+          version.number === event.version ? { ...version, state: event.state } : version,
+        ),
       },
   );
-  if (ended) void client.invalidateQueries({ queryKey: ["t", tenant], predicate: ({ queryKey }) => queryKey[2] !== "uploads" });
+  if (ended)
+    void client.invalidateQueries({ queryKey: ["t", tenant], predicate: ({ queryKey }) => queryKey[2] !== "uploads" });
 }
 
 /** Replace the placement of one host, or add it. */
 export function mergePlacement(placements: Placement[], next: Placement): Placement[] {
   const known = placements.some(({ host }) => host === next.host);
-  return known ? placements.map((placement) => (placement.host === next.host ? next : placement)) : [...placements, next];
+  return known
+    ? placements.map((placement) => (placement.host === next.host ? next : placement))
+    : [...placements, next];
 }
 
 function applyAdapter(client: QueryClient, tenant: string, adapter: Data): void {
   void client.invalidateQueries({ queryKey: ["t", tenant, "adapters", adapter.name] });
-  for (const noun of ["adapter-list", "models", "overview", "storage", "archived-adapters"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+  for (const noun of ["adapter-list", "models", "overview", "storage", "archived-adapters"])
+    void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
 }
 
 function applyHost(client: QueryClient, tenant: string, host: Host): void {
   const replace = (hosts: Host[]) =>
-    hosts.some(({ name }) => name === host.name) ? hosts.map((old) => (old.name === host.name ? host : old)) : [...hosts, host];
+    hosts.some(({ name }) => name === host.name)
+      ? hosts.map((old) => (old.name === host.name ? host : old))
+      : [...hosts, host];
   client.setQueryData<Host[]>(["t", tenant, "hosts"], (hosts) => hosts && replace(hosts));
-  client.setQueryData<Overview>(["t", tenant, "overview"], (overview) => overview && { ...overview, hosts: replace(overview.hosts) });
+  client.setQueryData<Overview>(
+    ["t", tenant, "overview"],
+    (overview) => overview && { ...overview, hosts: replace(overview.hosts) },
+  );
 }
 
 const USAGE_EVERY_MS = 2000;

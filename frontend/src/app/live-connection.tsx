@@ -1,5 +1,13 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { createContext, type ReactNode, useContext, useEffect, useEffectEvent, useMemo, useSyncExternalStore } from "react";
+import {
+  createContext,
+  type ReactNode,
+  useContext,
+  useEffect,
+  useEffectEvent,
+  useMemo,
+  useSyncExternalStore,
+} from "react";
 import { EventStream, type LiveEvent } from "@/lib/event-stream";
 import { InferenceSocket } from "@/lib/inference-socket";
 import { api, unwrap } from "@/api/client";
@@ -16,7 +24,8 @@ async function authMessage(tenant: string): Promise<object> {
     const { ticket } = await unwrap(api.POST("/api/tenants/{tenant}/socket-ticket", { params: { path: { tenant } } }));
     return { type: "auth", ticket };
   } catch (cause) {
-    if (cause instanceof ApiError && [401, 403, 404].includes(cause.status)) throw new ConnectionRefusedError(4000 + cause.status);
+    if (cause instanceof ApiError && [401, 403, 404].includes(cause.status))
+      throw new ConnectionRefusedError(4000 + cause.status);
     throw cause;
   }
 }
@@ -38,7 +47,11 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
   const client = useQueryClient();
   const live = useMemo<Live>(() => {
     const listeners: Live["listeners"] = new Set();
-    const socket = new ReconnectingSocket({ url: () => socketUrl("/ws/console"), authenticate: () => authMessage(tenant), fatalCodes: FATAL });
+    const socket = new ReconnectingSocket({
+      url: () => socketUrl("/ws/console"),
+      authenticate: () => authMessage(tenant),
+      fatalCodes: FATAL,
+    });
     const stream = new EventStream(socket, {
       onEvent: (event) => {
         applyEvent(client, tenant, event);

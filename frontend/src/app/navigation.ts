@@ -1,4 +1,24 @@
-import { Activity, Boxes, Building2, ChartNoAxesColumn, ChartNoAxesCombined, Gauge, HardDriveDownload, KeyRound, Layers, LayoutDashboard, type LucideIcon, MessagesSquare, Scale, ScrollText, Server, Settings, ShieldCheck, Users, Webhook } from "lucide-react";
+import {
+  Activity,
+  Boxes,
+  Building2,
+  ChartNoAxesColumn,
+  ChartNoAxesCombined,
+  Gauge,
+  HardDriveDownload,
+  KeyRound,
+  Layers,
+  LayoutDashboard,
+  type LucideIcon,
+  MessagesSquare,
+  Scale,
+  ScrollText,
+  Server,
+  Settings,
+  ShieldCheck,
+  Users,
+  Webhook,
+} from "lucide-react";
 import type { Capability } from "@/api/types";
 
 export interface Destination {

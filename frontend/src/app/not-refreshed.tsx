@@ -7,11 +7,19 @@ import { isGone } from "./query-client";
 
 /** It is on the screen, from before, and could not be read again. A list that could not be read further says so itself. */
 const isOld = (query: Query) =>
-  query.isActive() && query.state.status === "error" && query.state.data !== undefined && !isGone(query.state.error) && !isFurther(query.state.fetchMeta);
+  query.isActive() &&
+  query.state.status === "error" &&
+  query.state.data !== undefined &&
+  !isGone(query.state.error) &&
+  !isFurther(query.state.fetchMeta);
 
 const isFurther = (meta: { fetchMore?: unknown } | null) => Boolean(meta?.fetchMore);
 
-const oldest = (cache: QueryCache) => cache.getAll().filter(isOld).toSorted((a, b) => a.state.dataUpdatedAt - b.state.dataUpdatedAt)[0];
+const oldest = (cache: QueryCache) =>
+  cache
+    .getAll()
+    .filter(isOld)
+    .toSorted((a, b) => a.state.dataUpdatedAt - b.state.dataUpdatedAt)[0];
 
 /** Above every page: what it shows is from before, why, and a way to read it again. */
 export function NotRefreshed() {
@@ -25,7 +33,8 @@ export function NotRefreshed() {
       {cause && (
         <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b bg-amber-soft px-4 py-2.5 text-sm sm:px-7">
           <p className="min-w-0 flex-1 basis-64 break-words">
-            <span className="font-medium text-amber-text">Not up to date: {message}</span> <span className="text-ink-2">{fix}</span>
+            <span className="font-medium text-amber-text">Not up to date: {message}</span>{" "}
+            <span className="text-ink-2">{fix}</span>
           </p>
           <Button size="sm" onClick={() => void client.refetchQueries({ predicate: isOld })}>
             <RotateCw /> Read again

@@ -81,4 +81,5 @@ export function hide(name: string): void {
   watchers.forEach((watcher) => watcher());
 }
 
-export const useHidden = (name: string) => useSyncExternalStore(subscribe, () => hiddenHere.has(name) || read(hiddenKey(name)) !== null);
+export const useHidden = (name: string) =>
+  useSyncExternalStore(subscribe, () => hiddenHere.has(name) || read(hiddenKey(name)) !== null);

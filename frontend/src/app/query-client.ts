@@ -12,7 +12,8 @@ export const isGone = (cause: unknown) => cause instanceof ApiError && [403, 404
  */
 export function refetchSession(client: QueryClient, cause: unknown): void {
   if (!(cause instanceof ApiError)) return;
-  if (cause.status === 401 || cause.code === "csrf_failed") void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" });
+  if (cause.status === 401 || cause.code === "csrf_failed")
+    void client.invalidateQueries({ queryKey: ["session"], refetchType: "all" });
 }
 
 /**
@@ -22,7 +23,12 @@ export function refetchSession(client: QueryClient, cause: unknown): void {
 export function makeQueryClient(): QueryClient {
   const client: QueryClient = new QueryClient({
     defaultOptions: {
-      queries: { staleTime: 15_000, networkMode: "always", refetchOnReconnect: true, retry: (failures, cause) => failures < 2 && !isClientError(cause) },
+      queries: {
+        staleTime: 15_000,
+        networkMode: "always",
+        refetchOnReconnect: true,
+        retry: (failures, cause) => failures < 2 && !isClientError(cause),
+      },
       mutations: { networkMode: "always" },
     },
     queryCache: new QueryCache({ onError: (cause) => refetchSession(client, cause) }),

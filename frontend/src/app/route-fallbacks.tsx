@@ -18,7 +18,8 @@ export function RouteLoading() {
 
 // How browsers and Vite say that a file of the bundle did not arrive.
 const NOT_LOADED = /dynamically imported module|module script failed|preload CSS/i;
-const isNotLoaded = (error: unknown) => error instanceof PartNotLoadedError || (error instanceof Error && NOT_LOADED.test(error.message));
+const isNotLoaded = (error: unknown) =>
+  error instanceof PartNotLoadedError || (error instanceof Error && NOT_LOADED.test(error.message));
 
 export function RouteError({ error, reset }: ErrorComponentProps) {
   const router = useRouter();
@@ -41,7 +42,12 @@ export function RouteError({ error, reset }: ErrorComponentProps) {
 function NotLoaded() {
   return (
     <div role="alert">
-      <Empty icon={<RefreshCw />} heading="h1" title="This part of the console did not arrive" action={<Button onClick={() => location.reload()}>Reload</Button>}>
+      <Empty
+        icon={<RefreshCw />}
+        heading="h1"
+        title="This part of the console did not arrive"
+        action={<Button onClick={() => location.reload()}>Reload</Button>}
+      >
         The connection broke, or the console was updated meanwhile. Reload to go on.
       </Empty>
     </div>

@@ -1,5 +1,13 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, Outlet, redirect, retainSearchParams, type RouterHistory } from "@tanstack/react-router";
+import {
+  createRootRouteWithContext,
+  createRoute,
+  createRouter,
+  Outlet,
+  redirect,
+  retainSearchParams,
+  type RouterHistory,
+} from "@tanstack/react-router";
 import { sessionQuery } from "@/features/session/queries";
 import { readAdaptersSearch } from "@/features/adapters/search";
 import { readAuditSearch } from "@/features/audit/search";
@@ -88,7 +96,10 @@ const overview = createRoute({
 const playground = createRoute({
   getParentRoute: () => tenant,
   path: "playground",
-  validateSearch: (search: Record<string, unknown>): { model?: string; request?: string } => ({ model: text(search.model), request: text(search.request) }),
+  validateSearch: (search: Record<string, unknown>): { model?: string; request?: string } => ({
+    model: text(search.model),
+    request: text(search.request),
+  }),
   component: lazyPage(() => import("@/features/playground/playground-page"), "PlaygroundPage"),
 });
 
@@ -113,7 +124,10 @@ const adapter = createRoute({
 const upload = createRoute({
   getParentRoute: () => tenant,
   path: "upload",
-  validateSearch: (search: Record<string, unknown>): { name?: string; id?: string } => ({ name: text(search.name), id: text(search.id) }),
+  validateSearch: (search: Record<string, unknown>): { name?: string; id?: string } => ({
+    name: text(search.name),
+    id: text(search.id),
+  }),
   component: lazyPage(() => import("@/features/uploads/upload-page"), "UploadPage"),
 });
 
@@ -238,7 +252,29 @@ const tree = root.addChildren([
   forgotPassword,
   resetPassword,
   invitation,
-  tenant.addChildren([overview, playground, adapters, adapter, upload, batches, requests, usage, limits, slo, hosts, keys, members, audit, webhooks, settings, operator, operatorTenants, operatorTenant, operatorHosts, operatorAudit]),
+  tenant.addChildren([
+    overview,
+    playground,
+    adapters,
+    adapter,
+    upload,
+    batches,
+    requests,
+    usage,
+    limits,
+    slo,
+    hosts,
+    keys,
+    members,
+    audit,
+    webhooks,
+    settings,
+    operator,
+    operatorTenants,
+    operatorTenant,
+    operatorHosts,
+    operatorAudit,
+  ]),
 ]);
 
 export function makeRouter(client: QueryClient, history?: RouterHistory) {

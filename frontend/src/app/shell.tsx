@@ -83,8 +83,12 @@ function Suspended() {
   if (!own?.suspended_at) return null;
   return (
     <div role="note" className="border-b bg-amber-soft px-4 py-2.5 text-sm break-words text-amber-text sm:px-7">
-      <span className="font-medium">{own.name} is suspended{own.suspended_for && `: ${own.suspended_for}`}</span>{" "}
-      <span className="text-ink-2">Its API keys are refused. You can still read everything here; the operator of this installation can end it.</span>
+      <span className="font-medium">
+        {own.name} is suspended{own.suspended_for && `: ${own.suspended_for}`}
+      </span>{" "}
+      <span className="text-ink-2">
+        Its API keys are refused. You can still read everything here; the operator of this installation can end it.
+      </span>
     </div>
   );
 }
@@ -213,7 +217,10 @@ function UserRow() {
   const name = user?.name || user?.email || "";
   return (
     <div className="flex h-11 items-center gap-1 pl-2">
-      <span aria-hidden className="mr-1.5 grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase">
+      <span
+        aria-hidden
+        className="mr-1.5 grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase"
+      >
         {name[0]}
       </span>
       <span className="min-w-0 flex-1" title={user?.email}>
@@ -230,7 +237,14 @@ function UserRow() {
       >
         {dark ? <Sun /> : <Moon />}
       </Button>
-      <Button variant="ghost" size="icon" aria-label="Sign out" title="Sign out" className="size-7!" onClick={() => logout.mutate()}>
+      <Button
+        variant="ghost"
+        size="icon"
+        aria-label="Sign out"
+        title="Sign out"
+        className="size-7!"
+        onClick={() => logout.mutate()}
+      >
         <LogOut />
       </Button>
     </div>

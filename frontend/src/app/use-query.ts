@@ -16,7 +16,9 @@ import { isGone } from "./query-client";
  * page keeps it, and what is typed into it, and `NotRefreshed` says for all of them that they could not be read again.
  * What the server refuses to show or no longer has is not shown: then `data` is undefined.
  */
-export function useQuery<T, E = DefaultError, D = T, K extends QueryKey = QueryKey>(options: UseQueryOptions<T, E, D, K>): UseQueryResult<D, E> {
+export function useQuery<T, E = DefaultError, D = T, K extends QueryKey = QueryKey>(
+  options: UseQueryOptions<T, E, D, K>,
+): UseQueryResult<D, E> {
   const result = useAnyQuery(options);
   // Inherited, so that only what is read is followed.
   return Object.create(result, {
@@ -32,6 +34,9 @@ export function useInfiniteQuery<T, E = DefaultError, D = InfiniteData<T>, K ext
   const result = useAnyInfiniteQuery(options);
   return Object.create(result, {
     data: { get: () => (isGone(result.error) ? undefined : result.data) },
-    error: { get: () => (result.data === undefined || isGone(result.error) || result.isFetchNextPageError ? result.error : null) },
+    error: {
+      get: () =>
+        result.data === undefined || isGone(result.error) || result.isFetchNextPageError ? result.error : null,
+    },
   }) as UseInfiniteQueryResult<D, E>;
 }

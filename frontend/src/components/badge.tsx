@@ -21,9 +21,23 @@ const DOTS: Record<Tone, string> = {
   danger: "bg-danger",
 };
 
-export function Badge({ tone = "neutral", children, className }: { tone?: Tone; children: ReactNode; className?: string }) {
+export function Badge({
+  tone = "neutral",
+  children,
+  className,
+}: {
+  tone?: Tone;
+  children: ReactNode;
+  className?: string;
+}) {
   return (
-    <span className={cn("inline-flex h-5 items-center gap-1.5 rounded-md px-1.5 text-2xs font-medium whitespace-nowrap", TONES[tone], className)}>
+    <span
+      className={cn(
+        "inline-flex h-5 items-center gap-1.5 rounded-md px-1.5 text-2xs font-medium whitespace-nowrap",
+        TONES[tone],
+        className,
+      )}
+    >
       {children}
     </span>
   );

@@ -47,7 +47,10 @@ export function Progress({ label, value, max, tone = "accent", className, ...pro
       className={cn("h-1.5 overflow-hidden rounded-full bg-fill-2", className)}
     >
       <div
-        className={cn("h-full rounded-full transition-[width] duration-300", tone === "accent" ? "bg-series-1" : "bg-danger")}
+        className={cn(
+          "h-full rounded-full transition-[width] duration-300",
+          tone === "accent" ? "bg-series-1" : "bg-danger",
+        )}
         style={{ width: `${share * 100}%` }}
       />
     </div>

@@ -13,7 +13,12 @@ export function BaseModelSelect({ value, names, onChange, className }: Props) {
   if (names.length < 2 && !value) return null;
   const offered = value && !names.includes(value) ? [value, ...names] : names;
   return (
-    <Select aria-label="Base model" value={value ?? ""} onChange={(event) => onChange(event.target.value || undefined)} className={className}>
+    <Select
+      aria-label="Base model"
+      value={value ?? ""}
+      onChange={(event) => onChange(event.target.value || undefined)}
+      className={className}
+    >
       <option value="">Any base model</option>
       {offered.map((name) => (
         <option key={name} value={name}>

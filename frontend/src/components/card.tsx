@@ -31,10 +31,22 @@ export function PageHeader({ title, note, actions }: { title: ReactNode; note?: 
 
 /** A row of figures that reads as one strip. */
 export function Stats({ children, className }: { children: ReactNode; className?: string }) {
-  return <dl className={cn("card grid grid-cols-2 gap-px overflow-hidden bg-line lg:grid-cols-4", className)}>{children}</dl>;
+  return (
+    <dl className={cn("card grid grid-cols-2 gap-px overflow-hidden bg-line lg:grid-cols-4", className)}>{children}</dl>
+  );
 }
 
-export function Stat({ label, value, note, aside }: { label: string; value: ReactNode; note?: ReactNode; aside?: ReactNode }) {
+export function Stat({
+  label,
+  value,
+  note,
+  aside,
+}: {
+  label: string;
+  value: ReactNode;
+  note?: ReactNode;
+  aside?: ReactNode;
+}) {
   return (
     <div className="relative min-w-0 bg-surface px-4 py-3.5">
       <dt className="text-xs text-ink-3">{label}</dt>

@@ -17,7 +17,10 @@ export function CopyButton({ text, label = "Copy", className }: { text: string; 
       aria-label={label}
       title={label}
       onClick={async () => setCopied(await copyText(text))}
-      className={cn("inline-grid size-7 shrink-0 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink", className)}
+      className={cn(
+        "inline-grid size-7 shrink-0 place-items-center rounded-md text-ink-3 hover:bg-fill-2 hover:text-ink",
+        className,
+      )}
     >
       {copied ? <Check className="size-3.5 text-accent-text" /> : <Copy className="size-3.5" />}
       <span className="sr-only" role="status">
@@ -27,7 +30,8 @@ export function CopyButton({ text, label = "Copy", className }: { text: string; 
   );
 }
 
-const TOKENS = /((?:#|\/\/) .*$)|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\])*')|\b(import|from|as|async|await|def|for|in|with|if|elif|break|const|new|print|curl)\b/gm;
+const TOKENS =
+  /((?:#|\/\/) .*$)|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\])*')|\b(import|from|as|async|await|def|for|in|with|if|elif|break|const|new|print|curl)\b/gm;
 const TOKEN_STYLE = ["", "text-ink-3", "text-accent-text", "text-blue-text"];
 
 /** Colours comments, strings and keywords; enough for snippets, and no highlighter to download. */
@@ -55,8 +59,13 @@ export function CodeBlock({ code, label, className }: { code: string; label: str
   return (
     <div className={cn("group relative rounded-lg border bg-fill", className)}>
       {/* A scrolling region must be reachable by keyboard. */}
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex */}
-      <pre tabIndex={0} role="region" aria-label={label} className="scroll-quiet overflow-x-auto rounded-lg p-3 pr-11 font-mono text-xs leading-5">
+      <pre
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+        tabIndex={0}
+        role="region"
+        aria-label={label}
+        className="scroll-quiet overflow-x-auto rounded-lg p-3 pr-11 font-mono text-xs leading-5"
+      >
         <code>
           <Highlighted code={code} />
         </code>

@@ -19,7 +19,9 @@ function Page({ kind, goes = false }: { kind: "dialog" | "confirm"; goes?: boole
           <input aria-label="Within" />
         </Dialog>
       )}
-      {open && kind === "confirm" && <Confirm open onOpenChange={close} title="Sure?" description="It goes." action="Delete" onConfirm={close} />}
+      {open && kind === "confirm" && (
+        <Confirm open onOpenChange={close} title="Sure?" description="It goes." action="Delete" onConfirm={close} />
+      )}
     </main>
   );
 }
@@ -29,7 +31,9 @@ describe.each(["dialog", "confirm"] as const)("after a %s", (kind) => {
     render(<Page kind={kind} />);
     const user = userEvent.setup();
     await user.click(screen.getByRole("button", { name: "Open it" }));
-    expect(screen.getByRole(kind === "dialog" ? "textbox" : "button", { name: kind === "dialog" ? "Within" : "Cancel" })).toHaveFocus();
+    expect(
+      screen.getByRole(kind === "dialog" ? "textbox" : "button", { name: kind === "dialog" ? "Within" : "Cancel" }),
+    ).toHaveFocus();
     await user.keyboard("{Escape}");
     await waitFor(() => expect(screen.getByRole("button", { name: "Open it" })).toHaveFocus());
   });

@@ -24,7 +24,16 @@ interface DialogProps {
 
 const keep = (event: Event) => event.preventDefault();
 
-export function Dialog({ open, onOpenChange, title, description, children, className, keepOpen, focusAfter }: DialogProps) {
+export function Dialog({
+  open,
+  onOpenChange,
+  title,
+  description,
+  children,
+  className,
+  keepOpen,
+  focusAfter,
+}: DialogProps) {
   const focus = useFocusBefore(focusAfter);
   return (
     <Radix.Root open={open} onOpenChange={onOpenChange}>
@@ -74,14 +83,26 @@ export function useFocusBefore(otherwise?: RefObject<HTMLElement | null>) {
       event.preventDefault();
       // Another dialog, or the page that was gone to, has taken it.
       if (document.activeElement !== document.body) return;
-      const there = [otherwise?.current, before.current].find((element) => element instanceof HTMLElement && element.isConnected && element !== document.body);
+      const there = [otherwise?.current, before.current].find(
+        (element) => element instanceof HTMLElement && element.isConnected && element !== document.body,
+      );
       (there instanceof HTMLElement ? there : document.getElementById("main"))?.focus();
     },
   };
 }
 
 /** For what cannot be undone. The focus starts on Cancel. */
-export function Confirm({ open, onOpenChange, title, description, action, busy, disabled, onConfirm, children }: ConfirmProps) {
+export function Confirm({
+  open,
+  onOpenChange,
+  title,
+  description,
+  action,
+  busy,
+  disabled,
+  onConfirm,
+  children,
+}: ConfirmProps) {
   const focus = useFocusBefore();
   return (
     <Alert.Root open={open} onOpenChange={onOpenChange}>

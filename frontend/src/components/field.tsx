@@ -35,7 +35,11 @@ export function Field({ label, hint, error, children }: FieldProps) {
       </label>
       {children({ id, "aria-describedby": described, "aria-invalid": error ? true : undefined })}
       {described && (
-        <p id={described} className={cn("text-xs", error ? "text-danger-text" : "text-ink-3")} role={error ? "alert" : undefined}>
+        <p
+          id={described}
+          className={cn("text-xs", error ? "text-danger-text" : "text-ink-3")}
+          role={error ? "alert" : undefined}
+        >
           {error ?? hint}
         </p>
       )}

@@ -6,9 +6,20 @@ import { Button } from "./button";
 import { CodeBlock } from "./code-block";
 
 /** An error in the server's own words: what happened, what to do, and the number to quote. */
-export function ErrorNotice({ error, onRetry, className }: { error: ApiError; onRetry?: () => void; className?: string }) {
+export function ErrorNotice({
+  error,
+  onRetry,
+  className,
+}: {
+  error: ApiError;
+  onRetry?: () => void;
+  className?: string;
+}) {
   return (
-    <div role="alert" className={cn("flex gap-3 rounded-lg border border-danger/35 bg-danger-soft px-3.5 py-3 text-sm", className)}>
+    <div
+      role="alert"
+      className={cn("flex gap-3 rounded-lg border border-danger/35 bg-danger-soft px-3.5 py-3 text-sm", className)}
+    >
       <CircleAlert className="mt-0.5 size-4 shrink-0 text-danger-text" aria-hidden />
       <div className="min-w-0 flex-1">
         <p className="font-medium break-words text-danger-text">{error.message}</p>
@@ -38,7 +49,9 @@ interface EmptyProps {
 export function Empty({ icon, title, children, command, action, heading: Heading = "h2" }: EmptyProps) {
   return (
     <div className="mx-auto flex max-w-xl flex-col items-center px-5 py-12 text-center">
-      <div className="mb-4 grid size-11 place-items-center rounded-xl border bg-fill text-ink-2 [&_svg]:size-5">{icon}</div>
+      <div className="mb-4 grid size-11 place-items-center rounded-xl border bg-fill text-ink-2 [&_svg]:size-5">
+        {icon}
+      </div>
       <Heading className="text-base font-semibold">{title}</Heading>
       <div className="mt-1 text-sm text-ink-3">{children}</div>
       {action && <div className="mt-4 flex flex-wrap justify-center gap-2">{action}</div>}

@@ -36,8 +36,19 @@ export function SearchInput({ label, hint = label, value, onChange }: SearchInpu
   }, [typed, told]);
   return (
     <div className="relative">
-      <Search className="pointer-events-none absolute top-1/2 left-3 size-3.5 -translate-y-1/2 text-ink-3" aria-hidden />
-      <Input type="search" aria-label={label} placeholder={hint} value={typed} onChange={(event) => setTyped(event.target.value)} className="pl-9!" dir="auto" />
+      <Search
+        className="pointer-events-none absolute top-1/2 left-3 size-3.5 -translate-y-1/2 text-ink-3"
+        aria-hidden
+      />
+      <Input
+        type="search"
+        aria-label={label}
+        placeholder={hint}
+        value={typed}
+        onChange={(event) => setTyped(event.target.value)}
+        className="pl-9!"
+        dir="auto"
+      />
     </div>
   );
 }

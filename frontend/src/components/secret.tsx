@@ -3,7 +3,17 @@ import type { ReactNode } from "react";
 import { CopyButton } from "./code-block";
 
 /** A value that the server shows this once, with a warning that says so. */
-export function Secret({ value, label, testId, children }: { value: string; label: string; testId: string; children: ReactNode }) {
+export function Secret({
+  value,
+  label,
+  testId,
+  children,
+}: {
+  value: string;
+  label: string;
+  testId: string;
+  children: ReactNode;
+}) {
   return (
     <>
       <div className="flex gap-2.5 rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">

@@ -10,7 +10,13 @@ interface SegmentedControlProps<T extends string> {
 }
 
 /** A choice of one among few, always visible. */
-export function SegmentedControl<T extends string>({ label, value, options, onChange, className }: SegmentedControlProps<T>) {
+export function SegmentedControl<T extends string>({
+  label,
+  value,
+  options,
+  onChange,
+  className,
+}: SegmentedControlProps<T>) {
   return (
     <ToggleGroup.Root
       type="single"

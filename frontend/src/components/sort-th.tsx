@@ -14,13 +14,27 @@ interface SortThProps<Column extends string> {
 }
 
 /** A column that the server can sort by: pressed once upwards, twice downwards. */
-export function SortTh<Column extends string>({ column, sort, onSort, align, className, children }: SortThProps<Column>) {
+export function SortTh<Column extends string>({
+  column,
+  sort,
+  onSort,
+  align,
+  className,
+  children,
+}: SortThProps<Column>) {
   const down = sort === `-${column}`;
   const active = down || sort === column;
   const Arrow = down ? ArrowDown : ArrowUp;
   return (
-    <Th aria-sort={active ? (down ? "descending" : "ascending") : "none"} className={cn(align === "right" && "text-right", className)}>
-      <button type="button" onClick={() => onSort(active && !down ? `-${column}` : column)} className="inline-flex items-center gap-1 rounded hover:text-ink">
+    <Th
+      aria-sort={active ? (down ? "descending" : "ascending") : "none"}
+      className={cn(align === "right" && "text-right", className)}
+    >
+      <button
+        type="button"
+        onClick={() => onSort(active && !down ? `-${column}` : column)}
+        className="inline-flex items-center gap-1 rounded hover:text-ink"
+      >
         {children}
         {active && <Arrow className="size-3" aria-hidden />}
       </button>

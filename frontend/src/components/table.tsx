@@ -12,7 +12,13 @@ export function Table({ className, label, ...props }: ComponentProps<"table"> & 
 }
 
 export function Th({ className, ...props }: ComponentProps<"th">) {
-  return <th scope="col" {...props} className={cn("h-9 border-b bg-surface px-4 text-xs font-medium whitespace-nowrap text-ink-3", className)} />;
+  return (
+    <th
+      scope="col"
+      {...props}
+      className={cn("h-9 border-b bg-surface px-4 text-xs font-medium whitespace-nowrap text-ink-3", className)}
+    />
+  );
 }
 
 export function Tr({ className, ...props }: ComponentProps<"tr">) {

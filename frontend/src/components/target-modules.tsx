@@ -5,7 +5,12 @@ import { TARGETS } from "@/lib/peft";
 export function TargetModules({ targets }: { targets: readonly string[] }) {
   const label = targets.length === 0 ? "No target modules" : `Target modules: ${targets.join(", ")}`;
   return (
-    <span role="img" aria-label={label} title={label} className="inline-flex gap-0.5 align-middle font-mono text-2xs leading-none">
+    <span
+      role="img"
+      aria-label={label}
+      title={label}
+      className="inline-flex gap-0.5 align-middle font-mono text-2xs leading-none"
+    >
       {TARGETS.map((target, index) => (
         <span
           key={target}

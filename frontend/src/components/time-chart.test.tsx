@@ -16,7 +16,11 @@ describe("a chart over time", () => {
     vi.spyOn(plot, "getBoundingClientRect").mockReturnValue({ left: 0, width: 100 } as DOMRect);
     const drag = (from: number, to: number) => {
       // jsdom's pointer events have no place.
-      for (const [type, clientX] of [["pointerdown", from], ["pointermove", to], ["pointerup", to]] as const)
+      for (const [type, clientX] of [
+        ["pointerdown", from],
+        ["pointermove", to],
+        ["pointerup", to],
+      ] as const)
         fireEvent(plot, new MouseEvent(type, { clientX, bubbles: true }));
     };
     drag(55, 55);
@@ -30,7 +34,11 @@ describe("a chart over time", () => {
     expect(linePath([1, null, 2, 2], 2)).toBe("M62.5 50.00H187.5M625.0 0.00L875.0 0.00");
   });
 
-  it("stacks", () => expect(stacked(series, 3)).toEqual([[0, 0, 0], [0, 1, 2]]));
+  it("stacks", () =>
+    expect(stacked(series, 3)).toEqual([
+      [0, 0, 0],
+      [0, 1, 2],
+    ]));
 
   it.each([
     [0, 1],

@@ -26,7 +26,13 @@ interface TimeChartProps {
 }
 
 const FILL = { 1: "fill-series-1", 2: "fill-series-2", 3: "fill-series-3", 4: "fill-series-4", danger: "fill-danger" };
-const STROKE = { 1: "stroke-series-1", 2: "stroke-series-2", 3: "stroke-series-3", 4: "stroke-series-4", danger: "stroke-danger" };
+const STROKE = {
+  1: "stroke-series-1",
+  2: "stroke-series-2",
+  3: "stroke-series-3",
+  4: "stroke-series-4",
+  danger: "stroke-danger",
+};
 const DOT = { 1: "bg-series-1", 2: "bg-series-2", 3: "bg-series-3", 4: "bg-series-4", danger: "bg-danger" };
 const WIDTH = 1000;
 const HEIGHT = 100;
@@ -64,7 +70,8 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
   const top = niceCeiling(Math.max(0, ...highest, line?.value ?? 0));
   const spanS = count * stepS;
   const name = (index: number) => stepLabel(at[index]!, stepS, spanS);
-  const said = (index: number) => `${name(index)}: ${series.map(({ label, values }) => `${label} ${shown(values[index])}`).join(", ")}`;
+  const said = (index: number) =>
+    `${name(index)}: ${series.map(({ label, values }) => `${label} ${shown(values[index])}`).join(", ")}`;
   const shown = (value: number | null | undefined) => (value == null ? "–" : format(value));
 
   const indexAt = (event: PointerEvent<HTMLElement>) => {
@@ -76,7 +83,8 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
     // A step alone, or everything, shows nothing new.
     if (last > first && last - first < count - 1) onZoom(at[first]!, at[last]! + stepS * 1000);
   };
-  const move = (by: number) => setCursor((now) => Math.max(0, Math.min(count - 1, (now ?? (by > 0 ? -1 : count)) + by)));
+  const move = (by: number) =>
+    setCursor((now) => Math.max(0, Math.min(count - 1, (now ?? (by > 0 ? -1 : count)) + by)));
   const onKeyDown = (event: KeyboardEvent) => {
     const around = Math.max(1, Math.floor(count / 4));
     const actions: Record<string, () => void> = {
@@ -84,7 +92,8 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
       ArrowRight: () => move(1),
       Home: () => setCursor(0),
       End: () => setCursor(count - 1),
-      "+": () => zoomTo(Math.max(0, (cursor ?? count - 1) - around), Math.min(count - 1, (cursor ?? count - 1) + around)),
+      "+": () =>
+        zoomTo(Math.max(0, (cursor ?? count - 1) - around), Math.min(count - 1, (cursor ?? count - 1) + around)),
       "-": () => onZoomOut?.(),
     };
     const action = actions[event.key];
@@ -111,7 +120,10 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
         <span className="tnum ml-auto">{cursor !== null && count > 0 ? name(cursor) : ""}</span>
       </figcaption>
       <div className="grid grid-cols-[3.25rem_minmax(0,1fr)] gap-x-2">
-        <div aria-hidden className="tnum flex h-36 flex-col justify-between text-right text-2xs text-ink-3 [&>span]:-translate-y-2">
+        <div
+          aria-hidden
+          className="tnum flex h-36 flex-col justify-between text-right text-2xs text-ink-3 [&>span]:-translate-y-2"
+        >
           <span>{format(top)}</span>
           <span>{format(top / 2)}</span>
           <span>0</span>
@@ -140,14 +152,55 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
             setFrom(null);
           }}
         >
-          <svg aria-hidden viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" className="absolute inset-0 size-full overflow-visible">
+          <svg
+            aria-hidden
+            viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+            preserveAspectRatio="none"
+            className="absolute inset-0 size-full overflow-visible"
+          >
             {[0, HEIGHT / 2].map((y) => (
-              <line key={y} x1={0} x2={WIDTH} y1={y} y2={y} strokeDasharray="3 4" vectorEffect="non-scaling-stroke" className="stroke-line" />
+              <line
+                key={y}
+                x1={0}
+                x2={WIDTH}
+                y1={y}
+                y2={y}
+                strokeDasharray="3 4"
+                vectorEffect="non-scaling-stroke"
+                className="stroke-line"
+              />
             ))}
-            {kind === "bars" ? <Bars series={series} count={count} top={top} /> : series.map(({ key, color, values }) => <path key={key} d={linePath(values, top)} fill="none" strokeWidth={1.75} strokeLinejoin="round" vectorEffect="non-scaling-stroke" className={STROKE[color]} />)}
-            {line && <line x1={0} x2={WIDTH} y1={HEIGHT - (line.value / top) * HEIGHT} y2={HEIGHT - (line.value / top) * HEIGHT} strokeWidth={1.5} strokeDasharray="6 4" vectorEffect="non-scaling-stroke" className="stroke-ink-3" />}
+            {kind === "bars" ? (
+              <Bars series={series} count={count} top={top} />
+            ) : (
+              series.map(({ key, color, values }) => (
+                <path
+                  key={key}
+                  d={linePath(values, top)}
+                  fill="none"
+                  strokeWidth={1.75}
+                  strokeLinejoin="round"
+                  vectorEffect="non-scaling-stroke"
+                  className={STROKE[color]}
+                />
+              ))
+            )}
+            {line && (
+              <line
+                x1={0}
+                x2={WIDTH}
+                y1={HEIGHT - (line.value / top) * HEIGHT}
+                y2={HEIGHT - (line.value / top) * HEIGHT}
+                strokeWidth={1.5}
+                strokeDasharray="6 4"
+                vectorEffect="non-scaling-stroke"
+                className="stroke-ink-3"
+              />
+            )}
           </svg>
-          {from !== null && cursor !== null && <Marked from={Math.min(from, cursor)} to={Math.max(from, cursor)} count={count} className="bg-blue/15" />}
+          {from !== null && cursor !== null && (
+            <Marked from={Math.min(from, cursor)} to={Math.max(from, cursor)} count={count} className="bg-blue/15" />
+          )}
           {from === null && cursor !== null && <Marked from={cursor} to={cursor} count={count} className="bg-ink/8" />}
         </div>
         <span />
@@ -162,7 +215,11 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
 
 /** What lies below each series of a stack, by step. */
 export const stacked = (series: ChartSeries[], count: number): number[][] =>
-  series.map((_, above) => Array.from({ length: count }, (_none, index) => series.slice(0, above).reduce((sum, { values }) => sum + (values[index] ?? 0), 0)));
+  series.map((_, above) =>
+    Array.from({ length: count }, (_none, index) =>
+      series.slice(0, above).reduce((sum, { values }) => sum + (values[index] ?? 0), 0),
+    ),
+  );
 
 function Bars({ series, count, top }: { series: ChartSeries[]; count: number; top: number }) {
   const width = WIDTH / Math.max(1, count);
@@ -172,7 +229,13 @@ function Bars({ series, count, top }: { series: ChartSeries[]; count: number; to
     <g key={key} className={FILL[color]}>
       {values.map((value, index) =>
         value ? (
-          <rect key={index} x={index * width + width * 0.1} width={width * 0.8} y={HEIGHT - ((below[number]?.[index] ?? 0) + value) * scale} height={value * scale} />
+          <rect
+            key={index}
+            x={index * width + width * 0.1}
+            width={width * 0.8}
+            y={HEIGHT - ((below[number]?.[index] ?? 0) + value) * scale}
+            height={value * scale}
+          />
         ) : null,
       )}
     </g>
@@ -180,5 +243,11 @@ function Bars({ series, count, top }: { series: ChartSeries[]; count: number; to
 }
 
 function Marked({ from, to, count, className }: { from: number; to: number; count: number; className: string }) {
-  return <span aria-hidden className={cn("pointer-events-none absolute inset-y-0", className)} style={{ left: `${(from / count) * 100}%`, width: `${((to - from + 1) / count) * 100}%` }} />;
+  return (
+    <span
+      aria-hidden
+      className={cn("pointer-events-none absolute inset-y-0", className)}
+      style={{ left: `${(from / count) * 100}%`, width: `${((to - from + 1) / count) * 100}%` }}
+    />
+  );
 }

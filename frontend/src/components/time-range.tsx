@@ -21,10 +21,22 @@ export function useTimeRange(otherwise: Range): TimeRange {
   const navigate = useNavigate();
   const go = (range: { range?: Range; since?: string; until?: string }, replace = false) =>
     // `search` of whatever page this is: only the range in it changes.
-    void navigate({ to: ".", search: ((all: Record<string, unknown>) => ({ ...all, range: undefined, since: undefined, until: undefined, ...range })) as never, replace, resetScroll: false });
+    void navigate({
+      to: ".",
+      search: ((all: Record<string, unknown>) => ({
+        ...all,
+        range: undefined,
+        since: undefined,
+        until: undefined,
+        ...range,
+      })) as never,
+      replace,
+      resetScroll: false,
+    });
   return {
     asked: asked(search, otherwise),
-    zoom: (since, until) => go({ range: search.range, since: new Date(since).toISOString(), until: new Date(until).toISOString() }),
+    zoom: (since, until) =>
+      go({ range: search.range, since: new Date(since).toISOString(), until: new Date(until).toISOString() }),
     choose: (range) => go({ range }),
     zoomOut: () => go({ range: search.range }),
     zoomed: search.since !== undefined,
@@ -43,7 +55,12 @@ export function TimeRangeControl({ range }: { range: TimeRange }) {
         </Button>
       )}
       {/* While zoomed no button is pressed, so that each of them can be. */}
-      <SegmentedControl label="Time range" value={range.zoomed ? ("" as Range) : range.chosen} options={OPTIONS} onChange={range.choose} />
+      <SegmentedControl
+        label="Time range"
+        value={range.zoomed ? ("" as Range) : range.chosen}
+        options={OPTIONS}
+        onChange={range.choose}
+      />
     </div>
   );
 }

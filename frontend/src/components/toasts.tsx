@@ -10,7 +10,10 @@ export default function Toasts() {
   const shown = useSyncExternalStore(subscribe, current);
   return (
     <DismissableLayer.Branch asChild>
-      <ol aria-label="Notes" className="pointer-events-auto fixed right-4 bottom-4 z-50 grid w-[min(22rem,calc(100vw-2rem))] gap-2">
+      <ol
+        aria-label="Notes"
+        className="pointer-events-auto fixed right-4 bottom-4 z-50 grid w-[min(22rem,calc(100vw-2rem))] gap-2"
+      >
         {shown.map((note) => (
           <Toast key={note.id} note={note} />
         ))}
@@ -33,7 +36,11 @@ function Toast({ note: { id, tone, title, detail } }: { note: Note }) {
       onPointerLeave={() => setHeld(false)}
       className="flex animate-pop items-start gap-3 rounded-lg border border-line-2 bg-raised p-3 shadow-pop"
     >
-      {tone === "good" ? <Check className="mt-0.5 size-4 text-accent-text" /> : <CircleAlert className="mt-0.5 size-4 text-danger-text" />}
+      {tone === "good" ? (
+        <Check className="mt-0.5 size-4 text-accent-text" />
+      ) : (
+        <CircleAlert className="mt-0.5 size-4 text-danger-text" />
+      )}
       <div className="min-w-0 flex-1">
         <p className="text-sm font-medium break-words">{title}</p>
         {detail && <p className="text-xs break-words text-ink-2">{detail}</p>}

@@ -6,13 +6,17 @@ export function Tooltip({ content, children }: { content: ReactNode; children: R
   return (
     <Radix.Provider delayDuration={350}>
       <Radix.Root>
-      <Radix.Trigger asChild>{children}</Radix.Trigger>
-      <Radix.Portal>
-        <Radix.Content sideOffset={6} collisionPadding={8} className="z-50 max-w-72 animate-fade rounded-md bg-ink px-2 py-1 text-xs text-bg shadow-pop">
-          {content}
-        </Radix.Content>
-      </Radix.Portal>
-    </Radix.Root>
+        <Radix.Trigger asChild>{children}</Radix.Trigger>
+        <Radix.Portal>
+          <Radix.Content
+            sideOffset={6}
+            collisionPadding={8}
+            className="z-50 max-w-72 animate-fade rounded-md bg-ink px-2 py-1 text-xs text-bg shadow-pop"
+          >
+            {content}
+          </Radix.Content>
+        </Radix.Portal>
+      </Radix.Root>
     </Radix.Provider>
   );
 }

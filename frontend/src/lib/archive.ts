@@ -16,7 +16,8 @@ const isTar = (name: string) => /\.tar$/i.test(name);
 export const isArchive = (name: string) => isZip(name) || isTarGz(name) || isTar(name);
 
 /** Regular files of an archive that a browser can look into. */
-export const entriesOf = (file: File): AsyncGenerator<ArchiveEntry> => (isZip(file.name) ? zipEntries(file) : tarEntries(unpacked(file)));
+export const entriesOf = (file: File): AsyncGenerator<ArchiveEntry> =>
+  isZip(file.name) ? zipEntries(file) : tarEntries(unpacked(file));
 
 const unpacked = (file: File): ReadableStream<Uint8Array> =>
   isTarGz(file.name) ? file.stream().pipeThrough(new DecompressionStream("gzip")) : file.stream();

@@ -102,7 +102,9 @@ describe("EventStream", () => {
     expect(FakeSocket.last.of("replay")).toEqual([{ type: "replay", after: 12 }]);
     expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: { g1: 2 } }]);
     const ended = { type: "done", id: "g1", seq: 5, finish_reason: ["stop"], usage: {}, timings: {} };
-    [event(13), delta(3, "for "), event(14), delta(4, "both"), ended, event(15)].forEach((message) => FakeSocket.last.say(message));
+    [event(13), delta(3, "for "), event(14), delta(4, "both"), ended, event(15)].forEach((message) =>
+      FakeSocket.last.say(message),
+    );
     expect(text).toBe("one socket for both");
     expect(seen).toEqual([11, 12, 13, 14, 15]);
     expect(done).toBe(1);

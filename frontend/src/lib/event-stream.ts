@@ -69,7 +69,8 @@ export class EventStream {
     if (event.seq <= this.#lastSeq) return;
     this.#outOfOrder.set(event.seq, event);
     this.#deliver();
-    if (this.#outOfOrder.size > 0 && this.#gapTimer === undefined) this.#requestReplay(Math.max(...this.#outOfOrder.keys()));
+    if (this.#outOfOrder.size > 0 && this.#gapTimer === undefined)
+      this.#requestReplay(Math.max(...this.#outOfOrder.keys()));
   }
 
   #deliver(): void {

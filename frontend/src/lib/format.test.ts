@@ -21,7 +21,10 @@ describe("format", () => {
     ["0", 0],
   ])("reads %j as %d bytes", (text, value) => expect(parseBytes(text)).toBe(value));
 
-  it.each(["", "GB", "ten GB", "-1 MB", "1 PB", "1 2 MB", "1e9", "9999999 TB", "1.2.3 MB"])("reads no size in %j", (text) => expect(parseBytes(text)).toBeNull());
+  it.each(["", "GB", "ten GB", "-1 MB", "1 PB", "1 2 MB", "1e9", "9999999 TB", "1.2.3 MB"])(
+    "reads no size in %j",
+    (text) => expect(parseBytes(text)).toBeNull(),
+  );
 
   it.each([
     [10 * 2 ** 30, "10 GiB"],
@@ -43,13 +46,23 @@ describe("format", () => {
   ])("shows %d ms as %s", (value, text) => expect(milliseconds(value)).toBe(text));
 
   it("never claims none or all falsely", () => {
-    expect([percent(0, 0), percent(1, 1000), percent(999, 1000), percent(1000, 1000), percent(1, 3)]).toEqual(["0%", "<1%", ">99%", "100%", "33%"]);
+    expect([percent(0, 0), percent(1, 1000), percent(999, 1000), percent(1000, 1000), percent(1, 3)]).toEqual([
+      "0%",
+      "<1%",
+      ">99%",
+      "100%",
+      "33%",
+    ]);
   });
 
   it("tells time left and time past", () => {
     const now = Date.parse("2026-05-04T10:00:00Z");
     expect([eta(0.2), eta(59.5), eta(61), eta(Infinity)]).toEqual(["1 s left", "60 s left", "2 min left", ""]);
-    expect([ago("2026-05-04T09:59:58Z", now), ago("2026-05-04T09:56:00Z", now), ago("2026-05-02T10:00:00Z", now)]).toEqual(["just now", "4 min ago", "2 d ago"]);
+    expect([
+      ago("2026-05-04T09:59:58Z", now),
+      ago("2026-05-04T09:56:00Z", now),
+      ago("2026-05-02T10:00:00Z", now),
+    ]).toEqual(["just now", "4 min ago", "2 d ago"]);
   });
 
   it("shortens a digest", () => expect(shortDigest(`sha256:${"ab".repeat(32)}`)).toBe("abababababab"));

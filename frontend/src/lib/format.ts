@@ -19,8 +19,20 @@ export function bytes(value: number): string {
 }
 
 const UNIT_SIZES: Record<string, number> = {
-  "": 1, b: 1, k: 1e3, kb: 1e3, m: 1e6, mb: 1e6, g: 1e9, gb: 1e9, t: 1e12, tb: 1e12,
-  kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40,
+  "": 1,
+  b: 1,
+  k: 1e3,
+  kb: 1e3,
+  m: 1e6,
+  mb: 1e6,
+  g: 1e9,
+  gb: 1e9,
+  t: 1e12,
+  tb: 1e12,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
 };
 
 /** Bytes as people type them: "10 GiB", "500 MB", "1,5 TB", "4096"; null for what is no size. */
@@ -34,9 +46,20 @@ export function parseBytes(text: string): number | null {
 
 /** Bytes for a field, to the byte: in the largest unit in which they are short, else as they are. */
 export function typedBytes(value: number): string {
-  const units = [["TiB", 2 ** 40], ["TB", 1e12], ["GiB", 2 ** 30], ["GB", 1e9], ["MiB", 2 ** 20], ["MB", 1e6], ["KiB", 2 ** 10], ["kB", 1e3]] as const;
+  const units = [
+    ["TiB", 2 ** 40],
+    ["TB", 1e12],
+    ["GiB", 2 ** 30],
+    ["GB", 1e9],
+    ["MiB", 2 ** 20],
+    ["MB", 1e6],
+    ["KiB", 2 ** 10],
+    ["kB", 1e3],
+  ] as const;
   const fits = ([, size]: (typeof units)[number]) => value >= size && (value * 100) % size === 0;
-  const best = units.filter(fits).toSorted((a, b) => String(value / a[1]).length - String(value / b[1]).length || b[1] - a[1])[0];
+  const best = units
+    .filter(fits)
+    .toSorted((a, b) => String(value / a[1]).length - String(value / b[1]).length || b[1] - a[1])[0];
   return best ? `${value / best[1]} ${best[0]}` : String(value);
 }
 
@@ -95,8 +118,14 @@ export const plural = (count: number, one: string, many = `${one}s`) => `${numbe
 /** Millionths of a currency: $12.34, and as many digits as a small amount needs: $0.00042. */
 export function money(micros: number, currency: string | null): string {
   const value = micros / 1e6;
-  const digits = value === 0 || Math.abs(value) >= 1 ? 2 : Math.min(6, Math.max(2, 1 - Math.floor(Math.log10(Math.abs(value)))));
-  const format = new Intl.NumberFormat("en-US", { style: "currency", currency: currency ?? "USD", minimumFractionDigits: 2, maximumFractionDigits: digits });
+  const digits =
+    value === 0 || Math.abs(value) >= 1 ? 2 : Math.min(6, Math.max(2, 1 - Math.floor(Math.log10(Math.abs(value)))));
+  const format = new Intl.NumberFormat("en-US", {
+    style: "currency",
+    currency: currency ?? "USD",
+    minimumFractionDigits: 2,
+    maximumFractionDigits: digits,
+  });
   return currency === null ? "–" : format.format(value);
 }
 

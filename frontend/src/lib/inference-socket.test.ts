@@ -16,7 +16,13 @@ const done = (id: string, seq: number, reason = "stop") => ({
 const delta = (id: string, seq: number, text: string) => ({ type: "delta", id, seq, choice: 0, text, tokens: 1 });
 
 function listener() {
-  const record = { text: "", onDone: vi.fn(), onError: vi.fn(), onStopped: vi.fn(), onText: (text: string) => void (record.text += text) };
+  const record = {
+    text: "",
+    onDone: vi.fn(),
+    onError: vi.fn(),
+    onStopped: vi.fn(),
+    onText: (text: string) => void (record.text += text),
+  };
   return record;
 }
 
@@ -42,9 +48,13 @@ describe("InferenceSocket", () => {
     socket.generate({ model: "a" }, a);
     socket.generate({ model: "b" }, b);
     const [one, two] = FakeSocket.last.of("generate").map(({ id }) => id as string) as [string, string];
-    [delta(one, 1, "Ah"), delta(two, 1, "Be"), delta(one, 2, "oy"), done(two, 2), done(one, 3)].forEach((message) => FakeSocket.last.say(message));
+    [delta(one, 1, "Ah"), delta(two, 1, "Be"), delta(one, 2, "oy"), done(two, 2), done(one, 3)].forEach((message) =>
+      FakeSocket.last.say(message),
+    );
     expect([a.text, b.text]).toEqual(["Ahoy", "Be"]);
-    expect(a.onDone).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ finishReason: "stop", timings: TIMINGS }));
+    expect(a.onDone).toHaveBeenCalledExactlyOnceWith(
+      expect.objectContaining({ finishReason: "stop", timings: TIMINGS }),
+    );
     expect(b.onDone).toHaveBeenCalledOnce();
   });
 
@@ -60,7 +70,9 @@ describe("InferenceSocket", () => {
     const socket = connected();
     const a = listener();
     socket.generate({}, a);
-    [delta("g1", 1, "x"), delta("g1", 1, "x"), delta("g1", 3, "z"), delta("g1", 4, "q")].forEach((message) => FakeSocket.last.say(message));
+    [delta("g1", 1, "x"), delta("g1", 1, "x"), delta("g1", 3, "z"), delta("g1", 4, "q")].forEach((message) =>
+      FakeSocket.last.say(message),
+    );
     expect(a.text).toBe("x");
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "stream_gap" }));
     expect(FakeSocket.last.of("cancel")).toEqual([{ type: "cancel", id: "g1" }]);
@@ -74,7 +86,9 @@ describe("InferenceSocket", () => {
     FakeSocket.last.say(delta("g1", 1, "Hi"));
     stop();
     stop();
-    [delta("g1", 2, " more"), done("g1", 3, "abort"), delta("g2", 1, "on")].forEach((message) => FakeSocket.last.say(message));
+    [delta("g1", 2, " more"), done("g1", 3, "abort"), delta("g2", 1, "on")].forEach((message) =>
+      FakeSocket.last.say(message),
+    );
     expect(a.text).toBe("Hi");
     expect(a.onDone).not.toHaveBeenCalled();
     expect(a.onStopped).toHaveBeenCalledOnce();
@@ -108,7 +122,9 @@ describe("InferenceSocket", () => {
     again();
     expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: { g1: 2 } }]);
     expect(FakeSocket.last.of("generate")).toEqual([]);
-    [{ type: "resumed", ids: ["g1"], lost: [] }, delta("g1", 3, " more"), done("g1", 4)].forEach((message) => FakeSocket.last.say(message));
+    [{ type: "resumed", ids: ["g1"], lost: [] }, delta("g1", 3, " more"), done("g1", 4)].forEach((message) =>
+      FakeSocket.last.say(message),
+    );
     expect(a.text).toBe("once more");
     expect(a.onDone).toHaveBeenCalledOnce();
   });

@@ -116,7 +116,8 @@ export class InferenceSocket {
   }
 
   #submit(id: string, running: Running): void {
-    if (this.#session !== null && this.socket.send({ type: "generate", id, resume: true, request: running.request })) running.session = this.#session;
+    if (this.#session !== null && this.socket.send({ type: "generate", id, resume: true, request: running.request }))
+      running.session = this.#session;
   }
 
   #cancel(id: string): void {
@@ -146,7 +147,8 @@ export class InferenceSocket {
       return;
     }
     if (message.type === "resumed") {
-      for (const id of (message.lost ?? []) as string[]) this.#route(id, { type: "error", seq: 0, error: message.error });
+      for (const id of (message.lost ?? []) as string[])
+        this.#route(id, { type: "error", seq: 0, error: message.error });
       return;
     }
     this.#route(typeof message.id === "string" ? message.id : "", message);

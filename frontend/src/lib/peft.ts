@@ -37,9 +37,11 @@ export type AdapterConfig = Record<string, unknown>;
 
 const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.(?:[^.]+\.)?weight$/;
 /** DoRA's magnitudes, biases of lora_B, and biases instead of the base's. */
-const VECTOR_NAME = /\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
+const VECTOR_NAME =
+  /\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
 /** The part of a vision-language model that sees or hears: the server leaves it out, as only text is answered. */
-const NOT_TEXT = /(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|embed_vision|audio_tower|merger)\./;
+const NOT_TEXT =
+  /(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|image_encoder|multi_modal_projector|mm_projector|embed_vision|audio_tower|merger)\./;
 
 interface LoraTensor extends TensorInfo {
   layer: number;
@@ -71,7 +73,9 @@ function asLora(tensor: TensorInfo): LoraTensor[] {
 function summarise(config: AdapterConfig, header: SafetensorsHeader, lora: LoraTensor[]): AdapterSummary {
   const ranks = lora.filter((tensor) => tensor.side === "A").map((tensor) => tensor.shape[0] ?? 0);
   const targets = new Set(lora.map((tensor) => tensor.target));
-  const input = lora.find((tensor) => tensor.side === "A" && ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"].includes(tensor.target));
+  const input = lora.find(
+    (tensor) => tensor.side === "A" && ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"].includes(tensor.target),
+  );
   return {
     base: text(config.base_model_name_or_path),
     rank: Math.max(0, ...ranks) || count(config.r) || 0,
@@ -96,14 +100,17 @@ interface Rule {
 }
 
 const error = (code: string, message: string, fix: string): Finding => ({ level: "error", code, message, fix });
-const filled = (value: unknown) => (Array.isArray(value) ? value.length > 0 : value !== null && value !== undefined && value !== false);
+const filled = (value: unknown) =>
+  Array.isArray(value) ? value.length > 0 : value !== null && value !== undefined && value !== false;
 
 const ENDS = ["embed_tokens", "lm_head"];
 const OF_AN_END = /(?:^|\.)(?:embed_tokens|lm_head)\./;
 
 function otherModules(config: AdapterConfig): string[] {
   if (!filled(config.modules_to_save)) return [];
-  const names = Array.isArray(config.modules_to_save) ? config.modules_to_save.map(String) : [JSON.stringify(config.modules_to_save)];
+  const names = Array.isArray(config.modules_to_save)
+    ? config.modules_to_save.map(String)
+    : [JSON.stringify(config.modules_to_save)];
   return names.filter((name) => !ENDS.includes(name.split(".").at(-1) ?? ""));
 }
 
@@ -138,7 +145,13 @@ function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[
     ({ name }) => !known.has(name) && !isVector(name) && !NOT_TEXT.test(name) && !OF_AN_END.test(name),
   );
   if (header.tensors.length === 0) {
-    return [error("no_tensors", "The weights file holds no tensors.", "Save the adapter again after training and upload that file.")];
+    return [
+      error(
+        "no_tensors",
+        "The weights file holds no tensors.",
+        "Save the adapter again after training and upload that file.",
+      ),
+    ];
   }
   if (strange.length === 0) return [];
   const more = strange.length > 1 ? ` and ${strange.length - 1} more` : "";
@@ -157,10 +170,22 @@ function brokenPairs(lora: LoraTensor[]): Finding[] {
     const b = tensors.find((tensor) => tensor.side === "B");
     const where = `layer ${tensors[0]?.layer} ${tensors[0]?.target}`;
     if (!a || !b) {
-      return [error("missing_tensor", `lora_${a ? "B" : "A"} is missing for ${where}.`, "Save the adapter again; the file lost tensors.")];
+      return [
+        error(
+          "missing_tensor",
+          `lora_${a ? "B" : "A"} is missing for ${where}.`,
+          "Save the adapter again; the file lost tensors.",
+        ),
+      ];
     }
     if (a.shape[0] === b.shape[1]) return [];
-    return [error("rank_mismatch", `lora_A and lora_B of ${where} disagree about the rank (${a.shape[0]} and ${b.shape[1]}).`, "Save the adapter again from the trained model.")];
+    return [
+      error(
+        "rank_mismatch",
+        `lora_A and lora_B of ${where} disagree about the rank (${a.shape[0]} and ${b.shape[1]}).`,
+        "Save the adapter again from the trained model.",
+      ),
+    ];
   });
 }
 
@@ -173,7 +198,13 @@ function groupBy<T>(items: T[], key: (item: T) => string): T[][] {
 function rankLimits(lora: LoraTensor[]): Finding[] {
   const rank = Math.max(0, ...lora.filter((tensor) => tensor.side === "A").map((tensor) => tensor.shape[0] ?? 0));
   if (rank <= MAX_RANK) return [];
-  return [error("rank_too_large", `Rank ${rank} is above the limit of ${MAX_RANK}.`, `Train with r ≤ ${MAX_RANK}, or reduce the rank with an SVD of B·A.`)];
+  return [
+    error(
+      "rank_too_large",
+      `Rank ${rank} is above the limit of ${MAX_RANK}.`,
+      `Train with r ≤ ${MAX_RANK}, or reduce the rank with an SVD of B·A.`,
+    ),
+  ];
 }
 
 /** Names, not digests, are compared here, and people rename folders: so a warning, never a refusal. */

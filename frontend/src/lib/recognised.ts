@@ -21,7 +21,12 @@ const KINDS: Kind[] = [
     what: "is of an early mlx-lm",
     fix: "Convert it: mx.save_safetensors('adapters.safetensors', dict(mx.load('adapters.npz'))), and choose that with its adapter_config.json.",
   },
-  { pattern: /\.gguf$/i, code: "gguf", what: "is a GGUF file, which llama.cpp reads", fix: "Choose the PEFT folder that it was converted from." },
+  {
+    pattern: /\.gguf$/i,
+    code: "gguf",
+    what: "is a GGUF file, which llama.cpp reads",
+    fix: "Choose the PEFT folder that it was converted from.",
+  },
   {
     pattern: /^pytorch_lora_weights\.(safetensors|bin)$/i,
     code: "image_lora",
@@ -29,7 +34,8 @@ const KINDS: Kind[] = [
     fix: "Only adapters of the served language model can be used here.",
   },
   {
-    pattern: /^(model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin(\.index\.json)?|consolidated.*\.(pth|safetensors))$/i,
+    pattern:
+      /^(model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin(\.index\.json)?|consolidated.*\.(pth|safetensors))$/i,
     code: "merged_model",
     what: "is a whole model, with an adapter merged into it or none",
     fix: "Choose the folder that model.save_pretrained(folder) wrote before merge_and_unload(). If there is only the merged model, an operator can serve it as a base model of its own.",

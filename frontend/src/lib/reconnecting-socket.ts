@@ -140,7 +140,8 @@ export class ReconnectingSocket {
     const closed = this.options.fatalCodes?.includes(code) ?? false;
     this.#set(closed ? "closed" : "reconnecting");
     this.#listeners.forEach((listener) => listener.onDisconnected({ closed }));
-    if (!closed) this.#retry = setTimeout(() => this.#connect("reconnecting"), backoff(this.#attempt++, this.options.random));
+    if (!closed)
+      this.#retry = setTimeout(() => this.#connect("reconnecting"), backoff(this.#attempt++, this.options.random));
   }
 
   /** After sleep a dead socket can stay "open": no message within the limit counts as a disconnect. */

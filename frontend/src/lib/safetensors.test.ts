@@ -4,7 +4,8 @@ import { frame, pair, safetensors } from "../../tests/adapter-files";
 import { ByteReader } from "./byte-reader";
 import { readHeader } from "./safetensors";
 
-const read = (file: Uint8Array<ArrayBuffer>, size = file.length) => readHeader(new ByteReader(new Blob([file]).stream()), size);
+const read = (file: Uint8Array<ArrayBuffer>, size = file.length) =>
+  readHeader(new ByteReader(new Blob([file]).stream()), size);
 
 describe("readHeader", () => {
   it("reads names, types and shapes without the data", async () => {
@@ -23,7 +24,8 @@ describe("readHeader", () => {
     expect(reader.position).toBeLessThan(1000);
   });
 
-  const entry = (changes: object) => JSON.stringify({ t: { dtype: "F32", shape: [2], data_offsets: [0, 8], ...changes } });
+  const entry = (changes: object) =>
+    JSON.stringify({ t: { dtype: "F32", shape: [2], data_offsets: [0, 8], ...changes } });
   it.each([
     ["an empty file", new Uint8Array(0), "truncated_file"],
     ["a header longer than the file", frame("{}", 0).fill(0xff, 0, 7), "not_safetensors"],

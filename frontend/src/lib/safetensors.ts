@@ -31,13 +31,25 @@ export class HeaderError extends Error {
 const MAX_HEADER_BYTES = 16 * 1024 * 1024;
 
 const DTYPE_BYTES: Record<string, number> = {
-  BOOL: 1, U8: 1, I8: 1, F8_E4M3: 1, F8_E5M2: 1,
-  U16: 2, I16: 2, F16: 2, BF16: 2,
-  U32: 4, I32: 4, F32: 4,
-  U64: 8, I64: 8, F64: 8,
+  BOOL: 1,
+  U8: 1,
+  I8: 1,
+  F8_E4M3: 1,
+  F8_E5M2: 1,
+  U16: 2,
+  I16: 2,
+  F16: 2,
+  BF16: 2,
+  U32: 4,
+  I32: 4,
+  F32: 4,
+  U64: 8,
+  I64: 8,
+  F64: 8,
 };
 
-const SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder, safe_serialization=True) and upload that file.";
+const SAVE_AGAIN =
+  "Save the adapter again with model.save_pretrained(folder, safe_serialization=True) and upload that file.";
 
 /**
  * Read and check a safetensors header: 8 bytes of little-endian length, then that much JSON.
@@ -51,7 +63,11 @@ export async function readHeader(reader: ByteReader, fileBytes?: number): Promis
   const promised = 8 + length + header.dataBytes;
   if (fileBytes !== undefined && fileBytes < promised) throw truncated(promised, fileBytes);
   if (fileBytes !== undefined && fileBytes > promised) {
-    throw new HeaderError("trailing_bytes", `The file has ${fileBytes - promised} bytes after its last tensor.`, SAVE_AGAIN);
+    throw new HeaderError(
+      "trailing_bytes",
+      `The file has ${fileBytes - promised} bytes after its last tensor.`,
+      SAVE_AGAIN,
+    );
   }
   return { tensors: header.tensors, metadata: header.metadata, fileBytes: promised };
 }
@@ -61,7 +77,11 @@ function headerLength(prefix: Uint8Array, fileBytes?: number): number {
   const length = new DataView(prefix.buffer, prefix.byteOffset, 8).getBigUint64(0, true);
   const ceiling = Math.min(MAX_HEADER_BYTES, fileBytes ?? MAX_HEADER_BYTES);
   if (length === 0n || length > BigInt(ceiling)) {
-    throw new HeaderError("not_safetensors", "This is not a safetensors file: its header length makes no sense.", SAVE_AGAIN);
+    throw new HeaderError(
+      "not_safetensors",
+      "This is not a safetensors file: its header length makes no sense.",
+      SAVE_AGAIN,
+    );
   }
   return Number(length);
 }
@@ -112,7 +132,11 @@ function checkContiguous(tensors: TensorInfo[]): number {
   let expected = 0;
   for (const tensor of tensors.toSorted((a, b) => a.begin - b.begin || a.end - b.end)) {
     if (tensor.begin !== expected) {
-      throw new HeaderError("overlapping_tensors", `Tensor ${tensor.name} does not start where the one before ends.`, SAVE_AGAIN);
+      throw new HeaderError(
+        "overlapping_tensors",
+        `Tensor ${tensor.name} does not start where the one before ends.`,
+        SAVE_AGAIN,
+      );
     }
     expected = tensor.end;
   }

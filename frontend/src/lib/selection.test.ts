@@ -3,7 +3,8 @@ import { describe, expect, it } from "vitest";
 import { adapterFiles, entries, pair, safetensors, config, tarGz, zip } from "../../tests/adapter-files";
 import { inspectSelection } from "./selection";
 
-const codes = async (files: File[], base = "lorikeet-demo") => (await inspectSelection(files, base)).findings.map(({ code }) => code);
+const codes = async (files: File[], base = "lorikeet-demo") =>
+  (await inspectSelection(files, base)).findings.map(({ code }) => code);
 
 describe("inspectSelection", () => {
   it("summarises the two files", async () => {
@@ -35,7 +36,9 @@ describe("inspectSelection", () => {
 
   it("takes the shallowest pair of a training folder and leaves the rest", async () => {
     const deep = adapterFiles();
-    deep.forEach((file) => Object.defineProperty(file, "webkitRelativePath", { value: `run/checkpoint-10/${file.name}` }));
+    deep.forEach((file) =>
+      Object.defineProperty(file, "webkitRelativePath", { value: `run/checkpoint-10/${file.name}` }),
+    );
     const top = adapterFiles();
     top.forEach((file) => Object.defineProperty(file, "webkitRelativePath", { value: `run/${file.name}` }));
     const { files, ignored } = await inspectSelection([...deep, ...top]);
@@ -46,7 +49,14 @@ describe("inspectSelection", () => {
   it.each([
     ["adapter_model.bin", ["adapter_model.bin"]],
     ["mlx-lm's file", ["adapters.safetensors"]],
-    ["shards", ["adapter_model-00001-of-00002.safetensors", "adapter_model-00002-of-00002.safetensors", "adapter_model.safetensors.index.json"]],
+    [
+      "shards",
+      [
+        "adapter_model-00001-of-00002.safetensors",
+        "adapter_model-00002-of-00002.safetensors",
+        "adapter_model.safetensors.index.json",
+      ],
+    ],
   ])("sends %s, which the server converts", async (_, names) => {
     const chosen = [adapterFiles()[0]!, ...names.map((name) => new File(["x"], name)), new File(["x"], "optimizer.pt")];
     const { files, findings, ignored } = await inspectSelection(chosen);
@@ -56,7 +66,10 @@ describe("inspectSelection", () => {
   });
 
   it("finds them in an archive too", async () => {
-    const archive = entries().map(([name, content]): [string, Uint8Array] => [name.replace("adapter_model.safetensors", "adapter_model.bin"), content]);
+    const archive = entries().map(([name, content]): [string, Uint8Array] => [
+      name.replace("adapter_model.safetensors", "adapter_model.bin"),
+      content,
+    ]);
     const { findings, files } = await inspectSelection([new File([zip(archive)], "a.zip")]);
     expect(findings).toMatchObject([{ level: "warning", code: "other_form" }]);
     expect(files).toHaveLength(1);
@@ -69,13 +82,21 @@ describe("inspectSelection", () => {
     ["a damaged zip", [new File(["PK not really"], "a.zip")], ["unreadable_archive"]],
     ["a damaged tar.gz", [new File(["nope"], "a.tar.gz")], ["unreadable_archive"]],
     ["a zip without weights", [new File([zip(entries().slice(2))], "a.zip")], ["unreadable_archive"]],
-    ["a broken config", [new File(["{"], "adapter_config.json"), new File([safetensors(pair())], "adapter_model.safetensors")], ["malformed_config"]],
+    [
+      "a broken config",
+      [new File(["{"], "adapter_config.json"), new File([safetensors(pair())], "adapter_model.safetensors")],
+      ["malformed_config"],
+    ],
     ["saved modules", adapterFiles({ modules_to_save: ["norm"] }), ["unsupported_modules_to_save"]],
     ["another method", adapterFiles({ peft_type: "IA3" }), ["unsupported_peft_type"]],
     ["a rank over the limit", adapterFiles({}, pair(300)), ["rank_too_large"]],
     ["half a pair", adapterFiles({}, pair().slice(0, 1)), ["missing_tensor"]],
     ["another base", adapterFiles({ base_model_name_or_path: "meta-llama/Llama-3.2-1B" }), ["different_base"]],
-    ["a foreign tensor", adapterFiles({}, [...pair(), { name: "model.norm.weight", shape: [2, 2] }]), ["unexpected_tensor"]],
+    [
+      "a foreign tensor",
+      adapterFiles({}, [...pair(), { name: "model.norm.weight", shape: [2, 2] }]),
+      ["unexpected_tensor"],
+    ],
   ])("names the trouble with %s", async (_, files, expected) => {
     expect(await codes(files)).toEqual(expected);
   });

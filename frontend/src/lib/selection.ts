@@ -7,7 +7,8 @@ import { HeaderError, readHeader, type SafetensorsHeader } from "./safetensors";
 const CONFIG_FILE = "adapter_config.json";
 const WEIGHTS_FILE = "adapter_model.safetensors";
 /** Weights that the server converts: shards and their index, torch.save's file, mlx-lm's. */
-const OTHER_WEIGHTS = /^(adapter_model-\d{5}-of-\d{5}\.safetensors|adapter_model\.safetensors\.index\.json|adapter_model\.bin|adapters\.safetensors)$/;
+const OTHER_WEIGHTS =
+  /^(adapter_model-\d{5}-of-\d{5}\.safetensors|adapter_model\.safetensors\.index\.json|adapter_model\.bin|adapters\.safetensors)$/;
 /** Where the adapter's own chat template may lie. */
 const TEMPLATES = /^(chat_template\.jinja|tokenizer_config\.json|chat_template\.json)$/;
 const MAX_CONFIG_BYTES = 1024 * 1024;
@@ -64,7 +65,10 @@ function looseSelection(chosen: File[]): Selection {
     ignored: chosen.filter((file) => !files.includes(file)).map(pathOf),
     bytes: files.reduce((sum, file) => sum + file.size, 0),
     inspection: null,
-    findings: config && !weights && others.length > 0 ? [converted(others.map((file) => base(file.name)))] : missingFiles(chosen, config, weights),
+    findings:
+      config && !weights && others.length > 0
+        ? [converted(others.map((file) => base(file.name)))]
+        : missingFiles(chosen, config, weights),
   };
 }
 
@@ -147,5 +151,9 @@ function asFinding(cause: unknown): Finding {
   if (cause instanceof OtherForm) return converted(cause.names);
   if (cause instanceof HeaderError) return finding(cause.code, cause.message, cause.fix);
   const message = cause instanceof ArchiveError ? cause.message : "The browser could not read this archive.";
-  return finding("unreadable_archive", message, "Make the archive again from the folder that PEFT wrote, or choose the two files themselves.");
+  return finding(
+    "unreadable_archive",
+    message,
+    "Make the archive again from the folder that PEFT wrote, or choose the two files themselves.",
+  );
 }

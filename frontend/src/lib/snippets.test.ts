@@ -14,7 +14,18 @@ describe("snippet", () => {
   });
 
   it("writes a whole request as each language does", () => {
-    const body = { model: "support", messages: [], strict: true, stop: null, tools: [{ type: "function", function: { name: "f", parameters: { type: "object", required: ["a \"quoted\" name", "another"] } } }] };
+    const body = {
+      model: "support",
+      messages: [],
+      strict: true,
+      stop: null,
+      tools: [
+        {
+          type: "function",
+          function: { name: "f", parameters: { type: "object", required: ['a "quoted" name', "another"] } },
+        },
+      ],
+    };
     expect(snippet("python", { origin: input.origin, body })).toContain(`    strict=True,
     stop=None,
     tools=[
@@ -27,15 +38,20 @@ describe("snippet", () => {
         },
     ],
     stream=True,`);
-    expect(snippet("typescript", { origin: input.origin, body })).toContain('  messages: [],\n  strict: true,');
-    for (const id of ["python", "typescript", "websocket"] as const) expect(snippet(id, { origin: input.origin, body })).toContain("tool_calls");
+    expect(snippet("typescript", { origin: input.origin, body })).toContain("  messages: [],\n  strict: true,");
+    for (const id of ["python", "typescript", "websocket"] as const)
+      expect(snippet(id, { origin: input.origin, body })).toContain("tool_calls");
   });
 
   it("hands what OpenAI's libraries do not know past their types", () => {
     const body = { model: "support", messages: [], presence_penalty: 0.5, top_k: 5, repetition_penalty: 1.1 };
     const given = { origin: input.origin, body };
-    expect(snippet("python", given)).toContain('    presence_penalty=0.5,\n    extra_body={"top_k": 5, "repetition_penalty": 1.1},\n');
-    expect(snippet("typescript", given)).toContain("  presence_penalty: 0.5,\n  ...({ top_k: 5, repetition_penalty: 1.1 } as object),\n");
+    expect(snippet("python", given)).toContain(
+      '    presence_penalty=0.5,\n    extra_body={"top_k": 5, "repetition_penalty": 1.1},\n',
+    );
+    expect(snippet("typescript", given)).toContain(
+      "  presence_penalty: 0.5,\n  ...({ top_k: 5, repetition_penalty: 1.1 } as object),\n",
+    );
     expect(snippet("curl", given)).toContain('"presence_penalty":0.5,"top_k":5,"repetition_penalty":1.1,"stream":true');
   });
 

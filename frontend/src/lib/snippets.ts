@@ -15,7 +15,8 @@ interface Common {
   secret?: string;
 }
 
-export type SnippetInput = Common & ({ model: string; prompt?: string; body?: undefined } | { body: Body; model?: undefined; prompt?: undefined });
+export type SnippetInput = Common &
+  ({ model: string; prompt?: string; body?: undefined } | { body: Body; model?: undefined; prompt?: undefined });
 
 const PROMPT = "Hello! What can you do?";
 
@@ -35,7 +36,10 @@ function python(value: unknown, indent: string): string {
   const inner = `${indent}    `;
   const entries = Array.isArray(value)
     ? value.map((item) => [python(item, ""), python(item, inner)] as const)
-    : Object.entries(value).map(([name, item]) => [`${JSON.stringify(name)}: ${python(item, "")}`, `${JSON.stringify(name)}: ${python(item, inner)}`] as const);
+    : Object.entries(value).map(
+        ([name, item]) =>
+          [`${JSON.stringify(name)}: ${python(item, "")}`, `${JSON.stringify(name)}: ${python(item, inner)}`] as const,
+      );
   const [open, close] = Array.isArray(value) ? "[]" : "{}";
   const short = `${open}${entries.map(([flat]) => flat).join(", ")}${close}`;
   if (short.length + indent.length <= 88 && !short.includes("\n")) return short;
@@ -47,14 +51,18 @@ const BEYOND_OPENAI = ["top_k", "min_p", "repetition_penalty"];
 
 /** What OpenAI's libraries take by name, and the rest. */
 function known(body: Body): [known: object, beyond: object] {
-  const [named, beyond] = [true, false].map((wanted) => Object.fromEntries(Object.entries(body).filter(([name]) => BEYOND_OPENAI.includes(name) !== wanted)));
+  const [named, beyond] = [true, false].map((wanted) =>
+    Object.fromEntries(Object.entries(body).filter(([name]) => BEYOND_OPENAI.includes(name) !== wanted)),
+  );
   return [named!, beyond!];
 }
 
 function pythonArguments(body: Body): string {
   const [named, beyond] = known(body);
   const all = Object.keys(beyond).length > 0 ? { ...named, extra_body: beyond } : named;
-  return Object.entries(all).map(([name, value]) => `    ${name}=${python(value, "    ")},\n`).join("");
+  return Object.entries(all)
+    .map(([name, value]) => `    ${name}=${python(value, "    ")},\n`)
+    .join("");
 }
 
 function typescriptFields(body: Body): string {
@@ -74,7 +82,9 @@ function typescript(value: unknown): string {
 function spaced(value: unknown): string {
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
-  const fields = Object.entries(value).map(([name, item]) => `${/^[a-zA-Z_]\w*$/.test(name) ? name : JSON.stringify(name)}: ${spaced(item)}`);
+  const fields = Object.entries(value).map(
+    ([name, item]) => `${/^[a-zA-Z_]\w*$/.test(name) ? name : JSON.stringify(name)}: ${spaced(item)}`,
+  );
   return fields.length > 0 ? `{ ${fields.join(", ")} }` : "{}";
 }
 

@@ -4,7 +4,11 @@ import { tarOf } from "./tar";
 
 describe("tarOf", () => {
   it("makes what the other end reads", async () => {
-    const files = [new File(['{"r": 8}'], "adapter_config.json"), new File(["x".repeat(512)], "adapter_model.safetensors"), new File([], "empty")];
+    const files = [
+      new File(['{"r": 8}'], "adapter_config.json"),
+      new File(["x".repeat(512)], "adapter_model.safetensors"),
+      new File([], "empty"),
+    ];
     const tar = tarOf(files, "support.tar");
     expect(tar.size % 512).toBe(0);
     const found: [string, string][] = [];

@@ -20,7 +20,13 @@ function header(name: string, size: number): Uint8Array<ArrayBuffer> {
   write(148, " ".repeat(8)); // the sum is taken with its own field blank
   write(156, "0");
   write(257, "ustar\u000000");
-  write(148, `${block.reduce((sum, byte) => sum + byte, 0).toString(8).padStart(6, "0")}\0 `);
+  write(
+    148,
+    `${block
+      .reduce((sum, byte) => sum + byte, 0)
+      .toString(8)
+      .padStart(6, "0")}\0 `,
+  );
   return block;
 }
 

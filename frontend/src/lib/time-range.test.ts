@@ -9,7 +9,10 @@ describe("the time range in the address", () => {
     [{ range: "6h" }, { range: "6h" }],
     [{ range: "5y" }, { range: "1h" }],
     [{}, { range: "1h" }],
-    [{ since, until }, { since, until }],
+    [
+      { since, until },
+      { since, until },
+    ],
     [{ since: until, until: since }, { range: "1h" }],
     [{ since, until: "tomorrow" }, { range: "1h" }],
     [{ since }, { range: "1h" }],

@@ -18,15 +18,28 @@ const time = (value: unknown) => (Number.isNaN(Date.parse(text(value) ?? "")) ? 
 export function readRangeSearch(search: Record<string, unknown>): RangeSearch {
   const [since, until] = [time(search.since), time(search.until)];
   const zoomed = since !== undefined && until !== undefined && since < until;
-  return { range: RANGES.find((one) => one === search.range), since: zoomed ? since : undefined, until: zoomed ? until : undefined };
+  return {
+    range: RANGES.find((one) => one === search.range),
+    since: zoomed ? since : undefined,
+    until: zoomed ? until : undefined,
+  };
 }
 
 /** As the server takes it. */
 export type AskedRange = { range: Range } | { since: string; until: string };
 
-export const asked = ({ range, since, until }: RangeSearch, otherwise: Range): AskedRange => (since && until ? { since, until } : { range: range ?? otherwise });
+export const asked = ({ range, since, until }: RangeSearch, otherwise: Range): AskedRange =>
+  since && until ? { since, until } : { range: range ?? otherwise };
 
-const MINUTES: Record<Range, number> = { "15m": 15, "1h": 60, "6h": 360, "1d": 1440, "7d": 10_080, "30d": 43_200, "90d": 129_600 };
+const MINUTES: Record<Range, number> = {
+  "15m": 15,
+  "1h": 60,
+  "6h": 360,
+  "1d": 1440,
+  "7d": 10_080,
+  "30d": 43_200,
+  "90d": 129_600,
+};
 
 /** Whole days that hold the range, for what is kept by the day. */
 export function daysOf(range: AskedRange, now: number): number {
@@ -35,10 +48,16 @@ export function daysOf(range: AskedRange, now: number): number {
 }
 
 /** How often to ask again: what ended long ago stays as it is. */
-export const refreshEvery = (range: AskedRange): number | false => ("range" in range ? (MINUTES[range.range] <= 360 ? 10_000 : 60_000) : false);
+export const refreshEvery = (range: AskedRange): number | false =>
+  "range" in range ? (MINUTES[range.range] <= 360 ? 10_000 : 60_000) : false;
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const dayAndClock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const dayAndClock = new Intl.DateTimeFormat("en-GB", {
+  day: "numeric",
+  month: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+});
 const utcDay = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
 /** Where a step begins: whole days are UTC's, all else is the reader's clock. */
@@ -47,7 +66,8 @@ export function stepLabel(at: number, stepS: number, spanS: number): string {
   return (spanS > 86_400 ? dayAndClock : clock).format(at);
 }
 
-export const between = (since: string, until: string) => `${dayAndClock.format(Date.parse(since))} – ${dayAndClock.format(Date.parse(until))}`;
+export const between = (since: string, until: string) =>
+  `${dayAndClock.format(Date.parse(since))} – ${dayAndClock.format(Date.parse(until))}`;
 
 /** 60 = a minute, 7200 = 2 hours. */
 export function stepName(stepS: number): string {

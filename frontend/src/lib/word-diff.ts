@@ -11,10 +11,14 @@ const SEGMENTER = new Intl.Segmenter(undefined, { granularity: "word" });
 const ASCII = /^[\x21-\x7e]+$/;
 
 /** Words, runs of white space, other marks; of scripts without spaces, words as dictionaries know them. */
-export const words = (text: string): string[] => (text.match(/\s+|\S+/g) ?? []).flatMap((part) => (part.trim() ? split(part) : [part]));
+export const words = (text: string): string[] =>
+  (text.match(/\s+|\S+/g) ?? []).flatMap((part) => (part.trim() ? split(part) : [part]));
 
 // A dictionary takes a hundred times as long as a pattern, and English needs none.
-const split = (text: string): string[] => (ASCII.test(text) ? (text.match(/\w+(?:'\w+)*|\W/g) ?? []) : Array.from(SEGMENTER.segment(text), ({ segment }) => segment));
+const split = (text: string): string[] =>
+  ASCII.test(text)
+    ? (text.match(/\w+(?:'\w+)*|\W/g) ?? [])
+    : Array.from(SEGMENTER.segment(text), ({ segment }) => segment);
 
 /**
  * The words of two texts as one sequence with the fewest pieces that are in one only: E. W. Myers, "An O(ND) Difference
@@ -55,7 +59,8 @@ function edits(a: string[], b: string[]): Piece[] {
 }
 
 /** Whether the best path to diagonal k comes from the one above it, with a word of the second text. */
-const takesSecond = (k: number, step: number, below: number, above: number) => k === -step || (k !== step && below < above);
+const takesSecond = (k: number, step: number, below: number, above: number) =>
+  k === -step || (k !== step && below < above);
 
 /** The path to the end of both, walked from there. */
 function walkedBack(a: string[], b: string[], steps: Int32Array[]): Piece[] {

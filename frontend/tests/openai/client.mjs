@@ -20,7 +20,11 @@ test("a whole chat answer", async () => {
 });
 
 test("a streamed chat answer with usage at its end", async () => {
-  const stream = await client.chat.completions.create({ ...say("words 40"), stream: true, stream_options: { include_usage: true } });
+  const stream = await client.chat.completions.create({
+    ...say("words 40"),
+    stream: true,
+    stream_options: { include_usage: true },
+  });
   let text = "";
   let usage = null;
   for await (const chunk of stream) {
@@ -44,16 +48,23 @@ test("leaving a stream early is no error", async () => {
 
 test("completions, whole and streamed", async () => {
   const answer = await client.completions.create({ model, prompt: ["say a b", "say c"], n: 2 });
-  assert.deepEqual(answer.choices.map(({ text }) => text), ["a b", "a b", "c", "c"]);
+  assert.deepEqual(
+    answer.choices.map(({ text }) => text),
+    ["a b", "a b", "c", "c"],
+  );
   let text = "";
-  for await (const chunk of await client.completions.create({ model, prompt: "say x y z", stream: true })) text += chunk.choices[0].text;
+  for await (const chunk of await client.completions.create({ model, prompt: "say x y z", stream: true }))
+    text += chunk.choices[0].text;
   assert.equal(text, "x y z");
 });
 
 test("several choices and log-probabilities", async () => {
   const answer = await client.chat.completions.create({ ...say("say one two"), n: 2, logprobs: true, top_logprobs: 1 });
   assert.equal(answer.choices.length, 2);
-  assert.deepEqual(answer.choices[1].logprobs.content.map(({ token }) => token), ["one", " two"]);
+  assert.deepEqual(
+    answer.choices[1].logprobs.content.map(({ token }) => token),
+    ["one", " two"],
+  );
 });
 
 test("models, listed and by name", async () => {
@@ -64,14 +75,34 @@ test("models, listed and by name", async () => {
   await assert.rejects(client.models.retrieve("nobody"), OpenAI.NotFoundError);
 });
 
-const refused = (create, kind, code) => assert.rejects(create, (error) => error instanceof kind && (code === undefined || error.code === code));
+const refused = (create, kind, code) =>
+  assert.rejects(create, (error) => error instanceof kind && (code === undefined || error.code === code));
 
 test("errors are the client's own exceptions", async () => {
-  await refused(client.chat.completions.create({ ...say("x"), model: "nobody" }), OpenAI.NotFoundError, "model_not_found");
-  await refused(client.chat.completions.create({ ...say("x"), temperature: 9 }), OpenAI.BadRequestError, "invalid_value");
-  await refused(client.chat.completions.create({ ...say("x"), functions: [{ name: "f" }] }), OpenAI.BadRequestError, "unsupported_parameter");
-  await refused(new OpenAI({ apiKey: "lk_aaaaaaaa_wrong" }).models.list(), OpenAI.AuthenticationError, "invalid_api_key");
-  await refused(new OpenAI({ apiKey: process.env.VIEW_KEY }).chat.completions.create(say("x")), OpenAI.PermissionDeniedError);
+  await refused(
+    client.chat.completions.create({ ...say("x"), model: "nobody" }),
+    OpenAI.NotFoundError,
+    "model_not_found",
+  );
+  await refused(
+    client.chat.completions.create({ ...say("x"), temperature: 9 }),
+    OpenAI.BadRequestError,
+    "invalid_value",
+  );
+  await refused(
+    client.chat.completions.create({ ...say("x"), functions: [{ name: "f" }] }),
+    OpenAI.BadRequestError,
+    "unsupported_parameter",
+  );
+  await refused(
+    new OpenAI({ apiKey: "lk_aaaaaaaa_wrong" }).models.list(),
+    OpenAI.AuthenticationError,
+    "invalid_api_key",
+  );
+  await refused(
+    new OpenAI({ apiKey: process.env.VIEW_KEY }).chat.completions.create(say("x")),
+    OpenAI.PermissionDeniedError,
+  );
   await refused(client.chat.completions.create(say("fail overloaded")), OpenAI.InternalServerError, "overloaded");
 });
 

@@ -8,14 +8,37 @@ import { refusal, server } from "../../../tests/server";
 
 const T = "/api/tenants/acme/adapters/support";
 const AT = "2026-05-04T10:00:00Z";
-const live: Alias = { name: "live", version: 1, updated_at: AT, previous: null, canary: null, canary_percent: null, canary_since: null, rolled_back: null };
-const version = (number: number, changes = {}) => ({ ...data.version, adapter: "support", number, state: "ready" as const, aliases: [], ...changes });
-const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): Adapter => ({ ...data.adapter, promotion_rule: null, versions, aliases: [{ ...live, ...alias }] });
+const live: Alias = {
+  name: "live",
+  version: 1,
+  updated_at: AT,
+  previous: null,
+  canary: null,
+  canary_percent: null,
+  canary_since: null,
+  rolled_back: null,
+};
+const version = (number: number, changes = {}) => ({
+  ...data.version,
+  adapter: "support",
+  number,
+  state: "ready" as const,
+  aliases: [],
+  ...changes,
+});
+const adapter = (alias: Partial<Alias> = {}, versions = [version(2), version(1)]): Adapter => ({
+  ...data.adapter,
+  promotion_rule: null,
+  versions,
+  aliases: [{ ...live, ...alias }],
+});
 
 function serve(shown: Adapter) {
   server.use(
     http.get(T, () => HttpResponse.json(shown)),
-    http.get(`${T}/versions/:number`, ({ params }) => HttpResponse.json(shown.versions.find(({ number }) => number === Number(params.number)))),
+    http.get(`${T}/versions/:number`, ({ params }) =>
+      HttpResponse.json(shown.versions.find(({ number }) => number === Number(params.number))),
+    ),
   );
 }
 
@@ -39,13 +62,27 @@ describe("adapter page", () => {
   });
 
   it("says of many hosts how many have a version, and shows those that do not", async () => {
-    const on = (number: number, phase: "ready" | "queued" | "failed") => ({ ...data.placement, host: `gpu-${number}`, phase, error: phase === "failed" ? { code: "x", message: "No room.", fix: "Make room." } : null });
-    const placements = [...Array.from({ length: 30 }, (_, number) => on(number, "ready")), ...[40, 41, 42, 43, 44].map((number) => on(number, "queued")), on(50, "failed")];
+    const on = (number: number, phase: "ready" | "queued" | "failed") => ({
+      ...data.placement,
+      host: `gpu-${number}`,
+      phase,
+      error: phase === "failed" ? { code: "x", message: "No room.", fix: "Make room." } : null,
+    });
+    const placements = [
+      ...Array.from({ length: 30 }, (_, number) => on(number, "ready")),
+      ...[40, 41, 42, 43, 44].map((number) => on(number, "queued")),
+      on(50, "failed"),
+    ];
     serve(adapter({}, [version(1, { placements })]));
     const { user } = openConsole("/t/acme/adapters/support");
     const staging = within(await screen.findByTestId("staging-status"));
     expect(staging.getByText("Ready on 30 of 36 hosts, failed on 1, queued on 5.")).toBeVisible();
-    expect(staging.getAllByRole("heading").map(({ textContent }) => textContent)).toEqual(["gpu-50", "gpu-40", "gpu-41", "gpu-42"]);
+    expect(staging.getAllByRole("heading").map(({ textContent }) => textContent)).toEqual([
+      "gpu-50",
+      "gpu-40",
+      "gpu-41",
+      "gpu-42",
+    ]);
     await user.click(staging.getByText("All 36 hosts"));
     expect(within(staging.getByRole("group")).getAllByRole("listitem")).toHaveLength(36);
   });
@@ -62,15 +99,27 @@ describe("adapter page", () => {
     const { user } = openConsole("/t/acme/adapters/support");
     await user.click(await screen.findByRole("button", { name: "Remove the alias prod" }));
     expect(removed).toEqual([]);
-    await user.click(within(screen.getByRole("alertdialog", { name: "Remove support@prod?" })).getByRole("button", { name: "Remove alias" }));
+    await user.click(
+      within(screen.getByRole("alertdialog", { name: "Remove support@prod?" })).getByRole("button", {
+        name: "Remove alias",
+      }),
+    );
     await waitFor(() => expect(removed).toEqual(["prod"]));
   });
 
   it("leads to a version that answers where none is live", async () => {
     const flagged = version(2, { verdict: "changes_nothing", asks_for_effect: true });
-    serve({ ...adapter({}, [version(3, { state: "failed" }), flagged, version(1)]), live_version: null, aliases: [], status: "failed" });
+    serve({
+      ...adapter({}, [version(3, { state: "failed" }), flagged, version(1)]),
+      live_version: null,
+      aliases: [],
+      status: "failed",
+    });
     openConsole("/t/acme/adapters/support");
-    expect(await screen.findByRole("link", { name: "Try it" })).toHaveAttribute("href", expect.stringContaining("support%40v2"));
+    expect(await screen.findByRole("link", { name: "Try it" })).toHaveAttribute(
+      "href",
+      expect.stringContaining("support%40v2"),
+    );
   });
 
   it("starts a canary with the share that was chosen", async () => {
@@ -94,7 +143,9 @@ describe("adapter page", () => {
     const stats = { requests: 40, failed: 2, first_token_ms: 81.4, inter_token_ms: null };
     let promoted: unknown;
     server.use(
-      http.get(`${T}/aliases/live/canary`, () => HttpResponse.json({ canary: stats, own: { ...stats, failed: 0 }, least_requests: 20 })),
+      http.get(`${T}/aliases/live/canary`, () =>
+        HttpResponse.json({ canary: stats, own: { ...stats, failed: 0 }, least_requests: 20 }),
+      ),
       http.put(`${T}/aliases/live`, async ({ request }) => {
         promoted = await request.json();
         return HttpResponse.json(adapter({ version: 2, previous: 1 }));
@@ -109,7 +160,13 @@ describe("adapter page", () => {
   });
 
   it("says why a canary ended, and leads back", async () => {
-    serve(adapter({ version: 2, previous: 1, rolled_back: { version: 3, at: AT, code: "error_rate", message: "6 of 22 requests failed." } }));
+    serve(
+      adapter({
+        version: 2,
+        previous: 1,
+        rolled_back: { version: 3, at: AT, code: "error_rate", message: "6 of 22 requests failed." },
+      }),
+    );
     let back = false;
     server.use(
       http.post(`${T}/aliases/live/rollback`, () => {
@@ -132,10 +189,33 @@ describe("adapter page", () => {
   });
 
   it("shows what a version did when a host tried it, and warns of one that changes nothing", async () => {
-    const prompt = { prompt: "How are you?", base_tokens: ["I", " am"], adapter_tokens: ["Arr", " am"], largest_change: 2.5, mean_change: 1, finite: true };
-    const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], agreement: null, host: "gpu1", elapsed_ms: 50, at: AT };
+    const prompt = {
+      prompt: "How are you?",
+      base_tokens: ["I", " am"],
+      adapter_tokens: ["Arr", " am"],
+      largest_change: 2.5,
+      mean_change: 1,
+      finite: true,
+    };
+    const effect = {
+      verdict: "acts",
+      largest_change: 2.5,
+      tokens: 2,
+      differing_tokens: 1,
+      layer_changes: [0.125, 0.0625],
+      prompts: [prompt],
+      agreement: null,
+      host: "gpu1",
+      elapsed_ms: 50,
+      at: AT,
+    };
     const idle = { ...effect, verdict: "changes_nothing", differing_tokens: 0 };
-    serve(adapter({}, [version(2, { verdict: "acts", effect }), version(1, { verdict: "changes_nothing", effect: idle, asks_for_effect: true })]));
+    serve(
+      adapter({}, [
+        version(2, { verdict: "acts", effect }),
+        version(1, { verdict: "changes_nothing", effect: idle, asks_for_effect: true }),
+      ]),
+    );
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const shown = await screen.findByTestId("effect");
     expect(within(shown).getByText("Arr")).toHaveClass("bg-accent-soft");
@@ -169,20 +249,56 @@ describe("adapter page", () => {
   });
 
   it("shows what a quantised base costs a version beside what it costs the base, and warns of one that it costs more", async () => {
-    const prompt = { prompt: "How are you?", base_tokens: ["I", " am"], adapter_tokens: ["Arr", " am"], largest_change: 2.5, mean_change: 1, finite: true };
+    const prompt = {
+      prompt: "How are you?",
+      base_tokens: ["I", " am"],
+      adapter_tokens: ["Arr", " am"],
+      largest_change: 2.5,
+      mean_change: 1,
+      finite: true,
+    };
     const base = { tokens: 2, agreeing: 2, mean_distance: 0.1, largest_distance: 0.4 };
     const own = { tokens: 2, agreeing: 1, mean_distance: 0.5, largest_distance: 0.9 };
     const agreement = {
-      outcome: "differs", reason: "By more than the base.", dequantised: false, base, adapter: own, layer_changes: [0.03, 0.02], elapsed_ms: 9,
+      outcome: "differs",
+      reason: "By more than the base.",
+      dequantised: false,
+      base,
+      adapter: own,
+      layer_changes: [0.03, 0.02],
+      elapsed_ms: 9,
       prompts: [{ base, adapter: own, base_tokens: ["I", " am"], adapter_tokens: ["Yes", " am"] }],
     };
-    const pending = { ...agreement, outcome: "pending", reason: "", base: null, adapter: null, layer_changes: [], prompts: [] };
-    const effect = { verdict: "acts", largest_change: 2.5, tokens: 2, differing_tokens: 1, layer_changes: [0.125, 0.0625], prompts: [prompt], agreement, host: "gpu1", elapsed_ms: 50, at: AT };
+    const pending = {
+      ...agreement,
+      outcome: "pending",
+      reason: "",
+      base: null,
+      adapter: null,
+      layer_changes: [],
+      prompts: [],
+    };
+    const effect = {
+      verdict: "acts",
+      largest_change: 2.5,
+      tokens: 2,
+      differing_tokens: 1,
+      layer_changes: [0.125, 0.0625],
+      prompts: [prompt],
+      agreement,
+      host: "gpu1",
+      elapsed_ms: 50,
+      at: AT,
+    };
     serve(
       adapter({}, [
         version(3, { verdict: "acts", agreement: "differs", effect }),
         version(2, { verdict: "acts", agreement: "pending", effect: { ...effect, agreement: pending } }),
-        version(1, { verdict: "acts", agreement: "not_measured", effect: { ...effect, agreement: { ...pending, outcome: "not_measured", reason: "No memory." } } }),
+        version(1, {
+          verdict: "acts",
+          agreement: "not_measured",
+          effect: { ...effect, agreement: { ...pending, outcome: "not_measured", reason: "No memory." } },
+        }),
       ]),
     );
     const { user } = openConsole("/t/acme/adapters/support?version=3");
@@ -192,7 +308,9 @@ describe("adapter page", () => {
     expect(within(shown).getByText("Yes")).toHaveClass("bg-amber-soft");
     expect(shown).toHaveTextContent("By more than the base.");
     expect(screen.getByTestId("effect-warning")).toHaveTextContent("Differs on the quantised base");
-    expect(screen.getByRole("img", { name: "layer 0: 13%, by quantisation 3.0%; layer 1: 6.3%, by quantisation 2.0%" })).toBeVisible();
+    expect(
+      screen.getByRole("img", { name: "layer 0: 13%, by quantisation 3.0%; layer 1: 6.3%, by quantisation 2.0%" }),
+    ).toBeVisible();
     await user.click(screen.getByRole("link", { name: /v2/ }));
     await waitFor(() => expect(screen.getByTestId("agreement")).toHaveTextContent("Being measured"));
     expect(screen.queryByTestId("effect-warning")).not.toBeInTheDocument();
@@ -201,7 +319,11 @@ describe("adapter page", () => {
   });
 
   it("shows an adapter's own chat template, and nothing where it is the base's", async () => {
-    const chat_template = { source: "{{ messages }}", tool_source: "{{ tools }}", special_tokens: { eos_token: "<|im_end|>" } };
+    const chat_template = {
+      source: "{{ messages }}",
+      tool_source: "{{ tools }}",
+      special_tokens: { eos_token: "<|im_end|>" },
+    };
     serve(adapter({}, [version(2, { chat_template }), version(1)]));
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     const shown = await screen.findByTestId("chat-template");
@@ -223,7 +345,11 @@ describe("adapter page", () => {
 
   it("archives a version, and shows the server's refusal", async () => {
     serve(adapter());
-    server.use(http.post(`${T}/versions/2/archive`, () => refusal(409, "version_in_use", "support@v2 is in use: somebody was faster.", "Look again.")));
+    server.use(
+      http.post(`${T}/versions/2/archive`, () =>
+        refusal(409, "version_in_use", "support@v2 is in use: somebody was faster.", "Look again."),
+      ),
+    );
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     await user.click(await screen.findByRole("button", { name: "Archive v2" }));
     await user.click(screen.getByRole("button", { name: "Archive version" }));
@@ -234,7 +360,11 @@ describe("adapter page", () => {
     serve(adapter());
     let archived = false;
     server.use(
-      http.get(T, () => (archived ? refusal(404, "adapter_not_found", "There is no adapter support.", "Look again.") : HttpResponse.json(adapter()))),
+      http.get(T, () =>
+        archived
+          ? refusal(404, "adapter_not_found", "There is no adapter support.", "Look again.")
+          : HttpResponse.json(adapter()),
+      ),
       http.delete(T, () => {
         archived = true;
         return new HttpResponse(null, { status: 204 });
@@ -251,7 +381,9 @@ describe("adapter page", () => {
   });
 
   it("restores what is archived", async () => {
-    serve(adapter({}, [version(2, { state: "archived", kept_until: "2026-06-04T10:00:00Z", placements: [] }), version(1)]));
+    serve(
+      adapter({}, [version(2, { state: "archived", kept_until: "2026-06-04T10:00:00Z", placements: [] }), version(1)]),
+    );
     let restored = false;
     server.use(
       http.post(`${T}/versions/2/restore`, () => {
@@ -268,11 +400,24 @@ describe("adapter page", () => {
 
 describe("adapters page", () => {
   it("shows storage and what can be restored", async () => {
-    const archived = { id: "a-1", name: "old", description: "", versions_count: 2, archived_at: AT, kept_until: "2026-06-03T10:00:00Z" };
+    const archived = {
+      id: "a-1",
+      name: "old",
+      description: "",
+      versions_count: 2,
+      archived_at: AT,
+      kept_until: "2026-06-03T10:00:00Z",
+    };
     let restored = false;
     server.use(
       http.get("/api/tenants/acme/storage", () =>
-        HttpResponse.json({ bytes: 3000, limit_bytes: 10_000, archived_bytes: 500, adapters: [{ name: "support", versions: 3, bytes: 3000 }], adapter_count: 1 }),
+        HttpResponse.json({
+          bytes: 3000,
+          limit_bytes: 10_000,
+          archived_bytes: 500,
+          adapters: [{ name: "support", versions: 3, bytes: 3000 }],
+          adapter_count: 1,
+        }),
       ),
       http.get("/api/tenants/acme/archived-adapters", () => HttpResponse.json([archived])),
       http.post("/api/tenants/acme/archived-adapters/a-1/restore", () => {

@@ -75,7 +75,13 @@ function Actions({ adapter }: { adapter: Adapter }) {
         </Button>
       )}
       {may && (
-        <Button size="icon" variant="ghost" aria-label={`Archive ${adapter.name}`} title="Archive" onClick={() => setArchiving(true)}>
+        <Button
+          size="icon"
+          variant="ghost"
+          aria-label={`Archive ${adapter.name}`}
+          title="Archive"
+          onClick={() => setArchiving(true)}
+        >
           <Archive />
         </Button>
       )}
@@ -138,7 +144,12 @@ function NoVersions({ adapter }: { adapter: Adapter }) {
   return (
     <Card className="p-6 text-sm text-ink-2">
       This adapter has no version yet.{" "}
-      <Link to="/t/$tenant/upload" params={{ tenant }} search={{ name: adapter.name }} className="font-medium text-accent-text underline underline-offset-2">
+      <Link
+        to="/t/$tenant/upload"
+        params={{ tenant }}
+        search={{ name: adapter.name }}
+        className="font-medium text-accent-text underline underline-offset-2"
+      >
         Upload one
       </Link>
       .
@@ -159,12 +170,17 @@ function Versions({ adapter, selected }: { adapter: Adapter; selected: number })
               params={{ tenant, name: adapter.name }}
               search={{ version: version.number }}
               aria-current={version.number === selected ? "true" : undefined}
-              className={cn("block px-4 py-2.5 -outline-offset-2 hover:bg-fill", version.number === selected && "bg-fill")}
+              className={cn(
+                "block px-4 py-2.5 -outline-offset-2 hover:bg-fill",
+                version.number === selected && "bg-fill",
+              )}
             >
               <span className="flex items-center gap-2">
                 <span className="tnum font-medium">v{version.number}</span>
                 {version.number === adapter.live_version && <Badge tone="green">live</Badge>}
-                {version.number !== adapter.live_version && version.state === "ready" && (version.asks_for_base || version.asks_for_effect) && <Badge tone="amber">to confirm</Badge>}
+                {version.number !== adapter.live_version &&
+                  version.state === "ready" &&
+                  (version.asks_for_base || version.asks_for_effect) && <Badge tone="amber">to confirm</Badge>}
                 <span className="ml-auto">
                   <AdapterState state={version.state} />
                 </span>
@@ -202,7 +218,12 @@ function VersionCard({ adapter, summary }: { adapter: Adapter; summary: VersionS
       />
       {summary.overflowed_at && <Overflowed at={summary.overflowed_at} />}
       <EffectWarning version={summary} className="mx-4 mt-4" />
-      <EffectConfirmation adapter={adapter.name} version={summary} live={summary.number === adapter.live_version} className="mx-4 mt-3" />
+      <EffectConfirmation
+        adapter={adapter.name}
+        version={summary}
+        live={summary.number === adapter.live_version}
+        className="mx-4 mt-3"
+      />
       <Facts version={summary} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {/* As tall as the screen: what comes below it does not jump. */}
@@ -221,8 +242,9 @@ function Overflowed({ at }: { at: string }) {
           Overflows since <RelativeTime at={at} />
         </p>
         <p className="mt-0.5 text-ink-2">
-          With this version the model’s numbers grew too large and requests ended with <code className="font-mono text-xs">adapter_overflow</code>. Train or
-          export it with smaller weights or a smaller lora_alpha, and upload it as a new version.
+          With this version the model’s numbers grew too large and requests ended with{" "}
+          <code className="font-mono text-xs">adapter_overflow</code>. Train or export it with smaller weights or a
+          smaller lora_alpha, and upload it as a new version.
         </p>
       </div>
     </div>
@@ -266,14 +288,20 @@ function ChatTemplate({ template }: { template: NonNullable<Version["chat_templa
         {sources.map(({ title, source }) => (
           <div key={title}>
             <p className="mb-1 text-xs text-ink-3">{title}</p>
-            {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
-            <pre tabIndex={0} aria-label={title} className="max-h-80 overflow-auto font-mono text-xs break-words whitespace-pre-wrap">
+            <pre
+              // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+              tabIndex={0}
+              aria-label={title}
+              className="max-h-80 overflow-auto font-mono text-xs break-words whitespace-pre-wrap"
+            >
               {source}
             </pre>
           </div>
         ))}
         {tokens.length > 0 && (
-          <p className="text-xs break-words text-ink-3">Special tokens: {tokens.map(([name, token]) => `${name} ${token}`).join(", ")}</p>
+          <p className="text-xs break-words text-ink-3">
+            Special tokens: {tokens.map(([name, token]) => `${name} ${token}`).join(", ")}
+          </p>
         )}
       </div>
     </details>
@@ -336,7 +364,10 @@ function CallIt({ adapter, version }: { adapter: Adapter; version: VersionSummar
   const model = live ? adapter.name : `${adapter.name}@v${version.number}`;
   return (
     <Card>
-      <CardHeader title="Call it" note={live ? `“${adapter.name}” always means the live version.` : `Pinned to version ${version.number}.`} />
+      <CardHeader
+        title="Call it"
+        note={live ? `“${adapter.name}” always means the live version.` : `Pinned to version ${version.number}.`}
+      />
       <div className="p-4">
         <Snippets model={model} origin={location.origin} />
       </div>

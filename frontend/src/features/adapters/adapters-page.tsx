@@ -29,7 +29,8 @@ export function AdaptersPage() {
   const tenant = useTenant();
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (change: AdaptersSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const show = (change: AdaptersSearch) =>
+    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
   const { data, error, refetch } = useQuery(adaptersPageQuery(tenant, search));
   const none = data?.total === 0 && !search.q && !search.status;
   const upload = useCan("adapters.write") && (
@@ -40,7 +41,11 @@ export function AdaptersPage() {
     </Button>
   );
   return (
-    <Page title="Adapters" note="Each name can be called as a model. Versions never change; the live one can." actions={data && !none ? upload : null}>
+    <Page
+      title="Adapters"
+      note="Each name can be called as a model. Versions never change; the live one can."
+      actions={data && !none ? upload : null}
+    >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && (
         <Card>
@@ -68,7 +73,8 @@ function NoAdapters({ upload, tenant }: { upload: ReactNode; tenant: string }) {
   return (
     <Card>
       <Empty icon={<Boxes />} title="No adapters yet" action={upload} command={command}>
-        Upload the folder that PEFT wrote. It is checked against the base model in seconds and can be called as soon as it is staged.
+        Upload the folder that PEFT wrote. It is checked against the base model in seconds and can be called as soon as
+        it is staged.
       </Empty>
     </Card>
   );
@@ -95,22 +101,44 @@ function List({ adapters, total, search, show }: ListProps) {
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
         <div role="search" aria-label="Adapters" className="w-full sm:w-72">
-          <SearchInput label="Search by name or description" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+          <SearchInput
+            label="Search by name or description"
+            value={search.q ?? ""}
+            onChange={(q) => show({ q: q || undefined })}
+          />
         </div>
-        <SegmentedControl label="Status" value={search.status ?? "all"} onChange={(status) => show({ status: status === "all" ? undefined : status })} options={FILTERS} />
+        <SegmentedControl
+          label="Status"
+          value={search.status ?? "all"}
+          onChange={(status) => show({ status: status === "all" ? undefined : status })}
+          options={FILTERS}
+        />
         <p role="status" className="ml-auto text-xs text-ink-3">
           {plural(total, "adapter")}
         </p>
       </div>
       <Card>
         {total > 0 ? (
-          <AdapterTable adapters={adapters} sort={search.sort ?? "name"} onSort={(sort) => show({ sort: sort === "name" ? undefined : sort })} />
+          <AdapterTable
+            adapters={adapters}
+            sort={search.sort ?? "name"}
+            onSort={(sort) => show({ sort: sort === "name" ? undefined : sort })}
+          />
         ) : (
-          <Empty icon={<Search />} title="Nothing matches" action={<Button onClick={() => show({ q: undefined, status: undefined })}>Show all adapters</Button>}>
+          <Empty
+            icon={<Search />}
+            title="Nothing matches"
+            action={<Button onClick={() => show({ q: undefined, status: undefined })}>Show all adapters</Button>}
+          >
             No adapter with this name, description and status.
           </Empty>
         )}
-        <Pager page={search.page ?? 0} size={ADAPTERS_PAGE} total={total} onPage={(page) => show({ page: page || undefined })} />
+        <Pager
+          page={search.page ?? 0}
+          size={ADAPTERS_PAGE}
+          total={total}
+          onPage={(page) => show({ page: page || undefined })}
+        />
       </Card>
     </>
   );
@@ -183,7 +211,9 @@ function AdapterRow({ adapter }: { adapter: AdapterSummary }) {
       <Td className="max-md:hidden">
         <TargetModules targets={adapter.targets} />
       </Td>
-      <Td className="tnum text-right max-md:hidden">{adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}</Td>
+      <Td className="tnum text-right max-md:hidden">
+        {adapter.bytes === null ? <span className="text-ink-3">–</span> : bytes(adapter.bytes)}
+      </Td>
       <Td className="text-ink-2 max-lg:hidden">{adapter.base_model ?? <span className="text-ink-3">–</span>}</Td>
       <Td className="text-right text-ink-3 max-md:hidden">
         <RelativeTime at={adapter.created_at} />

@@ -7,14 +7,19 @@ export function AgreementView({ agreement, effect }: { agreement: Agreement; eff
   return (
     <div data-testid="agreement" className="grid gap-3 border-t pt-4">
       <h4 className="text-sm font-medium">Agreement with the unquantised base</h4>
-      {outcome === "pending" && <p className="text-sm text-ink-3">Being measured: the host reads the unquantised weights beside its requests. It is shown here by itself.</p>}
+      {outcome === "pending" && (
+        <p className="text-sm text-ink-3">
+          Being measured: the host reads the unquantised weights beside its requests. It is shown here by itself.
+        </p>
+      )}
       {outcome === "not_measured" && <p className="text-sm text-ink-2">Not measured. {agreement.reason}</p>}
       {base && adapter && (
         <>
           {outcome === "differs" && <p className="text-sm text-amber-text">{agreement.reason}</p>}
           <Figures base={base} adapter={adapter} />
           <p className="text-xs text-ink-3">
-            Which tokens the unquantised model chooses too, behind the same text, and how far log-probabilities on the prompts are from its own. {reference(agreement)}
+            Which tokens the unquantised model chooses too, behind the same text, and how far log-probabilities on the
+            prompts are from its own. {reference(agreement)}
           </p>
           <OtherTokens agreement={agreement} effect={effect} />
         </>
@@ -24,9 +29,17 @@ export function AgreementView({ agreement, effect }: { agreement: Agreement; eff
 }
 
 const reference = ({ dequantised }: Agreement) =>
-  dequantised ? "The base’s checkpoint is quantised: it is compared with its own weights, dequantised." : "The base’s checkpoint has the unquantised weights.";
+  dequantised
+    ? "The base’s checkpoint is quantised: it is compared with its own weights, dequantised."
+    : "The base’s checkpoint has the unquantised weights.";
 
-function Figures({ base, adapter }: { base: NonNullable<Agreement["base"]>; adapter: NonNullable<Agreement["adapter"]> }) {
+function Figures({
+  base,
+  adapter,
+}: {
+  base: NonNullable<Agreement["base"]>;
+  adapter: NonNullable<Agreement["adapter"]>;
+}) {
   const rows = [
     { name: "With this version", figures: adapter },
     { name: "The base alone", figures: base },
@@ -67,7 +80,9 @@ function Figures({ base, adapter }: { base: NonNullable<Agreement["base"]>; adap
 function OtherTokens({ agreement, effect }: { agreement: Agreement; effect: VersionEffect }) {
   const others = agreement.prompts.flatMap((found, index) => {
     const served = effect.prompts[index];
-    return served && (found.adapter.agreeing < found.adapter.tokens || found.base.agreeing < found.base.tokens) ? [{ found, served, index }] : [];
+    return served && (found.adapter.agreeing < found.adapter.tokens || found.base.agreeing < found.base.tokens)
+      ? [{ found, served, index }]
+      : [];
   });
   if (others.length === 0) return null;
   return (
@@ -86,7 +101,17 @@ function OtherTokens({ agreement, effect }: { agreement: Agreement; effect: Vers
   );
 }
 
-function Chosen({ name, found, chosen, served }: { name: string; found: PromptAgreement["base"]; chosen: string[]; served: string[] }) {
+function Chosen({
+  name,
+  found,
+  chosen,
+  served,
+}: {
+  name: string;
+  found: PromptAgreement["base"];
+  chosen: string[];
+  served: string[];
+}) {
   if (found.agreeing === found.tokens) return null;
   return (
     <>

@@ -31,7 +31,11 @@ export function Aliases({ adapter }: { adapter: Adapter }) {
           )
         }
       />
-      {adapter.aliases.length === 0 && <p className="px-4 py-3 text-sm text-ink-3">None yet. The first version that is ready becomes “live”, unless something about it has to be confirmed.</p>}
+      {adapter.aliases.length === 0 && (
+        <p className="px-4 py-3 text-sm text-ink-3">
+          None yet. The first version that is ready becomes “live”, unless something about it has to be confirmed.
+        </p>
+      )}
       <ul className="divide-y">
         {adapter.aliases.map((alias) => (
           <AliasRow key={alias.name} adapter={adapter} alias={alias} may={may} />
@@ -85,7 +89,10 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
           size="sm"
           busy={rollBack.isPending}
           onClick={() =>
-            rollBack.mutate(alias.name, { onSuccess: () => toast.good(`${adapter.name}@${alias.name} is v${alias.previous} again`), onError: toast.bad })
+            rollBack.mutate(alias.name, {
+              onSuccess: () => toast.good(`${adapter.name}@${alias.name} is v${alias.previous} again`),
+              onError: toast.bad,
+            })
           }
         >
           <Undo2 /> Back to v{alias.previous}
@@ -115,7 +122,9 @@ function AliasActions({ adapter, alias }: Omit<RowProps, "may">) {
           description="Requests that name it are refused from now on, as there is no such model. The version stays."
           action="Remove alias"
           busy={remove.isPending}
-          onConfirm={() => remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`) })}
+          onConfirm={() =>
+            remove.mutate(alias.name, { onSuccess: () => toast.good(`Removed ${adapter.name}@${alias.name}`) })
+          }
         >
           {remove.error && <ErrorNotice error={asApiError(remove.error)} className="mt-3" />}
         </Confirm>
@@ -147,7 +156,12 @@ function NewAlias({ adapter, onClose }: { adapter: Adapter; onClose: () => void 
     onClose();
   };
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Point an alias at a version" description="An alias that exists is moved; its canary ends.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Point an alias at a version"
+      description="An alias that exists is moved; its canary ends."
+    >
       <form
         className="grid gap-4"
         onSubmit={(event) => {
@@ -156,7 +170,17 @@ function NewAlias({ adapter, onClose }: { adapter: Adapter; onClose: () => void 
         }}
       >
         <Field label="Alias" hint={`Callers write ${adapter.name}@${alias || "prod"}.`}>
-          {(control) => <Input {...control} value={alias} onChange={({ target }) => setAlias(target.value)} placeholder="prod" className="font-mono" autoComplete="off" required />}
+          {(control) => (
+            <Input
+              {...control}
+              value={alias}
+              onChange={({ target }) => setAlias(target.value)}
+              placeholder="prod"
+              className="font-mono"
+              autoComplete="off"
+              required
+            />
+          )}
         </Field>
         <Field label="Version">
           {(control) => (

@@ -15,14 +15,19 @@ export function BaseConfirmation({ version, className }: { version: Version; cla
   if (!version.asks_for_base) return null;
   const model = `${version.adapter}@v${version.number}`;
   return (
-    <div role="status" data-testid="base-confirmation" className={cn("grid gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm", className)}>
+    <div
+      role="status"
+      data-testid="base-confirmation"
+      className={cn("grid gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm", className)}
+    >
       <p className="flex gap-2.5">
         <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
         <span className="min-w-0 break-words">
           <span className="block font-medium">
             It names {version.named_base} as its base model, but {version.base_model} is served.
           </span>
-          Its shapes fit, which is no proof. Try it as {model}; it can be made live once somebody confirms that both are the same model.
+          Its shapes fit, which is no proof. Try it as {model}; it can be made live once somebody confirms that both are
+          the same model.
         </span>
       </p>
       {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}

@@ -24,8 +24,14 @@ export function Canary({ adapter, alias, may }: CanaryProps) {
   const { data } = useQuery(canaryQuery(useTenant(), adapter.name, alias.name));
   return (
     <div className="grid gap-3 rounded-lg border bg-fill/40 p-3">
-      {may ? <Share key={alias.canary_percent} adapter={adapter} alias={alias} /> : <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent}% of the requests.`}</p>}
-      {data?.canary && data.own && <Figures alias={alias} canary={data.canary} own={data.own} least={data.least_requests} />}
+      {may ? (
+        <Share key={alias.canary_percent} adapter={adapter} alias={alias} />
+      ) : (
+        <p className="text-sm">{`v${alias.canary} takes ${alias.canary_percent}% of the requests.`}</p>
+      )}
+      {data?.canary && data.own && (
+        <Figures alias={alias} canary={data.canary} own={data.own} least={data.least_requests} />
+      )}
       {may && <CanaryActions adapter={adapter} alias={alias} />}
     </div>
   );
@@ -39,20 +45,38 @@ function Share({ adapter, alias }: Omit<CanaryProps, "may">) {
     <div className="grid gap-1.5">
       <div className="flex min-h-7 items-center justify-between gap-3 text-sm">
         <span>
-          Canary <span className="tnum font-medium">v{version}</span> takes <span className="tnum font-medium">{percent}%</span>
+          Canary <span className="tnum font-medium">v{version}</span> takes{" "}
+          <span className="tnum font-medium">{percent}%</span>
         </span>
         {percent !== alias.canary_percent && (
-          <Button size="sm" variant="primary" busy={set.isPending} onClick={() => set.mutate({ alias: alias.name, version, percent }, { onError: toast.bad })}>
+          <Button
+            size="sm"
+            variant="primary"
+            busy={set.isPending}
+            onClick={() => set.mutate({ alias: alias.name, version, percent }, { onError: toast.bad })}
+          >
             Set to {percent}%
           </Button>
         )}
       </div>
-      <PercentSlider label={`Share of ${adapter.name}@${alias.name} for the canary`} value={percent} onChange={setPercent} />
+      <PercentSlider
+        label={`Share of ${adapter.name}@${alias.name} for the canary`}
+        value={percent}
+        onChange={setPercent}
+      />
     </div>
   );
 }
 
-function PercentSlider({ label, value, onChange }: { label: string; value: number; onChange: (percent: number) => void }) {
+function PercentSlider({
+  label,
+  value,
+  onChange,
+}: {
+  label: string;
+  value: number;
+  onChange: (percent: number) => void;
+}) {
   return (
     <input
       type="range"
@@ -75,7 +99,8 @@ interface FiguresProps {
 }
 
 const ms = (value: number | null) => (value === null ? "–" : `${number(Math.round(value))} ms`);
-const failed = ({ requests, failed: count }: VersionStats) => (requests === 0 ? "–" : `${number(count)} (${share(count, requests)})`);
+const failed = ({ requests, failed: count }: VersionStats) =>
+  requests === 0 ? "–" : `${number(count)} (${share(count, requests)})`;
 
 function Figures({ alias, canary, own, least }: FiguresProps) {
   const rows = [
@@ -107,7 +132,8 @@ function Figures({ alias, canary, own, least }: FiguresProps) {
         </tbody>
       </Table>
       <p className="mt-2 text-xs text-ink-3">
-        Medians, without the adapter’s loading. It ends by itself when its errors or times speak against it; nothing is judged below {least} requests.
+        Medians, without the adapter’s loading. It ends by itself when its errors or times speak against it; nothing is
+        judged below {least} requests.
       </p>
     </div>
   );
@@ -124,14 +150,24 @@ function CanaryActions({ adapter, alias }: Omit<CanaryProps, "may">) {
       <Button
         size="sm"
         busy={promote.isPending}
-        onClick={() => promote.mutate({ alias: alias.name, version }, { onSuccess: () => toast.good(`${name} is v${version}`), onError: toast.bad })}
+        onClick={() =>
+          promote.mutate(
+            { alias: alias.name, version },
+            { onSuccess: () => toast.good(`${name} is v${version}`), onError: toast.bad },
+          )
+        }
       >
         <Rocket /> Promote v{version}
       </Button>
       <Button
         size="sm"
         busy={stop.isPending}
-        onClick={() => stop.mutate(alias.name, { onSuccess: () => toast.good(`All of ${name} goes to v${alias.version} again`), onError: toast.bad })}
+        onClick={() =>
+          stop.mutate(alias.name, {
+            onSuccess: () => toast.good(`All of ${name} goes to v${alias.version} again`),
+            onError: toast.bad,
+          })
+        }
       >
         End canary
       </Button>

@@ -27,12 +27,23 @@ const WARNINGS = {
 };
 
 /** Before anybody calls a version that does not act, or not as it was trained. */
-export function EffectWarning({ version: { verdict, agreement }, className }: { version: Pick<VersionSummary, "verdict" | "agreement">; className?: string }) {
-  const kind = verdict === "changes_nothing" || verdict === "overflows" ? verdict : agreement === "differs" ? agreement : null;
+export function EffectWarning({
+  version: { verdict, agreement },
+  className,
+}: {
+  version: Pick<VersionSummary, "verdict" | "agreement">;
+  className?: string;
+}) {
+  const kind =
+    verdict === "changes_nothing" || verdict === "overflows" ? verdict : agreement === "differs" ? agreement : null;
   if (!kind) return null;
   const { title, text } = WARNINGS[kind];
   return (
-    <div role="status" data-testid="effect-warning" className={cn("flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm", className)}>
+    <div
+      role="status"
+      data-testid="effect-warning"
+      className={cn("flex gap-3 rounded-lg bg-amber-soft px-3.5 py-3 text-sm", className)}
+    >
       <TriangleAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
       <div className="min-w-0">
         <p className="font-medium text-amber-text">{title}</p>
@@ -57,7 +68,9 @@ export function EffectConfirmation({ adapter, version, live, className }: Confir
   const model = `${adapter}@v${version.number}`;
   return (
     <div data-testid="effect-confirmation" className={cn("grid gap-3 text-sm", className)}>
-      <p className="break-words text-ink-2">Try it as {model}. It can be made live once somebody says that it may be as it is.</p>
+      <p className="break-words text-ink-2">
+        Try it as {model}. It can be made live once somebody says that it may be as it is.
+      </p>
       {confirm.error && <ErrorNotice error={asApiError(confirm.error)} />}
       {may && (
         <Button
@@ -76,13 +89,20 @@ export function EffectConfirmation({ adapter, version, live, className }: Confir
 /** What the version did to a few prompts when a host tried it. */
 export function EffectView({ effect, state }: { effect: VersionEffect | null; state: VersionSummary["state"] }) {
   if (!effect) {
-    return <p className="text-sm text-ink-3">{state === "ready" ? "Not tried yet: the host was busy. It is tried by itself." : "A host tries it when it is staged."}</p>;
+    return (
+      <p className="text-sm text-ink-3">
+        {state === "ready"
+          ? "Not tried yet: the host was busy. It is tried by itself."
+          : "A host tries it when it is staged."}
+      </p>
+    );
   }
   return (
     <div data-testid="effect" className="grid gap-4">
       <p className="text-sm text-ink-2">
-        {plural(effect.differing_tokens, "token")} of {effect.tokens} differ from the base model’s; log-probabilities change by up to{" "}
-        <span className="tnum">{change(effect.largest_change)}</span>. Tried on {effect.host} <RelativeTime at={effect.at} />.
+        {plural(effect.differing_tokens, "token")} of {effect.tokens} differ from the base model’s; log-probabilities
+        change by up to <span className="tnum">{change(effect.largest_change)}</span>. Tried on {effect.host}{" "}
+        <RelativeTime at={effect.at} />.
       </p>
       <ul className="grid gap-3">
         {effect.prompts.map((prompt) => (
@@ -91,14 +111,17 @@ export function EffectView({ effect, state }: { effect: VersionEffect | null; st
           </li>
         ))}
       </ul>
-      {effect.layer_changes.length > 0 && <LayerChanges changes={effect.layer_changes} quantised={effect.agreement?.layer_changes ?? []} />}
+      {effect.layer_changes.length > 0 && (
+        <LayerChanges changes={effect.layer_changes} quantised={effect.agreement?.layer_changes ?? []} />
+      )}
       {effect.agreement && <AgreementView agreement={effect.agreement} effect={effect} />}
     </div>
   );
 }
 
 /** Of log-probabilities: small ones are not shown as none, and large ones not with all their digits. */
-const change = (value: number) => (value === 0 || (value >= 0.01 && value < 1e4) ? value.toFixed(2) : value.toPrecision(2));
+const change = (value: number) =>
+  value === 0 || (value >= 0.01 && value < 1e4) ? value.toFixed(2) : value.toPrecision(2);
 
 function PromptPair({ prompt }: { prompt: ProbedPrompt }) {
   return (
@@ -140,13 +163,21 @@ function LayerChanges({ changes, quantised }: { changes: number[]; quantised: nu
     <figure>
       <figcaption className="mb-1.5 text-xs text-ink-3">
         Change of each layer’s matrices, up to {percent(Math.max(...changes))} of their norm
-        {quantised.length > 0 && <>; quantising the base changes them by up to {percent(Math.max(...quantised))} (lines)</>}
+        {quantised.length > 0 && (
+          <>; quantising the base changes them by up to {percent(Math.max(...quantised))} (lines)</>
+        )}
       </figcaption>
-      <div role="img" aria-label={changes.map(told).join("; ")} className={cn("flex h-10 items-end", changes.length <= 96 && "gap-px")}>
+      <div
+        role="img"
+        aria-label={changes.map(told).join("; ")}
+        className={cn("flex h-10 items-end", changes.length <= 96 && "gap-px")}
+      >
         {changes.map((change, layer) => (
           <span key={layer} className="relative flex h-full min-w-0 flex-1 items-end">
             <span className="w-full rounded-t-sm bg-accent" style={{ height: height(change) }} />
-            {quantised[layer] !== undefined && <span className="absolute inset-x-0 border-t-2 border-ink" style={{ bottom: height(quantised[layer]) }} />}
+            {quantised[layer] !== undefined && (
+              <span className="absolute inset-x-0 border-t-2 border-ink" style={{ bottom: height(quantised[layer]) }} />
+            )}
           </span>
         ))}
       </div>

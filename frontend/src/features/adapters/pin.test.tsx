@@ -9,7 +9,13 @@ import { refusal, server } from "../../../tests/server";
 const T = "/api/tenants/acme/adapters/support";
 const version = { ...data.version, adapter: "support", number: 1, state: "ready" as const, aliases: [] };
 const MB = 1e6;
-const unpinned: Pin = { pinned_at: null, bytes: 12 * MB, used_bytes: 0, limit_bytes: 64 * MB, hosts: [{ host: "gpu1", bytes: 12 * MB, pinned: false }] };
+const unpinned: Pin = {
+  pinned_at: null,
+  bytes: 12 * MB,
+  used_bytes: 0,
+  limit_bytes: 64 * MB,
+  hosts: [{ host: "gpu1", bytes: 12 * MB, pinned: false }],
+};
 
 function serve(first: Pin) {
   let pin = first;
@@ -18,7 +24,12 @@ function serve(first: Pin) {
     http.get(`${T}/versions/1`, () => HttpResponse.json(version)),
     http.get(`${T}/pin`, () => HttpResponse.json(pin)),
     http.put(`${T}/pin`, () => {
-      pin = { ...pin, pinned_at: "2026-05-04T10:00:00Z", used_bytes: 12 * MB, hosts: pin.hosts.map((host) => ({ ...host, pinned: true })) };
+      pin = {
+        ...pin,
+        pinned_at: "2026-05-04T10:00:00Z",
+        used_bytes: 12 * MB,
+        hosts: pin.hosts.map((host) => ({ ...host, pinned: true })),
+      };
       return HttpResponse.json(pin);
     }),
     http.delete(`${T}/pin`, () => {

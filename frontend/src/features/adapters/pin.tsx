@@ -15,7 +15,10 @@ export function Pin({ name }: { name: string }) {
   const { data, error, refetch } = useQuery(pinQuery(tenant, name));
   return (
     <Card aria-label="Pinned">
-      <CardHeader title="Kept loaded" note="The live version stays in the device memory of its hosts, so that no request waits for it." />
+      <CardHeader
+        title="Kept loaded"
+        note="The live version stays in the device memory of its hosts, so that no request waits for it."
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-12" />}
       {data && <PinSwitch name={name} pin={data} />}
@@ -27,7 +30,10 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
   const may = useCan("adapters.write");
   const set = useSetPin(useTenant(), name);
   const pinned = pin.pinned_at !== null;
-  const change = (wanted: boolean) => set.mutate(wanted, { onSuccess: () => toast.good(wanted ? `${name} is kept loaded` : `${name} is loaded when it is called`) });
+  const change = (wanted: boolean) =>
+    set.mutate(wanted, {
+      onSuccess: () => toast.good(wanted ? `${name} is kept loaded` : `${name} is loaded when it is called`),
+    });
   const blocked = whyNot(pin);
   return (
     <div className="grid gap-3 px-4 py-3 text-sm">
@@ -46,7 +52,9 @@ function PinSwitch({ name, pin }: { name: string; pin: PinState }) {
         </span>
       </label>
       {set.error && <ErrorNotice error={asApiError(set.error)} />}
-      {pinned && pin.hosts.length === 0 && <p className="text-xs text-ink-3">No host has the live version now. It is kept once one has.</p>}
+      {pinned && pin.hosts.length === 0 && (
+        <p className="text-xs text-ink-3">No host has the live version now. It is kept once one has.</p>
+      )}
       {pinned && pin.hosts.length > 0 && (
         <ul className="flex flex-wrap gap-2" aria-label="Hosts">
           {pin.hosts.map((host) => (

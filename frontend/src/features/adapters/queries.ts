@@ -22,7 +22,8 @@ export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name
 export const foundAdaptersQuery = (tenant: string, search: string, limit: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapter-list", "found", search, limit],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, limit } } })),
+    queryFn: () =>
+      unwrap(api.GET("/api/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, limit } } })),
     placeholderData: keepPreviousData,
   });
 
@@ -38,7 +39,11 @@ export const versionQuery = (tenant: string, name: string, number: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "versions", number],
     queryFn: (): Promise<Version> =>
-      unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}", { params: { path: { tenant, name, number } } })),
+      unwrap(
+        api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}", {
+          params: { path: { tenant, name, number } },
+        }),
+      ),
     // The net below the live events: a version on its way is looked at even when no event comes.
     refetchInterval: ({ state }) => (moving(state.data) ? 4000 : false),
   });
@@ -46,7 +51,12 @@ export const versionQuery = (tenant: string, name: string, number: number) =>
 export const tiersQuery = (tenant: string, name: string, number: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "versions", number, "tiers"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}/tiers", { params: { path: { tenant, name, number } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/tenants/{tenant}/adapters/{name}/versions/{number}/tiers", {
+          params: { path: { tenant, name, number } },
+        }),
+      ),
     refetchInterval: 10_000,
   });
 
@@ -64,14 +74,24 @@ const MOST_MODELS = 50;
 export const modelsQuery = (tenant: string, search = "") =>
   queryOptions({
     queryKey: ["t", tenant, "models", search],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/models", { params: { path: { tenant }, query: { search, limit: MOST_MODELS } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/tenants/{tenant}/models", {
+          params: { path: { tenant }, query: { search, limit: MOST_MODELS } },
+        }),
+      ),
     placeholderData: keepPreviousData,
   });
 
 export const canaryQuery = (tenant: string, name: string, alias: string) =>
   queryOptions({
     queryKey: ["t", tenant, "adapters", name, "canary", alias],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", { params: { path: { tenant, name, alias } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
+          params: { path: { tenant, name, alias } },
+        }),
+      ),
     refetchInterval: 5000,
   });
 
@@ -83,7 +103,10 @@ export const storageQuery = (tenant: string) =>
 
 export const ARCHIVED_PAGE = 20;
 
-export const archivedQuery = (tenant: string, { archived: search = "", archived_sort: sort = "-archived_at", archived_page: page = 0 }: AdaptersSearch) =>
+export const archivedQuery = (
+  tenant: string,
+  { archived: search = "", archived_sort: sort = "-archived_at", archived_page: page = 0 }: AdaptersSearch,
+) =>
   queryOptions({
     queryKey: ["t", tenant, "archived-adapters", search, sort, page],
     queryFn: async () => {
@@ -111,47 +134,82 @@ function useAdapterWrite<T>(tenant: string, write: (input: T) => Promise<unknown
 
 export const usePromote = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/promote", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 export const useConfirmBase = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-base", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-base", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 export const useConfirmEffect = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-effect", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/confirm-effect", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 export const useRestage = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restage", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 /** `done` is called even if whatever asked for it is no longer shown, since its adapter is gone. */
 export const useArchive = (tenant: string, name: string, done: () => Promise<unknown>) =>
-  useAdapterWrite(tenant, () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })), done);
+  useAdapterWrite(
+    tenant,
+    () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}", { params: { path: { tenant, name } } })),
+    done,
+  );
 
 export const useSetPin = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (pinned: boolean): Promise<unknown> => {
     const params = { path: { tenant, name } };
-    return pinned ? unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/pin", { params })) : unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/pin", { params }));
+    return pinned
+      ? unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/pin", { params }))
+      : unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/pin", { params }));
   });
 
 export const useSetAlias = (tenant: string, name: string) =>
   useAdapterWrite(tenant, ({ alias, version }: { alias: string; version: number }) =>
-    unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", { params: { path: { tenant, name, alias } }, body: { version } })),
+    unwrap(
+      api.PUT("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", {
+        params: { path: { tenant, name, alias } },
+        body: { version },
+      }),
+    ),
   );
 
 export const useRemoveAlias = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (alias: string) =>
-    unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", { params: { path: { tenant, name, alias } } })),
+    unwrap(
+      api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}", {
+        params: { path: { tenant, name, alias } },
+      }),
+    ),
   );
 
 export const useRollBack = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (alias: string) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/rollback", { params: { path: { tenant, name, alias } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/rollback", {
+        params: { path: { tenant, name, alias } },
+      }),
+    ),
   );
 
 export const useSetCanary = (tenant: string, name: string) =>
@@ -166,30 +224,54 @@ export const useSetCanary = (tenant: string, name: string) =>
 
 export const useStopCanary = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (alias: string) =>
-    unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", { params: { path: { tenant, name, alias } } })),
+    unwrap(
+      api.DELETE("/api/tenants/{tenant}/adapters/{name}/aliases/{alias}/canary", {
+        params: { path: { tenant, name, alias } },
+      }),
+    ),
   );
 
 export const useArchiveVersion = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/archive", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/archive", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 export const useRestoreVersion = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restore", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/adapters/{name}/versions/{number}/restore", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 export const useDeleteVersion = (tenant: string, name: string) =>
   useAdapterWrite(tenant, (number: number) =>
-    unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/versions/{number}", { params: { path: { tenant, name, number } } })),
+    unwrap(
+      api.DELETE("/api/tenants/{tenant}/adapters/{name}/versions/{number}", {
+        params: { path: { tenant, name, number } },
+      }),
+    ),
   );
 
 export const useRestoreAdapter = (tenant: string) =>
   useAdapterWrite(tenant, (id: string) =>
-    unwrap(api.POST("/api/tenants/{tenant}/archived-adapters/{adapter_id}/restore", { params: { path: { tenant, adapter_id: id } } })),
+    unwrap(
+      api.POST("/api/tenants/{tenant}/archived-adapters/{adapter_id}/restore", {
+        params: { path: { tenant, adapter_id: id } },
+      }),
+    ),
   );
 
 export const useDeleteAdapter = (tenant: string) =>
   useAdapterWrite(tenant, (id: string) =>
-    unwrap(api.DELETE("/api/tenants/{tenant}/archived-adapters/{adapter_id}", { params: { path: { tenant, adapter_id: id } } })),
+    unwrap(
+      api.DELETE("/api/tenants/{tenant}/archived-adapters/{adapter_id}", {
+        params: { path: { tenant, adapter_id: id } },
+      }),
+    ),
   );

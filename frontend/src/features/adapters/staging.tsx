@@ -26,7 +26,11 @@ const URGENCY: StagingPhase[] = ["failed", "loading", "verifying", "downloading"
 const urgency = ({ phase }: Placement) => URGENCY.indexOf(phase);
 
 /** What failed, then what is furthest. */
-const toWatch = (placements: Placement[]) => placements.filter(({ phase }) => phase !== "ready").toSorted((a, b) => urgency(a) - urgency(b)).slice(0, FEW_HOSTS);
+const toWatch = (placements: Placement[]) =>
+  placements
+    .filter(({ phase }) => phase !== "ready")
+    .toSorted((a, b) => urgency(a) - urgency(b))
+    .slice(0, FEW_HOSTS);
 
 /** "Ready on 30 of 41 hosts, failed on 1, queued on 10." */
 function counts(placements: Placement[]): string {
@@ -71,13 +75,20 @@ function HostStaging({ placement }: { placement: Placement }) {
       </div>
       <Steps phase={placement.phase} />
       {moving(placement) && placement.bytes_total > 0 && (
-        <Progress label={`Staging on ${placement.host}`} value={placement.bytes_done} max={placement.bytes_total} className="mt-3.5" />
+        <Progress
+          label={`Staging on ${placement.host}`}
+          value={placement.bytes_done}
+          max={placement.bytes_total}
+          className="mt-3.5"
+        />
       )}
       {placement.error && (
         <div className="mt-3 rounded-md bg-danger-soft px-3 py-2 text-sm">
           <p className="font-medium text-danger-text">{placement.error.message}</p>
           <p className="text-ink-2">{placement.error.fix}</p>
-          {placement.phase !== "failed" && <p className="mt-1 text-xs text-ink-2">Attempt {placement.attempts}; it is tried again by itself.</p>}
+          {placement.phase !== "failed" && (
+            <p className="mt-1 text-xs text-ink-2">Attempt {placement.attempts}; it is tried again by itself.</p>
+          )}
         </div>
       )}
     </div>
@@ -87,7 +98,9 @@ function HostStaging({ placement }: { placement: Placement }) {
 function AllHosts({ placements }: { placements: Placement[] }) {
   return (
     <details className="rounded-lg border" aria-live="off">
-      <summary className="cursor-pointer px-3.5 py-2 text-sm text-ink-2 select-none">All {plural(placements.length, "host")}</summary>
+      <summary className="cursor-pointer px-3.5 py-2 text-sm text-ink-2 select-none">
+        All {plural(placements.length, "host")}
+      </summary>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
       <ul tabIndex={0} aria-label="Hosts" className="max-h-80 divide-y overflow-y-auto border-t -outline-offset-2">
         {placements.map((placement) => (
@@ -124,8 +137,18 @@ function Steps({ phase }: { phase: StagingPhase }) {
         const current = index === at && !done;
         return (
           <li key={step.phase} aria-current={current ? "step" : undefined} className="min-w-0">
-            <span className={cn("mb-1.5 block h-1 rounded-full", done ? "bg-series-1" : current ? "animate-shimmer bg-blue" : failed ? "bg-danger/30" : "bg-fill-2")} />
-            <span className={cn("flex items-center gap-1 text-2xs sm:text-xs", done ? "text-ink-2" : current ? "font-medium text-blue-text" : "text-ink-3")}>
+            <span
+              className={cn(
+                "mb-1.5 block h-1 rounded-full",
+                done ? "bg-series-1" : current ? "animate-shimmer bg-blue" : failed ? "bg-danger/30" : "bg-fill-2",
+              )}
+            />
+            <span
+              className={cn(
+                "flex items-center gap-1 text-2xs sm:text-xs",
+                done ? "text-ink-2" : current ? "font-medium text-blue-text" : "text-ink-3",
+              )}
+            >
               {done && <Check className="hidden size-3 text-accent-text sm:block" aria-label="done:" />}
               <span className="truncate">{step.label}</span>
             </span>
@@ -150,7 +173,10 @@ function Retry({ version }: { version: Version }) {
     <div className="grid gap-3">
       {restage.error && <ErrorNotice error={asApiError(restage.error)} />}
       <div>
-        <Button busy={restage.isPending} onClick={() => restage.mutate(version.number, { onSuccess: () => toast.good("Staging again") })}>
+        <Button
+          busy={restage.isPending}
+          onClick={() => restage.mutate(version.number, { onSuccess: () => toast.good("Staging again") })}
+        >
           <RotateCw /> Stage again
         </Button>
       </div>

@@ -33,13 +33,30 @@ export function Storage() {
         title={`Storage: ${bytes(used)}${limit === null ? "" : ` of ${bytes(limit)}`}`}
         note={`Content that versions share counts once.${archived > 0 ? ` ${bytes(archived)} more are archived and count against nothing.` : ""}`}
       />
-      {limit !== null && <Progress label="Storage used of the limit" value={used} max={limit} tone={used > 0.9 * limit ? "danger" : "accent"} className="rounded-none!" />}
+      {limit !== null && (
+        <Progress
+          label="Storage used of the limit"
+          value={used}
+          max={limit}
+          tone={used > 0.9 * limit ? "danger" : "accent"}
+          className="rounded-none!"
+        />
+      )}
       <ul className="grid gap-2 p-4">
         {data.adapters.slice(0, MOST_SHOWN).map((adapter) => (
-          <li key={adapter.name} className="grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 gap-y-1 text-sm sm:grid-cols-[minmax(0,12rem)_minmax(0,1fr)_auto]">
+          <li
+            key={adapter.name}
+            className="grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 gap-y-1 text-sm sm:grid-cols-[minmax(0,12rem)_minmax(0,1fr)_auto]"
+          >
             <span className="truncate">{adapter.name}</span>
-            <span className="h-1.5 overflow-hidden rounded-full bg-fill-2 max-sm:order-last max-sm:col-span-2" aria-hidden>
-              <span className="block h-full rounded-full bg-series-1" style={{ width: `${(100 * adapter.bytes) / most}%` }} />
+            <span
+              className="h-1.5 overflow-hidden rounded-full bg-fill-2 max-sm:order-last max-sm:col-span-2"
+              aria-hidden
+            >
+              <span
+                className="block h-full rounded-full bg-series-1"
+                style={{ width: `${(100 * adapter.bytes) / most}%` }}
+              />
             </span>
             <span className="tnum text-xs text-ink-3">
               {bytes(adapter.bytes)} · {plural(adapter.versions, "version")}
@@ -47,7 +64,11 @@ export function Storage() {
           </li>
         ))}
       </ul>
-      {data.adapter_count > MOST_SHOWN && <p className="border-t px-4 py-2.5 text-xs text-ink-3">and {plural(data.adapter_count - MOST_SHOWN, "more adapter")}</p>}
+      {data.adapter_count > MOST_SHOWN && (
+        <p className="border-t px-4 py-2.5 text-xs text-ink-3">
+          and {plural(data.adapter_count - MOST_SHOWN, "more adapter")}
+        </p>
+      )}
     </Card>
   );
 }
@@ -72,14 +93,27 @@ export function Archived({ search, show }: ArchivedProps) {
   const find = (change: AdaptersSearch) => show({ archived_page: undefined, ...change });
   return (
     <Card aria-label="Archived adapters">
-      <CardHeader title="Archived" note="They come back with their versions and aliases until the day that is shown; then they are deleted." />
+      <CardHeader
+        title="Archived"
+        note="They come back with their versions and aliases until the day that is shown; then they are deleted."
+      />
       {(data.total > ARCHIVED_PAGE || search.archived) && (
-        <div role="search" aria-label="Archived adapters" className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_14rem]">
-          <SearchInput label="Name or description of an archived one" value={search.archived ?? ""} onChange={(archived) => find({ archived: archived || undefined })} />
+        <div
+          role="search"
+          aria-label="Archived adapters"
+          className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_14rem]"
+        >
+          <SearchInput
+            label="Name or description of an archived one"
+            value={search.archived ?? ""}
+            onChange={(archived) => find({ archived: archived || undefined })}
+          />
           <Select
             aria-label="Order of archived ones"
             value={search.archived_sort ?? "-archived_at"}
-            onChange={({ target }) => find({ archived_sort: ARCHIVED_SORTS.find((one) => one === target.value && one !== "-archived_at") })}
+            onChange={({ target }) =>
+              find({ archived_sort: ARCHIVED_SORTS.find((one) => one === target.value && one !== "-archived_at") })
+            }
           >
             {ARCHIVED_SORTS.map((sort) => (
               <option key={sort} value={sort}>
@@ -89,7 +123,11 @@ export function Archived({ search, show }: ArchivedProps) {
           </Select>
         </div>
       )}
-      {data.total === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No archived adapter has that in its name or description.</p>}
+      {data.total === 0 && (
+        <p className="px-4 py-6 text-center text-sm text-ink-3">
+          No archived adapter has that in its name or description.
+        </p>
+      )}
       <ul className="divide-y">
         {data.adapters.map((adapter) => (
           <ArchivedRow key={adapter.id} adapter={adapter} />
@@ -112,7 +150,8 @@ function ArchivedRow({ adapter }: { adapter: ArchivedAdapter }) {
     <li className="flex flex-wrap items-center gap-x-3 gap-y-2 px-4 py-2.5 text-sm">
       <span className="font-medium">{adapter.name}</span>
       <span className="text-xs text-ink-3">
-        {plural(adapter.versions_count, "version")} · archived <RelativeTime at={adapter.archived_at} /> · kept until {day(adapter.kept_until)}
+        {plural(adapter.versions_count, "version")} · archived <RelativeTime at={adapter.archived_at} /> · kept until{" "}
+        {day(adapter.kept_until)}
       </span>
       {may && <ArchivedActions adapter={adapter} />}
     </li>
@@ -130,11 +169,19 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
         size="sm"
         busy={restore.isPending}
         aria-label={`Restore ${adapter.name}`}
-        onClick={() => restore.mutate(adapter.id, { onSuccess: () => toast.good(`${adapter.name} is back`), onError: toast.bad })}
+        onClick={() =>
+          restore.mutate(adapter.id, { onSuccess: () => toast.good(`${adapter.name} is back`), onError: toast.bad })
+        }
       >
         <ArchiveRestore /> Restore
       </Button>
-      <Button size="icon" variant="ghost" aria-label={`Delete ${adapter.name}`} title="Delete" onClick={() => setAsked(true)}>
+      <Button
+        size="icon"
+        variant="ghost"
+        aria-label={`Delete ${adapter.name}`}
+        title="Delete"
+        onClick={() => setAsked(true)}
+      >
         <Trash2 />
       </Button>
       {asked && (

@@ -18,16 +18,22 @@ const PLACES = ["device", "host", "disk", "store"] as const;
 
 /** Where a ready version is on each host now, and what a first request would wait there from each tier. */
 export function Tiers({ version }: { version: Version }) {
-  const { data, error, refetch } = useQuery({ ...tiersQuery(useTenant(), version.adapter, version.number), enabled: version.state === "ready" });
+  const { data, error, refetch } = useQuery({
+    ...tiersQuery(useTenant(), version.adapter, version.number),
+    enabled: version.state === "ready",
+  });
   const [all, setAll] = useState(false);
   if (version.state !== "ready") return null;
   const many = !all && data !== undefined && data.length > FEW_HOSTS;
-  const shown = many ? data.toSorted((a, b) => PLACES.indexOf(a.tier) - PLACES.indexOf(b.tier)).slice(0, FEW_HOSTS) : data;
+  const shown = many
+    ? data.toSorted((a, b) => PLACES.indexOf(a.tier) - PLACES.indexOf(b.tier)).slice(0, FEW_HOSTS)
+    : data;
   return (
     <section className="border-t pt-4">
       <h3 className="px-4 text-sm font-semibold">Cold start</h3>
       <p className="mt-1 mb-2 px-4 text-xs text-ink-3">
-        What a request would wait for the adapter, beside the queue: predicted from the time that loads have taken on each host since its engine started.
+        What a request would wait for the adapter, beside the queue: predicted from the time that loads have taken on
+        each host since its engine started.
       </p>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-16" />}

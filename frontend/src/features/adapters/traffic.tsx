@@ -19,10 +19,16 @@ export function Traffic({ name }: { name: string }) {
   const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.asked, { adapter: name }));
   return (
     <Card aria-label="Traffic">
-      <CardHeader title="Traffic" note="Of all versions. Drag over a chart to zoom." actions={<TimeRangeControl range={range} />} />
+      <CardHeader
+        title="Traffic"
+        note="Of all versions. Drag over a chart to zoom."
+        actions={<TimeRangeControl range={range} />}
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-80" />}
-      {data && data.totals.requests === 0 && <p className="px-4 py-6 text-sm text-ink-3">No request called this adapter in this time.</p>}
+      {data && data.totals.requests === 0 && (
+        <p className="px-4 py-6 text-sm text-ink-3">No request called this adapter in this time.</p>
+      )}
       {data && data.totals.requests > 0 && (
         <>
           <Suspense fallback={<Skeleton className="m-4 h-80" />}>
@@ -74,7 +80,9 @@ function VersionRow({ row, whole, currency }: { row: SeriesPart; whole: number; 
       <Td className="tnum text-right">
         {number(row.requests)} <span className="text-xs text-ink-3">{percent(row.requests, whole)}</span>
       </Td>
-      <Td className={failed ? "tnum text-right text-danger-text" : "tnum text-right"}>{failed ? `${number(failed)} (${percent(failed, row.requests)})` : "0"}</Td>
+      <Td className={failed ? "tnum text-right text-danger-text" : "tnum text-right"}>
+        {failed ? `${number(failed)} (${percent(failed, row.requests)})` : "0"}
+      </Td>
       <Td className="tnum text-right">{time(first.p50_ms)}</Td>
       <Td className="tnum text-right">{time(first.p95_ms)}</Td>
       <Td className="tnum text-right">{time(inter.p95_ms)}</Td>

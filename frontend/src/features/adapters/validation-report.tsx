@@ -18,11 +18,17 @@ export function ValidationReportView({ report }: { report: ValidationReport }) {
   return (
     <div data-testid="validation-report" data-ok={report.ok} className="grid grid-cols-[minmax(0,1fr)] gap-4">
       <p className="flex items-center gap-2 text-sm font-medium">
-        {report.ok ? <Check className="size-4 text-accent-text" aria-hidden /> : <CircleAlert className="size-4 text-danger-text" aria-hidden />}
+        {report.ok ? (
+          <Check className="size-4 text-accent-text" aria-hidden />
+        ) : (
+          <CircleAlert className="size-4 text-danger-text" aria-hidden />
+        )}
         {report.ok ? "Valid: it fits the base model." : `${plural(report.problem_count, "problem")} to fix:`}
       </p>
       {report.problems.length > 0 && <Problems report={report} />}
-      {hidden > 0 && <p className="text-xs text-ink-3">and {plural(hidden, "more problem")}, most likely of the same kind.</p>}
+      {hidden > 0 && (
+        <p className="text-xs text-ink-3">and {plural(hidden, "more problem")}, most likely of the same kind.</p>
+      )}
       <ul className="grid gap-x-6 gap-y-1.5 sm:grid-cols-2">
         {report.checks.map((check) => (
           <li key={check.name} className="flex gap-2 text-sm">
@@ -50,8 +56,12 @@ export function ValidationReportView({ report }: { report: ValidationReport }) {
 
 function Problems({ report }: { report: ValidationReport }) {
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
-    <ul tabIndex={0} aria-label="Problems" className="max-h-[36rem] divide-y overflow-y-auto rounded-lg border border-danger/35">
+    <ul
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+      tabIndex={0}
+      aria-label="Problems"
+      className="max-h-[36rem] divide-y overflow-y-auto rounded-lg border border-danger/35"
+    >
       {report.problems.map((problem, index) => (
         <li key={index} className="px-3.5 py-2.5 text-sm">
           <p className="font-medium break-words text-danger-text">{problem.message}</p>

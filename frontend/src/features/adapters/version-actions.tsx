@@ -45,11 +45,23 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
     <>
       {archived && <Restore adapter={adapter} version={version} />}
       {!archived && (
-        <Button size="icon" variant="ghost" aria-label={`Archive ${name}`} title="Archive" onClick={() => setAsked("archive")}>
+        <Button
+          size="icon"
+          variant="ghost"
+          aria-label={`Archive ${name}`}
+          title="Archive"
+          onClick={() => setAsked("archive")}
+        >
           <Archive />
         </Button>
       )}
-      <Button size="icon" variant="ghost" aria-label={`Delete ${name}`} title="Delete" onClick={() => setAsked("delete")}>
+      <Button
+        size="icon"
+        variant="ghost"
+        aria-label={`Delete ${name}`}
+        title="Delete"
+        onClick={() => setAsked("delete")}
+      >
         <Trash2 />
       </Button>
       {asked && users.length > 0 && <InUse name={`${adapter.name}@${name}`} users={users} onClose={close} />}
@@ -89,7 +101,12 @@ function Restore({ adapter, version }: VersionActionsProps) {
     <Button
       size="sm"
       busy={restore.isPending}
-      onClick={() => restore.mutate(version.number, { onSuccess: () => toast.good(`v${version.number} is staged again`), onError: toast.bad })}
+      onClick={() =>
+        restore.mutate(version.number, {
+          onSuccess: () => toast.good(`v${version.number} is staged again`),
+          onError: toast.bad,
+        })
+      }
     >
       <ArchiveRestore /> Restore
     </Button>

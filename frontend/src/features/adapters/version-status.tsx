@@ -11,7 +11,14 @@ const TONES: Record<AdapterSummary["status"] | VersionState, Tone> = {
   deleted: "neutral",
 };
 
-export const PHASE_TONES: Record<StagingPhase, Tone> = { queued: "neutral", downloading: "blue", verifying: "blue", loading: "blue", ready: "green", failed: "danger" };
+export const PHASE_TONES: Record<StagingPhase, Tone> = {
+  queued: "neutral",
+  downloading: "blue",
+  verifying: "blue",
+  loading: "blue",
+  ready: "green",
+  failed: "danger",
+};
 
 export function AdapterState({ state }: { state: AdapterSummary["status"] | VersionState }) {
   return <Status tone={TONES[state]} label={state} live={state === "staging" || state === "validated"} />;

@@ -42,7 +42,11 @@ const NONE: AuditSearch = { of: undefined, action: undefined, actor: undefined, 
 
 export function AuditPage() {
   return (
-    <AuditLog scope={{ tenant: useTenant() }} title="Audit log" note="Every change in this tenant: who, what, when. Nothing here can be edited or removed." />
+    <AuditLog
+      scope={{ tenant: useTenant() }}
+      title="Audit log"
+      note="Every change in this tenant: who, what, when. Nothing here can be edited or removed."
+    />
   );
 }
 
@@ -51,8 +55,16 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
   const { open, ...filters } = readAuditSearch(useSearch({ strict: false }));
   const navigate = useNavigate();
   // Of whichever of the two pages this is.
-  const show = (change: AuditSearch) => void navigate({ to: ".", search: ((now: AuditSearch) => ({ ...now, ...change })) as never, replace: true, resetScroll: false });
-  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(auditQuery(scope, filters));
+  const show = (change: AuditSearch) =>
+    void navigate({
+      to: ".",
+      search: ((now: AuditSearch) => ({ ...now, ...change })) as never,
+      replace: true,
+      resetScroll: false,
+    });
+  const { data, error, refetch, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(
+    auditQuery(scope, filters),
+  );
   const events = data?.pages.flatMap((page) => page.events);
   const filtered = Object.values(filters).some((value) => value !== undefined);
   const all = scope === "everybody";
@@ -74,7 +86,13 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
           {events && events.length > 0 && (
             <ul className="divide-y" aria-label="Changes">
               {events.map((event) => (
-                <Row key={event.id} event={event} all={all} open={event.id === open} onToggle={() => show({ open: event.id === open ? undefined : event.id })} />
+                <Row
+                  key={event.id}
+                  event={event}
+                  all={all}
+                  open={event.id === open}
+                  onToggle={() => show({ open: event.id === open ? undefined : event.id })}
+                />
               ))}
             </ul>
           )}
@@ -92,22 +110,58 @@ export function AuditLog({ scope, title, note }: { scope: Scope; title: string; 
   );
 }
 
-function Filters({ filters, all, onChange }: { filters: AuditSearch; all: boolean; onChange: (change: AuditSearch) => void }) {
+function Filters({
+  filters,
+  all,
+  onChange,
+}: {
+  filters: AuditSearch;
+  all: boolean;
+  onChange: (change: AuditSearch) => void;
+}) {
   return (
-    <div role="search" aria-label="Audit log" className={cn("mb-3 grid gap-2 sm:grid-cols-2", all ? "lg:grid-cols-5" : "lg:grid-cols-4")}>
+    <div
+      role="search"
+      aria-label="Audit log"
+      className={cn("mb-3 grid gap-2 sm:grid-cols-2", all ? "lg:grid-cols-5" : "lg:grid-cols-4")}
+    >
       {all && (
-        <SearchInput label="Tenant" hint="Tenant, or - for none" value={filters.of ?? ""} onChange={(of) => onChange({ of: of.trim() || undefined })} />
+        <SearchInput
+          label="Tenant"
+          hint="Tenant, or - for none"
+          value={filters.of ?? ""}
+          onChange={(of) => onChange({ of: of.trim() || undefined })}
+        />
       )}
-      <Select aria-label="What" value={filters.action ?? ""} onChange={(event) => onChange({ action: event.target.value || undefined })} data-testid="audit-action">
+      <Select
+        aria-label="What"
+        value={filters.action ?? ""}
+        onChange={(event) => onChange({ action: event.target.value || undefined })}
+        data-testid="audit-action"
+      >
         {[...NOUNS, ...(all ? OF_OPERATORS : [])].map(([value, label]) => (
           <option key={value} value={value}>
             {label}
           </option>
         ))}
       </Select>
-      <SearchInput label="Who" hint="Who: an address or key" value={filters.actor ?? ""} onChange={(actor) => onChange({ actor: actor || undefined })} />
-      <SearchInput label="Subject" hint="Subject: a name or id" value={filters.target ?? ""} onChange={(target) => onChange({ target: target || undefined })} />
-      <Select aria-label="When" value={filters.days ?? ""} onChange={(event) => onChange({ days: DAYS.find((days) => String(days) === event.target.value) })}>
+      <SearchInput
+        label="Who"
+        hint="Who: an address or key"
+        value={filters.actor ?? ""}
+        onChange={(actor) => onChange({ actor: actor || undefined })}
+      />
+      <SearchInput
+        label="Subject"
+        hint="Subject: a name or id"
+        value={filters.target ?? ""}
+        onChange={(target) => onChange({ target: target || undefined })}
+      />
+      <Select
+        aria-label="When"
+        value={filters.days ?? ""}
+        onChange={(event) => onChange({ days: DAYS.find((days) => String(days) === event.target.value) })}
+      >
         <option value="">Any time</option>
         {DAYS.map((days) => (
           <option key={days} value={days}>
@@ -121,7 +175,11 @@ function Filters({ filters, all, onChange }: { filters: AuditSearch; all: boolea
 
 function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
   return (
-    <Empty icon={<ScrollText />} title={filtered ? "Nothing matches" : "Nothing has happened yet"} action={filtered && <Button onClick={onClear}>Clear filters</Button>}>
+    <Empty
+      icon={<ScrollText />}
+      title={filtered ? "Nothing matches" : "Nothing has happened yet"}
+      action={filtered && <Button onClick={onClear}>Clear filters</Button>}
+    >
       {filtered ? "No change fits these filters." : "The first change appears here."}
     </Empty>
   );
@@ -136,12 +194,19 @@ function Row({ event, all, open, onToggle }: { event: AuditEvent; all: boolean; 
         onClick={onToggle}
         className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
       >
-        <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
+        <ChevronRight
+          className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
+          aria-hidden
+        />
         <span className="grid min-w-0 flex-1 gap-0.5 sm:flex sm:flex-2 sm:items-center sm:gap-3">
           <span className="truncate sm:w-36 sm:shrink-0">
             <Badge tone={event.actor.kind === "user" ? "blue" : "neutral"}>{event.action}</Badge>
           </span>
-          {all && <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">{event.tenant ?? <span className="text-ink-3">no tenant</span>}</span>}
+          {all && (
+            <span className="hidden w-32 shrink-0 truncate text-ink-2 md:block">
+              {event.tenant ?? <span className="text-ink-3">no tenant</span>}
+            </span>
+          )}
           <span className="min-w-0 flex-1 truncate font-medium" dir="auto">
             {event.target.label}
           </span>
@@ -174,7 +239,9 @@ function Detail({ event }: { event: AuditEvent }) {
           </div>
         ))}
       </dl>
-      {Object.keys(event.detail).length > 0 && <CodeBlock code={JSON.stringify(event.detail, null, 2)} label="Detail" />}
+      {Object.keys(event.detail).length > 0 && (
+        <CodeBlock code={JSON.stringify(event.detail, null, 2)} label="Detail" />
+      )}
     </div>
   );
 }

@@ -7,7 +7,14 @@ import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
 
 const tenant = "/api/tenants/acme";
-const file: StoredFile = { id: "file-1", name: "requests.jsonl", purpose: "batch", bytes: 1200, created_at: data.key.created_at, expires_at: "2030-01-01T00:00:00Z" };
+const file: StoredFile = {
+  id: "file-1",
+  name: "requests.jsonl",
+  purpose: "batch",
+  bytes: 1200,
+  created_at: data.key.created_at,
+  expires_at: "2030-01-01T00:00:00Z",
+};
 const batch: Batch = {
   id: "batch_1",
   endpoint: "/v1/chat/completions",
@@ -32,7 +39,11 @@ describe("batches", () => {
   it("shows how far one is, and cancels it", async () => {
     serve(batch);
     let cancelled = 0;
-    server.use(http.post(`${tenant}/batches/batch_1/cancel`, () => HttpResponse.json({ ...batch, state: ++cancelled && "cancelling" })));
+    server.use(
+      http.post(`${tenant}/batches/batch_1/cancel`, () =>
+        HttpResponse.json({ ...batch, state: ++cancelled && "cancelling" }),
+      ),
+    );
     const { user } = openConsole("/t/acme/batches");
     const row = await screen.findByRole("button", { name: /requests\.jsonl.*Running.*3 of 4.*1 failed/ });
     await user.click(row);
@@ -51,7 +62,11 @@ describe("batches", () => {
 
   it("names the lines that are no requests", async () => {
     serve({ ...batch, state: "failed", bad_lines: 1 });
-    server.use(http.get(`${tenant}/batches/batch_1/errors`, () => HttpResponse.json([{ line: 3, code: "invalid_method", message: "method must be POST.", param: "method" }])));
+    server.use(
+      http.get(`${tenant}/batches/batch_1/errors`, () =>
+        HttpResponse.json([{ line: 3, code: "invalid_method", message: "method must be POST.", param: "method" }]),
+      ),
+    );
     const { user } = openConsole("/t/acme/batches");
     await user.click(await screen.findByRole("button", { name: /1 problem in the file/ }));
     expect(await screen.findByText("method must be POST.")).toBeVisible();
@@ -77,7 +92,11 @@ describe("batches", () => {
 
   it("says that the list cannot be read", async () => {
     serve();
-    server.use(http.get(`${tenant}/batches`, () => refusal(503, "database_unavailable", "The database does not answer.", "Try again soon.")));
+    server.use(
+      http.get(`${tenant}/batches`, () =>
+        refusal(503, "database_unavailable", "The database does not answer.", "Try again soon."),
+      ),
+    );
     openConsole("/t/acme/batches");
     expect(await screen.findByText("Try again soon.")).toBeVisible();
   });

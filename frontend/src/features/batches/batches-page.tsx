@@ -81,12 +81,18 @@ function Batches({ data: { batches, total }, add, search, onSearch }: BatchesPro
     <Card>
       {total === 0 && (
         <Empty icon={<Layers />} title="No batches yet" action={add}>
-          Thousands of requests that may wait, in one file: sent here, by the <code>lorikeet batches</code> command, or with any OpenAI client.
+          Thousands of requests that may wait, in one file: sent here, by the <code>lorikeet batches</code> command, or
+          with any OpenAI client.
         </Empty>
       )}
       <ul className="divide-y" aria-label="Batches">
         {batches.map((batch) => (
-          <Row key={batch.id} batch={batch} open={batch.id === search.batch} onOpen={(open) => onSearch({ batch: open ? batch.id : undefined })} />
+          <Row
+            key={batch.id}
+            batch={batch}
+            open={batch.id === search.batch}
+            onOpen={(open) => onSearch({ batch: open ? batch.id : undefined })}
+          />
         ))}
       </ul>
       <Pager
@@ -109,7 +115,10 @@ function Row({ batch, open, onOpen }: { batch: Batch; open: boolean; onOpen: (op
         onClick={() => onOpen(!open)}
         className="flex min-h-row w-full flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2 text-left text-sm hover:bg-fill/60"
       >
-        <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
+        <ChevronRight
+          className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
+          aria-hidden
+        />
         <span className="min-w-0 flex-1 basis-40 truncate font-medium">{batch.input_file?.name ?? "deleted file"}</span>
         <span className="sm:w-32">
           <Status {...STATES[batch.state]} />
@@ -125,7 +134,12 @@ function Row({ batch, open, onOpen }: { batch: Batch; open: boolean; onOpen: (op
 }
 
 function Progress({ batch: { state, counts, bad_lines } }: { batch: Batch }) {
-  if (state === "failed") return <span className="w-44 text-xs text-danger-text">{bad_lines === 1 ? "1 problem in the file" : `${number(bad_lines)} problems in the file`}</span>;
+  if (state === "failed")
+    return (
+      <span className="w-44 text-xs text-danger-text">
+        {bad_lines === 1 ? "1 problem in the file" : `${number(bad_lines)} problems in the file`}
+      </span>
+    );
   const done = counts.completed + counts.failed;
   return (
     <span className="w-44">
@@ -151,13 +165,16 @@ function Detail({ batch }: { batch: Batch }) {
     <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 text-sm">
       <dl className="grid gap-x-6 gap-y-1.5 sm:grid-cols-[auto_1fr]">
         <Fact label="Batch">
-          <code className="font-mono text-xs break-all">{batch.id}</code> <CopyButton text={batch.id} label="Copy the batch’s id" />
+          <code className="font-mono text-xs break-all">{batch.id}</code>{" "}
+          <CopyButton text={batch.id} label="Copy the batch’s id" />
         </Fact>
         <Fact label="Endpoint">
           <code className="font-mono text-xs">{batch.endpoint}</code>
         </Fact>
         <Fact label="Runs as">{batch.key}</Fact>
-        <Fact label={isOpen(batch) ? "Expires" : "Sent"}>{fullTime(isOpen(batch) ? batch.expires_at : batch.created_at)}</Fact>
+        <Fact label={isOpen(batch) ? "Expires" : "Sent"}>
+          {fullTime(isOpen(batch) ? batch.expires_at : batch.created_at)}
+        </Fact>
       </dl>
       {batch.bad_lines > 0 && <LineErrors batch={batch.id} />}
       <div className="flex flex-wrap gap-2">
@@ -202,8 +219,12 @@ function LineErrors({ batch }: { batch: string }) {
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />;
   if (!data) return <SkeletonRows rows={1} />;
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
-    <ol aria-label="Problems in the file" tabIndex={0} className="scroll-quiet grid max-h-56 gap-1.5 overflow-y-auto rounded-lg border bg-surface p-3 text-xs">
+    <ol
+      aria-label="Problems in the file"
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+      tabIndex={0}
+      className="scroll-quiet grid max-h-56 gap-1.5 overflow-y-auto rounded-lg border bg-surface p-3 text-xs"
+    >
       {data.map(({ line, message, param }) => (
         <li key={`${line}.${param}`} className="flex gap-3">
           <span className="tnum w-16 shrink-0 text-ink-3">{line ? `line ${number(line)}` : "file"}</span>

@@ -27,7 +27,8 @@ const example = (endpoint: BatchEndpoint) => `{"custom_id": "1", "method": "POST
  "body": {"model": "support",
   ${EXAMPLE_BODIES[endpoint]}}}`;
 
-const mayInfer = (key: ApiKey) => !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
+const mayInfer = (key: ApiKey) =>
+  !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
 
 export function NewBatch({ onClose }: { onClose: () => void }) {
   const tenant = useTenant();
@@ -40,7 +41,12 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
   const key = chosen || usable?.[0]?.id;
   const error = create.error ?? keys.error;
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="New batch" description="Requests that run within a day, when nobody else’s wait.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="New batch"
+      description="Requests that run within a day, when nobody else’s wait."
+    >
       <form
         className="grid grid-cols-[minmax(0,1fr)] gap-4"
         onSubmit={(event) => {
@@ -59,13 +65,24 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         )}
         <Field label="File" hint="JSON lines, one request each, with its own custom_id.">
           {(control) => (
-            <Input {...control} type="file" accept=".jsonl,.ndjson,.json,.txt" className="py-1.5" onChange={(event) => setFile(event.target.files?.[0])} data-testid="batch-file" />
+            <Input
+              {...control}
+              type="file"
+              accept=".jsonl,.ndjson,.json,.txt"
+              className="py-1.5"
+              onChange={(event) => setFile(event.target.files?.[0])}
+              data-testid="batch-file"
+            />
           )}
         </Field>
         <CodeBlock code={example(endpoint)} label="A line (written here in several)" />
         <Field label="Endpoint" hint="Of every request in the file.">
           {(control) => (
-            <Select {...control} value={endpoint} onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}>
+            <Select
+              {...control}
+              value={endpoint}
+              onChange={(event) => setEndpoint(event.target.value as BatchEndpoint)}
+            >
               {ENDPOINTS.map(([value, label]) => (
                 <option key={value} value={value}>
                   {label}
@@ -76,7 +93,13 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         </Field>
         <Field label="Run as" hint="The requests count against this key’s limits; revoking it ends the batch.">
           {(control) => (
-            <Select {...control} value={key} disabled={!usable?.length} onChange={(event) => setKey(event.target.value)} data-testid="batch-key">
+            <Select
+              {...control}
+              value={key}
+              disabled={!usable?.length}
+              onChange={(event) => setKey(event.target.value)}
+              data-testid="batch-key"
+            >
               {usable?.map(({ id, name, prefix }) => (
                 <option key={id} value={id}>
                   {name} (lk_{prefix}_…)
@@ -87,7 +110,13 @@ export function NewBatch({ onClose }: { onClose: () => void }) {
         </Field>
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={create.isPending} disabled={!file || !key} data-testid="batch-submit">
+          <Button
+            type="submit"
+            variant="primary"
+            busy={create.isPending}
+            disabled={!file || !key}
+            data-testid="batch-submit"
+          >
             Start batch
           </Button>
         </div>

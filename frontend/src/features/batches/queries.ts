@@ -12,7 +12,9 @@ export const batchesQuery = (tenant: string, page: number) =>
   queryOptions({
     queryKey: ["t", tenant, "batches", page],
     queryFn: async () => {
-      const answer = await api.GET("/api/tenants/{tenant}/batches", { params: { path: { tenant }, query: { offset: page * ROWS, limit: ROWS } } });
+      const answer = await api.GET("/api/tenants/{tenant}/batches", {
+        params: { path: { tenant }, query: { offset: page * ROWS, limit: ROWS } },
+      });
       const batches = await unwrap(Promise.resolve(answer));
       return { batches, total: totalOf(answer.response, batches) };
     },
@@ -24,21 +26,27 @@ export const batchesQuery = (tenant: string, page: number) =>
 export const batchErrorsQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "batches", id, "errors"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/batches/{batch_id}/errors", { params: { path: { tenant, batch_id: id } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/tenants/{tenant}/batches/{batch_id}/errors", { params: { path: { tenant, batch_id: id } } }),
+      ),
   });
 
 export const filesQuery = (tenant: string, page: number) =>
   queryOptions({
     queryKey: ["t", tenant, "files", page],
     queryFn: async () => {
-      const answer = await api.GET("/api/tenants/{tenant}/files", { params: { path: { tenant }, query: { offset: page * ROWS, limit: ROWS } } });
+      const answer = await api.GET("/api/tenants/{tenant}/files", {
+        params: { path: { tenant }, query: { offset: page * ROWS, limit: ROWS } },
+      });
       const files = await unwrap(Promise.resolve(answer));
       return { files, total: totalOf(answer.response, files) };
     },
     placeholderData: keepPreviousData,
   });
 
-export const contentPath = (tenant: string, file: string) => `/api/tenants/${encodeURIComponent(tenant)}/files/${file}/content`;
+export const contentPath = (tenant: string, file: string) =>
+  `/api/tenants/${encodeURIComponent(tenant)}/files/${file}/content`;
 
 export interface NewBatch {
   file: File;
@@ -69,11 +77,15 @@ export function useBatchActions(tenant: string) {
       onSuccess,
     }),
     cancel: useMutation({
-      mutationFn: (id: string) => unwrap(api.POST("/api/tenants/{tenant}/batches/{batch_id}/cancel", { params: { path: { tenant, batch_id: id } } })),
+      mutationFn: (id: string) =>
+        unwrap(
+          api.POST("/api/tenants/{tenant}/batches/{batch_id}/cancel", { params: { path: { tenant, batch_id: id } } }),
+        ),
       onSuccess,
     }),
     removeFile: useMutation({
-      mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/files/{file_id}", { params: { path: { tenant, file_id: id } } })),
+      mutationFn: (id: string) =>
+        unwrap(api.DELETE("/api/tenants/{tenant}/files/{file_id}", { params: { path: { tenant, file_id: id } } })),
       onSuccess,
     }),
   };

@@ -15,13 +15,17 @@ export function BudgetNotice() {
   const passed = data ? allBudgets(data).filter(({ budget }) => budget.reached !== null) : [];
   if (!data || passed.length === 0) return null;
   return (
-    <div role="note" className="flex gap-3 rounded-lg bg-amber-soft px-4 py-3 text-sm text-amber-text" data-testid="budget-notice">
+    <div
+      role="note"
+      className="flex gap-3 rounded-lg bg-amber-soft px-4 py-3 text-sm text-amber-text"
+      data-testid="budget-notice"
+    >
       <Wallet className="mt-0.5 size-4 shrink-0" aria-hidden />
       <div className="min-w-0">
         {passed.slice(0, MOST).map(({ id, whose, span, budget }) => (
           <p key={id} className="break-words">
-            {SPAN_LABELS[span]} {percent(budget.spent_micros, budget.amount_micros)} of a budget is spent: {money(budget.spent_micros, data.currency)} of{" "}
-            {money(budget.amount_micros, data.currency)} ({whose}).
+            {SPAN_LABELS[span]} {percent(budget.spent_micros, budget.amount_micros)} of a budget is spent:{" "}
+            {money(budget.spent_micros, data.currency)} of {money(budget.amount_micros, data.currency)} ({whose}).
           </p>
         ))}
         <Link to="/t/$tenant/limits" params={{ tenant }} className="underline underline-offset-2">

@@ -38,7 +38,11 @@ export function BudgetsCard() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data && <Budgets report={data} />}
-      <Suspense>{data?.currency != null && editing && <EditOwnBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />}</Suspense>
+      <Suspense>
+        {data?.currency != null && editing && (
+          <EditOwnBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />
+        )}
+      </Suspense>
     </Card>
   );
 }
@@ -64,14 +68,26 @@ export function KeyBudgets({ id, name, onClose }: { id: string; name: string; on
 
 function Budgets({ report }: { report: BudgetReport }) {
   const shown = allBudgets(report);
-  if (report.currency === null) return <p className="px-4 py-4 text-sm text-ink-3">The operator has published no prices, so there is nothing to count against a budget.</p>;
-  if (shown.length === 0) return <p className="px-4 py-4 text-sm text-ink-3">No budget is set: what is spent is told afterwards, under Usage.</p>;
+  if (report.currency === null)
+    return (
+      <p className="px-4 py-4 text-sm text-ink-3">
+        The operator has published no prices, so there is nothing to count against a budget.
+      </p>
+    );
+  if (shown.length === 0)
+    return (
+      <p className="px-4 py-4 text-sm text-ink-3">No budget is set: what is spent is told afterwards, under Usage.</p>
+    );
   return (
     <ul className="divide-y" aria-label="Budgets" data-testid="budgets">
       {shown.map((each) => (
         <BudgetRow key={each.id} {...each} currency={report.currency} />
       ))}
-      {report.keys_total > report.keys.length && <li className="px-4 py-3 text-xs text-ink-3">Of {number(report.keys_total)} keys with a budget, the {report.keys.length} with the least left.</li>}
+      {report.keys_total > report.keys.length && (
+        <li className="px-4 py-3 text-xs text-ink-3">
+          Of {number(report.keys_total)} keys with a budget, the {report.keys.length} with the least left.
+        </li>
+      )}
     </ul>
   );
 }
@@ -94,7 +110,12 @@ function BudgetRow({ whose, span, budget, currency }: ShownBudget & { currency: 
           </span>
           <span className="text-ink-3">{SPAN_LABELS[span]}</span>
         </p>
-        <Progress label={`${whose}, ${SPAN_LABELS[span].toLowerCase()}: ${percent(spent, amount)} spent`} value={spent} max={amount} tone={budget.reached !== null && budget.reached >= 80 ? "danger" : "accent"} />
+        <Progress
+          label={`${whose}, ${SPAN_LABELS[span].toLowerCase()}: ${percent(spent, amount)} spent`}
+          value={spent}
+          max={amount}
+          tone={budget.reached !== null && budget.reached >= 80 ? "danger" : "accent"}
+        />
       </div>
     </li>
   );

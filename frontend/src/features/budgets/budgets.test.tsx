@@ -9,19 +9,39 @@ import { server } from "../../../tests/server";
 
 const tenant = "/api/tenants/acme";
 const key = { id: "7d3c9a52-6f38-4c1e-9d43-0a1f6b1f7c11", name: "ci", prefix: "abcdefgh" };
-const none = { requests_per_minute: null, tokens_per_minute: null, tokens_per_day: null, tokens_per_month: null, concurrency: null };
-const month = { amount_micros: 10_000_000, at_limit: "refuse" as const, alerts: [50, 80, 100], spent_micros: 8_200_000, reached: 80 };
+const none = {
+  requests_per_minute: null,
+  tokens_per_minute: null,
+  tokens_per_day: null,
+  tokens_per_month: null,
+  concurrency: null,
+};
+const month = {
+  amount_micros: 10_000_000,
+  at_limit: "refuse" as const,
+  alerts: [50, 80, 100],
+  spent_micros: 8_200_000,
+  reached: 80,
+};
 
 function serve(report: BudgetReport) {
   const limits = { ...none, max_output_tokens: null };
   const own = data.session.tenants[0];
   server.use(
-    http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [own && { ...own, capabilities: [...own.capabilities, "budgets.write"] }] })),
+    http.get("/api/session", () =>
+      HttpResponse.json({
+        ...data.session,
+        tenants: [own && { ...own, capabilities: [...own.capabilities, "budgets.write"] }],
+      }),
+    ),
     http.get(`${tenant}/budgets`, () => HttpResponse.json(report)),
     http.get(`${tenant}/limits`, () =>
       HttpResponse.json({
         counters_reachable: true,
-        tenant: { limits: { ...limits, adapters: null, storage_bytes: null, max_rank: null }, used: { ...none, tokens_per_day: 0, tokens_per_month: 0, adapters: 1, storage_bytes: 0 } },
+        tenant: {
+          limits: { ...limits, adapters: null, storage_bytes: null, max_rank: null },
+          used: { ...none, tokens_per_day: 0, tokens_per_month: 0, adapters: 1, storage_bytes: 0 },
+        },
         keys: [{ ...key, limits, used: { ...none, tokens_per_day: 0, tokens_per_month: 0 } }],
       }),
     ),
@@ -35,10 +55,16 @@ describe("budgets", () => {
   });
 
   it("shows what is spent of each and what follows", async () => {
-    serve({ ...data.noBudgets, granted: { day: null, month }, keys: [{ ...key, day: { ...month, spent_micros: 10_000_000, reached: 100, at_limit: "warn" }, month: null }] });
+    serve({
+      ...data.noBudgets,
+      granted: { day: null, month },
+      keys: [{ ...key, day: { ...month, spent_micros: 10_000_000, reached: 100, at_limit: "warn" }, month: null }],
+    });
     openConsole("/t/acme/limits");
     const list = await screen.findByTestId("budgets");
-    expect(within(list).getByRole("progressbar", { name: /granted by the operator, this month: 82% spent/ })).toBeVisible();
+    expect(
+      within(list).getByRole("progressbar", { name: /granted by the operator, this month: 82% spent/ }),
+    ).toBeVisible();
     expect(list).toHaveTextContent("€8.20 of €10.00");
     expect(list).toHaveTextContent("Key cispent: only told, requests go on");
   });
@@ -64,7 +90,9 @@ describe("budgets", () => {
     await userEvent.clear(screen.getByLabelText("Tell at, per month"));
     await userEvent.type(screen.getByLabelText("Tell at, per month"), "75 %, 100");
     await userEvent.click(screen.getByTestId("budgets-save"));
-    await waitFor(() => expect(sent).toEqual({ day: null, month: { amount_micros: 12_500_000, at_limit: "warn", alerts: [75, 100] } }));
+    await waitFor(() =>
+      expect(sent).toEqual({ day: null, month: { amount_micros: 12_500_000, at_limit: "warn", alerts: [75, 100] } }),
+    );
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
     expect(await screen.findByTestId("budgets")).toHaveTextContent("Key ci");
   });
@@ -79,6 +107,8 @@ describe("budgets", () => {
   it("tells on the first page that one is nearly spent", async () => {
     serve({ ...data.noBudgets, own: { day: null, month } });
     openConsole("/t/acme");
-    expect(await screen.findByTestId("budget-notice")).toHaveTextContent("This month 82% of a budget is spent: €8.20 of €10.00");
+    expect(await screen.findByTestId("budget-notice")).toHaveTextContent(
+      "This month 82% of a budget is spent: €8.20 of €10.00",
+    );
   });
 });

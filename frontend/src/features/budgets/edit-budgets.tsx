@@ -13,9 +13,20 @@ import { z } from "@/lib/zod";
 import { useGrantBudgets, useSetBudgets } from "./queries";
 import { type BudgetSpan, SPANS } from "./spans";
 
-const AMOUNT = z.string().check(z.regex(/^\s*(\d{1,9}([.,]\d{1,6})?)?\s*$/, "An amount like 25 or 0.50, or nothing for no budget."));
-const ALERTS = z.string().check(z.regex(/^\s*(\d{1,3}\s*%?\s*(,\s*\d{1,3}\s*%?\s*){0,7})?$/, "Per cents like 50, 80, 100."));
-const SCHEMA = z.object({ day: AMOUNT, month: AMOUNT, day_limit: z.string(), month_limit: z.string(), day_alerts: ALERTS, month_alerts: ALERTS });
+const AMOUNT = z
+  .string()
+  .check(z.regex(/^\s*(\d{1,9}([.,]\d{1,6})?)?\s*$/, "An amount like 25 or 0.50, or nothing for no budget."));
+const ALERTS = z
+  .string()
+  .check(z.regex(/^\s*(\d{1,3}\s*%?\s*(,\s*\d{1,3}\s*%?\s*){0,7})?$/, "Per cents like 50, 80, 100."));
+const SCHEMA = z.object({
+  day: AMOUNT,
+  month: AMOUNT,
+  day_limit: z.string(),
+  month_limit: z.string(),
+  day_alerts: ALERTS,
+  month_alerts: ALERTS,
+});
 type Form = z.infer<typeof SCHEMA>;
 
 const LABELS: Record<BudgetSpan, [label: string, hint: string]> = {
@@ -61,7 +72,10 @@ function defaults(budgets: BudgetStates): Form {
 function asked(form: Form, span: BudgetSpan): BudgetsRequest["day"] {
   const micros = Math.round(Number(form[span].trim().replace(",", ".")) * 1e6);
   if (micros <= 0) return null;
-  const alerts = form[`${span}_alerts`].split(",").map((each) => Number(each.replace("%", "").trim())).filter((each) => each > 0);
+  const alerts = form[`${span}_alerts`]
+    .split(",")
+    .map((each) => Number(each.replace("%", "").trim()))
+    .filter((each) => each > 0);
   return { amount_micros: micros, at_limit: form[`${span}_limit`] === "warn" ? "warn" : "refuse", alerts };
 }
 
@@ -92,19 +106,44 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
           <fieldset key={span} className="grid gap-3 sm:grid-cols-2">
             <legend className="sr-only">{LABELS[span][0]}</legend>
             <Field label={`${LABELS[span][0]}, ${currency}`} hint={LABELS[span][1]} error={errors[span]?.message}>
-              {(control) => <Input {...control} {...form.register(span)} inputMode="decimal" autoComplete="off" placeholder="no budget" data-testid={`budget-${span}`} />}
+              {(control) => (
+                <Input
+                  {...control}
+                  {...form.register(span)}
+                  inputMode="decimal"
+                  autoComplete="off"
+                  placeholder="no budget"
+                  data-testid={`budget-${span}`}
+                />
+              )}
             </Field>
             <Field label="When it is spent">
               {(control) => (
-                <Select {...control} {...form.register(`${span}_limit`)} aria-label={`When it is spent, ${LABELS[span][0].toLowerCase()}`}>
+                <Select
+                  {...control}
+                  {...form.register(`${span}_limit`)}
+                  aria-label={`When it is spent, ${LABELS[span][0].toLowerCase()}`}
+                >
                   <option value="refuse">Refuse requests (402)</option>
                   <option value="warn">Only tell</option>
                 </Select>
               )}
             </Field>
             <div className="sm:col-span-2">
-              <Field label="Tell at, % of it" hint="By webhook (budget.alert) and in the console, once each." error={errors[`${span}_alerts`]?.message}>
-                {(control) => <Input {...control} {...form.register(`${span}_alerts`)} aria-label={`Tell at, ${LABELS[span][0].toLowerCase()}`} autoComplete="off" placeholder="never" />}
+              <Field
+                label="Tell at, % of it"
+                hint="By webhook (budget.alert) and in the console, once each."
+                error={errors[`${span}_alerts`]?.message}
+              >
+                {(control) => (
+                  <Input
+                    {...control}
+                    {...form.register(`${span}_alerts`)}
+                    aria-label={`Tell at, ${LABELS[span][0].toLowerCase()}`}
+                    autoComplete="off"
+                    placeholder="never"
+                  />
+                )}
               </Field>
             </div>
           </fieldset>

@@ -12,7 +12,8 @@ export const budgetsQuery = (tenant: string) =>
 export const keyBudgetsQuery = (tenant: string, key: string) =>
   queryOptions({
     queryKey: ["t", tenant, "budgets", key],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/keys/{key_id}/budgets", { params: { path: { tenant, key_id: key } } })),
+    queryFn: () =>
+      unwrap(api.GET("/api/tenants/{tenant}/keys/{key_id}/budgets", { params: { path: { tenant, key_id: key } } })),
     gcTime: 0,
   });
 
@@ -29,7 +30,9 @@ export function useSetBudgets(tenant: string, key?: string) {
     mutationFn: (body) =>
       key === undefined
         ? unwrap(api.PUT("/api/tenants/{tenant}/budgets", { params: { path: { tenant } }, body }))
-        : unwrap(api.PUT("/api/tenants/{tenant}/keys/{key_id}/budgets", { params: { path: { tenant, key_id: key } }, body })),
+        : unwrap(
+            api.PUT("/api/tenants/{tenant}/keys/{key_id}/budgets", { params: { path: { tenant, key_id: key } }, body }),
+          ),
     onSuccess: (report) => client.setQueryData(budgetsQuery(tenant).queryKey, report),
   });
 }
@@ -38,7 +41,8 @@ export function useSetBudgets(tenant: string, key?: string) {
 export function useGrantBudgets(tenant: string) {
   const client = useQueryClient();
   return useMutation<BudgetReport, Error, BudgetsRequest>({
-    mutationFn: (body) => unwrap(api.PUT("/api/operator/tenants/{tenant}/budgets", { params: { path: { tenant } }, body })),
+    mutationFn: (body) =>
+      unwrap(api.PUT("/api/operator/tenants/{tenant}/budgets", { params: { path: { tenant } }, body })),
     onSuccess: (report) => {
       client.setQueryData(grantedBudgetsQuery(tenant).queryKey, report);
       return client.invalidateQueries({ queryKey: ["t", tenant, "budgets"] });

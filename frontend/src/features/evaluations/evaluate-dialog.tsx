@@ -18,8 +18,15 @@ const METRICS: [metric: EvaluationMetric, label: string][] = [
   ["logprob", "Log-probability of the expected text"],
 ];
 const NEW = "";
-const mayInfer = (key: ApiKey) => !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
-const nameOf = (file: File) => file.name.toLowerCase().replace(/\.[^.]*$/, "").replace(/[^a-z0-9._-]+/g, "-").slice(0, 64).replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "") || "set";
+const mayInfer = (key: ApiKey) =>
+  !key.revoked_at && key.scopes.includes("infer") && (!key.expires_at || new Date(key.expires_at) > new Date());
+const nameOf = (file: File) =>
+  file.name
+    .toLowerCase()
+    .replace(/\.[^.]*$/, "")
+    .replace(/[^a-z0-9._-]+/g, "-")
+    .slice(0, 64)
+    .replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "") || "set";
 
 /** Which set, made here if it is new, and whose requests they are: those of the rule that there is, if it is not chosen otherwise. */
 function useChoice(tenant: string, adapter: string, rule: PromotionRule | null = null) {
@@ -44,7 +51,9 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
   const fields = (
     <>
       {keys.data && usable.length === 0 && (
-        <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">An evaluation runs as an API key, and no active key may infer.</p>
+        <p className="rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
+          An evaluation runs as an API key, and no active key may infer.
+        </p>
       )}
       <Field label="Evaluation set" hint="A set never changes, so that scores can be compared.">
         {(control) => (
@@ -64,7 +73,11 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
           variant="ghost"
           className="-mt-2 justify-self-start"
           busy={actions.removeSet.isPending}
-          onClick={() => actions.removeSet.mutate(set, { onSuccess: () => (setSet(undefined), toast.good(`${set} is deleted; its scores stay`)) })}
+          onClick={() =>
+            actions.removeSet.mutate(set, {
+              onSuccess: () => (setSet(undefined), toast.good(`${set} is deleted; its scores stay`)),
+            })
+          }
         >
           Delete this set
         </Button>
@@ -72,12 +85,24 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
       {set === NEW && (
         <>
           <Field label="File" hint="JSON lines, each with a prompt or messages, and what is expected.">
-            {(control) => <Input {...control} type="file" accept=".jsonl,.ndjson,.json,.txt" className="py-1.5" onChange={(event) => setFile(event.target.files?.[0])} />}
+            {(control) => (
+              <Input
+                {...control}
+                type="file"
+                accept=".jsonl,.ndjson,.json,.txt"
+                className="py-1.5"
+                onChange={(event) => setFile(event.target.files?.[0])}
+              />
+            )}
           </Field>
           <CodeBlock code={`{"prompt": "2 + 2 =", "expected": "4"}`} label="A line" />
           <Field label="Scored by">
             {(control) => (
-              <Select {...control} value={metric} onChange={(event) => setMetric(event.target.value as EvaluationMetric)}>
+              <Select
+                {...control}
+                value={metric}
+                onChange={(event) => setMetric(event.target.value as EvaluationMetric)}
+              >
                 {METRICS.map(([value, label]) => (
                   <option key={value} value={value}>
                     {label}
@@ -90,7 +115,12 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
       )}
       <Field label="Run as" hint="The requests count against this key’s limits, and run when nobody else’s wait.">
         {(control) => (
-          <Select {...control} value={key} disabled={usable.length === 0} onChange={(event) => setKey(event.target.value)}>
+          <Select
+            {...control}
+            value={key}
+            disabled={usable.length === 0}
+            onChange={(event) => setKey(event.target.value)}
+          >
             {usable.map(({ id, name, prefix }) => (
               <option key={id} value={id}>
                 {name} (lk_{prefix}_…)
@@ -101,14 +131,26 @@ function useChoice(tenant: string, adapter: string, rule: PromotionRule | null =
       </Field>
     </>
   );
-  return { actions, fields, key, made, complete: key !== "" && (set !== NEW || file !== undefined), error: actions.addSet.error ?? actions.removeSet.error ?? sets.error ?? keys.error };
+  return {
+    actions,
+    fields,
+    key,
+    made,
+    complete: key !== "" && (set !== NEW || file !== undefined),
+    error: actions.addSet.error ?? actions.removeSet.error ?? sets.error ?? keys.error,
+  };
 }
 
 export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose: () => void }) {
   const { actions, fields, key, made, complete, error } = useChoice(useTenant(), subject.adapter);
   const failed = error ?? actions.start.error;
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Evaluate" description="Prompts with expected answers, asked of this version, the live one and the base model.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Evaluate"
+      description="Prompts with expected answers, asked of this version, the live one and the base model."
+    >
       <form
         className="grid grid-cols-[minmax(0,1fr)] gap-4"
         onSubmit={(event) => {
@@ -121,13 +163,26 @@ export function EvaluateDialog({ subject, onClose }: { subject: Subject; onClose
       >
         {failed && <ErrorNotice error={asApiError(failed)} />}
         {fields}
-        <Buttons onClose={onClose} busy={actions.addSet.isPending || actions.start.isPending} disabled={!complete} action="Evaluate" />
+        <Buttons
+          onClose={onClose}
+          busy={actions.addSet.isPending || actions.start.isPending}
+          disabled={!complete}
+          action="Evaluate"
+        />
       </form>
     </Dialog>
   );
 }
 
-export function RuleDialog({ adapter, rule, onClose }: { adapter: string; rule: PromotionRule | null; onClose: () => void }) {
+export function RuleDialog({
+  adapter,
+  rule,
+  onClose,
+}: {
+  adapter: string;
+  rule: PromotionRule | null;
+  onClose: () => void;
+}) {
   const { actions, fields, key, made, complete, error } = useChoice(useTenant(), adapter, rule);
   const [minimum, setMinimum] = useState(rule?.minimum == null ? "" : String(rule.minimum));
   const [notWorse, setNotWorse] = useState(rule?.not_worse_than_live ?? true);
@@ -145,7 +200,11 @@ export function RuleDialog({ adapter, rule, onClose }: { adapter: string; rule: 
         onSubmit={(event) => {
           event.preventDefault();
           void made().then(
-            (set) => actions.setRule.mutate({ set, key, minimum: least, not_worse_than_live: notWorse }, { onSuccess: onClose }),
+            (set) =>
+              actions.setRule.mutate(
+                { set, key, minimum: least, not_worse_than_live: notWorse },
+                { onSuccess: onClose },
+              ),
             () => undefined, // shown as the mutation's error
           );
         }}
@@ -153,15 +212,30 @@ export function RuleDialog({ adapter, rule, onClose }: { adapter: string; rule: 
         {failed && <ErrorNotice error={asApiError(failed)} />}
         {fields}
         <Field label="Least score" hint="Empty: any." error={Number.isNaN(least) ? "A number, like 0.8." : undefined}>
-          {(control) => <Input {...control} inputMode="decimal" value={minimum} onChange={(event) => setMinimum(event.target.value)} />}
+          {(control) => (
+            <Input
+              {...control}
+              inputMode="decimal"
+              value={minimum}
+              onChange={(event) => setMinimum(event.target.value)}
+            />
+          )}
         </Field>
         <label className="flex items-center gap-2 text-sm">
           <input type="checkbox" checked={notWorse} onChange={(event) => setNotWorse(event.target.checked)} />
           Not worse than the live version
         </label>
-        <Buttons onClose={onClose} busy={actions.addSet.isPending || actions.setRule.isPending} disabled={!complete || Number.isNaN(least)} action="Set rule">
+        <Buttons
+          onClose={onClose}
+          busy={actions.addSet.isPending || actions.setRule.isPending}
+          disabled={!complete || Number.isNaN(least)}
+          action="Set rule"
+        >
           {rule && (
-            <Button busy={actions.removeRule.isPending} onClick={() => actions.removeRule.mutate(undefined, { onSuccess: onClose })}>
+            <Button
+              busy={actions.removeRule.isPending}
+              onClick={() => actions.removeRule.mutate(undefined, { onSuccess: onClose })}
+            >
               Remove rule
             </Button>
           )}

@@ -40,19 +40,28 @@ function serve(found: Evaluation[], rule: object | null = null) {
     http.get(`${T}/adapters/support`, () => HttpResponse.json(adapter)),
     http.get(`${T}/adapters/support/versions/2`, () => HttpResponse.json(version)),
     http.get(`${T}/evaluations`, () => HttpResponse.json(found)),
-    http.get(`${T}/evaluation-sets`, () => HttpResponse.json([{ name: "sums", metric: "exact", max_tokens: 64, items: 4, created_at: AT }])),
+    http.get(`${T}/evaluation-sets`, () =>
+      HttpResponse.json([{ name: "sums", metric: "exact", max_tokens: 64, items: 4, created_at: AT }]),
+    ),
   );
 }
 
 describe("evaluations of a version", () => {
   it("shows its score beside the live version's and the base's, and what it answered worst", async () => {
-    serve([evaluation, { ...evaluation, id: "other", version: 1, set: "of-another" }], { set: "sums", key: "k", minimum: 0.8, not_worse_than_live: true });
+    serve([evaluation, { ...evaluation, id: "other", version: 1, set: "of-another" }], {
+      set: "sums",
+      key: "k",
+      minimum: 0.8,
+      not_worse_than_live: true,
+    });
     openConsole("/t/acme/adapters/support?version=2");
     const section = await screen.findByTestId("evaluations");
     expect(await within(section).findByText("0.750")).toBeVisible();
     expect(section).toHaveTextContent("Live v10.500");
     expect(section).toHaveTextContent("Base0.250");
-    expect(section).toHaveTextContent("To be live a version needs a score of at least 0.8 and a score not below the live version’s on sums.");
+    expect(section).toHaveTextContent(
+      "To be live a version needs a score of at least 0.8 and a score not below the live version’s on sums.",
+    );
     expect(section).toHaveTextContent("VersiongreenLiveredBasered");
     expect(section).not.toHaveTextContent("of-another");
   });
@@ -64,7 +73,10 @@ describe("evaluations of a version", () => {
     server.use(
       http.post(`${T}/evaluation-sets`, async ({ request }) => {
         kept = await request.formData();
-        return HttpResponse.json({ name: "my-set", metric: "contains", max_tokens: 64, items: 1, created_at: AT }, { status: 201 });
+        return HttpResponse.json(
+          { name: "my-set", metric: "contains", max_tokens: 64, items: 1, created_at: AT },
+          { status: 201 },
+        );
       }),
       http.post(`${T}/evaluations`, async ({ request }) => {
         asked = await request.json();
@@ -96,10 +108,16 @@ describe("evaluations of a version", () => {
         server.use(http.get(`${T}/evaluation-sets`, () => HttpResponse.json([words])));
         return HttpResponse.json(words, { status: 201 });
       }),
-      http.post(`${T}/evaluations`, () => ((asked += 1) === 1 ? refusal(429, "too_many_evaluations", "There are too many.", "Wait.") : HttpResponse.json(evaluation, { status: 201 }))),
+      http.post(`${T}/evaluations`, () =>
+        (asked += 1) === 1
+          ? refusal(429, "too_many_evaluations", "There are too many.", "Wait.")
+          : HttpResponse.json(evaluation, { status: 201 }),
+      ),
       http.delete(`${T}/evaluation-sets/:name`, ({ params }) => {
         deleted.push(String(params.name));
-        return deleted.length === 1 ? refusal(409, "evaluation_set_in_use", "A rule names this set.", "Change that rule first.") : new HttpResponse(null, { status: 204 });
+        return deleted.length === 1
+          ? refusal(409, "evaluation_set_in_use", "A rule names this set.", "Change that rule first.")
+          : new HttpResponse(null, { status: 204 });
       }),
     );
     const { user } = openConsole("/t/acme/adapters/support?version=2");
@@ -125,7 +143,11 @@ describe("evaluations of a version", () => {
     serve([], { set: "words", key: data.key.id, minimum: 0.8, not_worse_than_live: true });
     let asked: unknown;
     server.use(
-      http.get(`${T}/evaluation-sets`, () => HttpResponse.json(["sums", "words"].map((name) => ({ name, metric: "exact", max_tokens: 64, items: 4, created_at: AT })))),
+      http.get(`${T}/evaluation-sets`, () =>
+        HttpResponse.json(
+          ["sums", "words"].map((name) => ({ name, metric: "exact", max_tokens: 64, items: 4, created_at: AT })),
+        ),
+      ),
       http.get(`${T}/keys`, () => HttpResponse.json([{ ...data.key, id: "other", name: "another" }, data.key])),
       http.put(`${T}/adapters/support/promotion-rule`, async ({ request }) => {
         asked = await request.json();
@@ -140,12 +162,18 @@ describe("evaluations of a version", () => {
     await user.clear(within(dialog).getByLabelText("Least score"));
     await user.type(within(dialog).getByLabelText("Least score"), "0.9");
     await user.click(within(dialog).getByRole("button", { name: "Set rule" }));
-    await waitFor(() => expect(asked).toEqual({ set: "words", key: data.key.id, minimum: 0.9, not_worse_than_live: true }));
+    await waitFor(() =>
+      expect(asked).toEqual({ set: "words", key: data.key.id, minimum: 0.9, not_worse_than_live: true }),
+    );
   });
 
   it("says which line of a set is damaged", async () => {
     serve([]);
-    server.use(http.post(`${T}/evaluation-sets`, () => refusal(400, "bad_evaluation_set", "Line 4 is no item.", "Mend the line.")));
+    server.use(
+      http.post(`${T}/evaluation-sets`, () =>
+        refusal(400, "bad_evaluation_set", "Line 4 is no item.", "Mend the line."),
+      ),
+    );
     const { user } = openConsole("/t/acme/adapters/support?version=2");
     await user.click(await screen.findByRole("button", { name: "Evaluate" }));
     const dialog = await screen.findByRole("dialog");

@@ -11,7 +11,8 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { EvaluateDialog, RuleDialog } from "./evaluate-dialog";
 import { evaluationsQuery, isOpen, type Subject, useEvaluationActions } from "./queries";
 
-const isOf = (evaluation: Evaluation, subject: Subject) => ("upload" in subject ? evaluation.upload === subject.upload : evaluation.version === subject.version);
+const isOf = (evaluation: Evaluation, subject: Subject) =>
+  "upload" in subject ? evaluation.upload === subject.upload : evaluation.version === subject.version;
 const SHOWN = 5;
 
 /** How a version, or what an upload becomes, was scored; and, with a rule, what its adapter asks for. */
@@ -40,7 +41,11 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
       </div>
       {rule && <p className="mb-3 text-sm break-words text-ink-2">{ruleText(rule)}</p>}
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-      {own?.length === 0 && <p className="text-sm text-ink-3">Not evaluated. A set of prompts with expected answers is scored on it, the live version and the base model.</p>}
+      {own?.length === 0 && (
+        <p className="text-sm text-ink-3">
+          Not evaluated. A set of prompts with expected answers is scored on it, the live version and the base model.
+        </p>
+      )}
       <ul className="grid grid-cols-[minmax(0,1fr)] gap-3">
         {own?.map((evaluation) => (
           <li key={evaluation.id} className="rounded-lg border px-3.5 py-2.5 text-sm">
@@ -55,7 +60,10 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
 }
 
 function ruleText({ set, minimum, not_worse_than_live }: PromotionRule): string {
-  const asks = [minimum !== null && `a score of at least ${minimum}`, not_worse_than_live && "a score not below the live version’s"].filter(Boolean);
+  const asks = [
+    minimum !== null && `a score of at least ${minimum}`,
+    not_worse_than_live && "a score not below the live version’s",
+  ].filter(Boolean);
   return `To be live a version needs ${asks.join(" and ") || "an evaluation"} on ${set}.`;
 }
 
@@ -70,7 +78,12 @@ function Row({ evaluation, may }: { evaluation: Evaluation; may: boolean }) {
           {score ? `${score.metric}, ${score.items} items` : state} · <RelativeTime at={created_at} />
         </span>
         {may && isOpen(evaluation) && (
-          <Button size="sm" className="ml-auto" busy={cancel.isPending} onClick={() => cancel.mutate(evaluation.id, { onError: toast.bad })}>
+          <Button
+            size="sm"
+            className="ml-auto"
+            busy={cancel.isPending}
+            onClick={() => cancel.mutate(evaluation.id, { onError: toast.bad })}
+          >
             Cancel
           </Button>
         )}

@@ -45,7 +45,8 @@ export function useEvaluationActions(tenant: string, adapter: string) {
   const client = useQueryClient();
   const path = { tenant };
   const onSuccess = () => {
-    for (const noun of ["evaluations", "evaluation-sets"]) void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
+    for (const noun of ["evaluations", "evaluation-sets"])
+      void client.invalidateQueries({ queryKey: ["t", tenant, noun] });
     void client.invalidateQueries({ queryKey: ["t", tenant, "adapters", adapter] });
   };
   return {
@@ -65,23 +66,45 @@ export function useEvaluationActions(tenant: string, adapter: string) {
       onSuccess,
     }),
     removeSet: useMutation({
-      mutationFn: (name: string) => unwrap(api.DELETE("/api/tenants/{tenant}/evaluation-sets/{set_name}", { params: { path: { tenant, set_name: name } } })),
+      mutationFn: (name: string) =>
+        unwrap(
+          api.DELETE("/api/tenants/{tenant}/evaluation-sets/{set_name}", {
+            params: { path: { tenant, set_name: name } },
+          }),
+        ),
       onSuccess,
     }),
     start: useMutation({
-      mutationFn: (body: { set: string; key: string } & Subject) => unwrap(api.POST("/api/tenants/{tenant}/evaluations", { params: { path }, body })),
+      mutationFn: (body: { set: string; key: string } & Subject) =>
+        unwrap(api.POST("/api/tenants/{tenant}/evaluations", { params: { path }, body })),
       onSuccess,
     }),
     cancel: useMutation({
-      mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/evaluations/{evaluation_id}", { params: { path: { tenant, evaluation_id: id } } })),
+      mutationFn: (id: string) =>
+        unwrap(
+          api.DELETE("/api/tenants/{tenant}/evaluations/{evaluation_id}", {
+            params: { path: { tenant, evaluation_id: id } },
+          }),
+        ),
       onSuccess,
     }),
     setRule: useMutation({
-      mutationFn: (body: NewRule) => unwrap(api.PUT("/api/tenants/{tenant}/adapters/{name}/promotion-rule", { params: { path: { tenant, name: adapter } }, body })),
+      mutationFn: (body: NewRule) =>
+        unwrap(
+          api.PUT("/api/tenants/{tenant}/adapters/{name}/promotion-rule", {
+            params: { path: { tenant, name: adapter } },
+            body,
+          }),
+        ),
       onSuccess,
     }),
     removeRule: useMutation({
-      mutationFn: () => unwrap(api.DELETE("/api/tenants/{tenant}/adapters/{name}/promotion-rule", { params: { path: { tenant, name: adapter } } })),
+      mutationFn: () =>
+        unwrap(
+          api.DELETE("/api/tenants/{tenant}/adapters/{name}/promotion-rule", {
+            params: { path: { tenant, name: adapter } },
+          }),
+        ),
       onSuccess,
     }),
   };

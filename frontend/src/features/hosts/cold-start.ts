@@ -8,14 +8,21 @@ export function coldStart(ms: number | null | undefined): string {
   return ms < 1 ? "<1 ms" : milliseconds(ms);
 }
 
-const STEPS: Record<LoadTime["step"], string> = { to_device: "host memory → device", from_disk: "disk → host memory", download: "store → disk" };
+const STEPS: Record<LoadTime["step"], string> = {
+  to_device: "host memory → device",
+  from_disk: "disk → host memory",
+  download: "store → disk",
+};
 
 /** "disk → host memory 210 MB/s + 3 ms (12 loads)", what predictions are made from. */
 export function loadRates(times: LoadTime[]): string {
   return times
     .filter(({ loads }) => loads > 0)
     .map(({ step, loads, fixed_ms, bytes_per_second }) => {
-      const parts = [bytes_per_second === null ? null : rate(bytes_per_second), fixed_ms >= 0.05 ? `${fixed_ms < 10 ? fixed_ms.toFixed(1) : Math.round(fixed_ms)} ms` : null];
+      const parts = [
+        bytes_per_second === null ? null : rate(bytes_per_second),
+        fixed_ms >= 0.05 ? `${fixed_ms < 10 ? fixed_ms.toFixed(1) : Math.round(fixed_ms)} ms` : null,
+      ];
       return `${STEPS[step]} ${parts.filter(Boolean).join(" + ")} (${loads} ${loads === 1 ? "load" : "loads"})`;
     })
     .join(", ");

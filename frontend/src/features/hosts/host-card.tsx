@@ -48,7 +48,8 @@ export const madeOf = ({ model, device }: Host) => (model ? `${model} on ${devic
 export function HostDetails({ host, range }: HostProps) {
   const { map } = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (name: string | undefined) => void navigate({ search: (now) => ({ ...now, map: name }), replace: true, resetScroll: false });
+  const show = (name: string | undefined) =>
+    void navigate({ search: (now) => ({ ...now, map: name }), replace: true, resetScroll: false });
   return (
     <>
       <QuarantineNotice host={host} />
@@ -61,19 +62,31 @@ export function HostDetails({ host, range }: HostProps) {
         <Figure label="Running" value={number(host.running)} />
         <Figure label="Waiting" value={number(host.waiting)} />
         <Figure label="Tokens per second" value={number(Math.round(host.tokens_per_second))} />
-        <Figure label="Page pool" value={bytes(host.pool.total * host.page_bytes)} note={`${number(host.pool.total)} × ${bytes(host.page_bytes)}`} />
+        <Figure
+          label="Page pool"
+          value={bytes(host.pool.total * host.page_bytes)}
+          note={`${number(host.pool.total)} × ${bytes(host.page_bytes)}`}
+        />
       </dl>
       <div className="px-4 py-4">
         <PoolBar pool={host.pool} className="h-3.5!" />
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
       <Suspense>
-        <PageMapSection host={host.name} open={map === host.name} onOpen={(open) => show(open ? host.name : undefined)} />
+        <PageMapSection
+          host={host.name}
+          open={map === host.name}
+          onOpen={(open) => show(open ? host.name : undefined)}
+        />
       </Suspense>
       {host.share && (
         <div className="border-t">
           <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">Your share of this host now</h3>
-          <Shares label={`Your share of ${host.name}`} noun="Host" rows={[{ ...host.share, id: host.name, label: host.name }]} />
+          <Shares
+            label={`Your share of ${host.name}`}
+            noun="Host"
+            rows={[{ ...host.share, id: host.name, label: host.name }]}
+          />
         </div>
       )}
       <HostTraffic host={host.name} range={range} />
@@ -88,7 +101,8 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
     <div className="bg-surface px-4 py-3">
       <dt className="text-xs text-ink-3">{label}</dt>
       <dd className="tnum mt-0.5 text-lg font-semibold tracking-tight">
-        {value} {note && <span className="hidden text-xs sm:inline font-normal tracking-normal text-ink-3">{note}</span>}
+        {value}{" "}
+        {note && <span className="hidden text-xs sm:inline font-normal tracking-normal text-ink-3">{note}</span>}
       </dd>
     </div>
   );
@@ -97,11 +111,16 @@ function Figure({ label, value, note }: { label: string; value: string; note?: s
 const TIER_ORDER = Object.keys(TIERS);
 
 function Residents({ host: { name, adapters, load_times: times = [] } }: { host: Host }) {
-  if (adapters.length === 0) return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
-  const sorted = adapters.toSorted((a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name));
+  if (adapters.length === 0)
+    return <p className="border-t px-4 py-3 text-sm text-ink-3">None of your adapters is on this host.</p>;
+  const sorted = adapters.toSorted(
+    (a, b) => TIER_ORDER.indexOf(a.tier) - TIER_ORDER.indexOf(b.tier) || a.name.localeCompare(b.name),
+  );
   return (
     <div className="border-t">
-      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{plural(adapters.length, "adapter")} of yours on this host</h3>
+      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">
+        {plural(adapters.length, "adapter")} of yours on this host
+      </h3>
       <Table label={`Your adapters on ${name}`}>
         <thead>
           <tr>
@@ -132,7 +151,8 @@ function Residents({ host: { name, adapters, load_times: times = [] } }: { host:
         </tbody>
       </Table>
       <p className="px-4 py-2.5 text-xs text-ink-3">
-        Cold start: what a request would wait for its adapter, beside the queue. {loadRates(times) ? `Measured here: ${loadRates(times)}.` : "This engine has loaded none yet."}
+        Cold start: what a request would wait for its adapter, beside the queue.{" "}
+        {loadRates(times) ? `Measured here: ${loadRates(times)}.` : "This engine has loaded none yet."}
       </p>
     </div>
   );

@@ -36,36 +36,68 @@ interface HostListProps {
 export function HostList({ hosts, range }: HostListProps) {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (change: HostsSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
+  const show = (change: HostsSearch) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
   const opened = search.host ?? search.map;
   const needle = search.q?.toLowerCase() ?? "";
   const found = hosts.filter((host) => fits(host, needle, search.use));
-  const pageOfOpened = Math.floor(Math.max(0, found.findIndex(({ name }) => name === opened)) / PAGE);
+  const pageOfOpened = Math.floor(
+    Math.max(
+      0,
+      found.findIndex(({ name }) => name === opened),
+    ) / PAGE,
+  );
   // Hosts may have gone since the address was made.
   const page = Math.min(search.page ?? pageOfOpened, Math.max(0, Math.ceil(found.length / PAGE) - 1));
   return (
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
         <div role="search" aria-label="Hosts" className="w-full sm:w-72">
-          <SearchInput label="Name, model or device" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined, page: undefined })} />
+          <SearchInput
+            label="Name, model or device"
+            value={search.q ?? ""}
+            onChange={(q) => show({ q: q || undefined, page: undefined })}
+          />
         </div>
-        <SegmentedControl label="Use" value={search.use ?? "all"} onChange={(use) => show({ use: use === "all" ? undefined : use, page: undefined })} options={USES} />
+        <SegmentedControl
+          label="Use"
+          value={search.use ?? "all"}
+          onChange={(use) => show({ use: use === "all" ? undefined : use, page: undefined })}
+          options={USES}
+        />
         <p role="status" className="ml-auto text-xs text-ink-3">
-          {found.length < hosts.length ? `${number(found.length)} of ${plural(hosts.length, "host")}` : `${plural(hosts.length, "host")}, ${number(hosts.filter(isUsed).length)} in use`}
+          {found.length < hosts.length
+            ? `${number(found.length)} of ${plural(hosts.length, "host")}`
+            : `${plural(hosts.length, "host")}, ${number(hosts.filter(isUsed).length)} in use`}
         </p>
       </div>
       <Card>
         {found.length === 0 && (
-          <Empty icon={<Search />} title="Nothing matches" action={<Button onClick={() => show({ q: undefined, use: undefined })}>Show all hosts</Button>}>
+          <Empty
+            icon={<Search />}
+            title="Nothing matches"
+            action={<Button onClick={() => show({ q: undefined, use: undefined })}>Show all hosts</Button>}
+          >
             No host with this name, model, device and use.
           </Empty>
         )}
         <ul className="divide-y">
           {found.slice(page * PAGE, (page + 1) * PAGE).map((host) => (
-            <HostRow key={host.name} host={host} range={range} open={host.name === opened} onOpen={(open) => show({ host: open ? host.name : undefined, map: undefined })} />
+            <HostRow
+              key={host.name}
+              host={host}
+              range={range}
+              open={host.name === opened}
+              onOpen={(open) => show({ host: open ? host.name : undefined, map: undefined })}
+            />
           ))}
         </ul>
-        <Pager page={page} size={PAGE} total={found.length} onPage={(next) => show({ page: next || undefined, host: undefined, map: undefined })} />
+        <Pager
+          page={page}
+          size={PAGE}
+          total={found.length}
+          onPage={(next) => show({ page: next || undefined, host: undefined, map: undefined })}
+        />
       </Card>
     </>
   );
@@ -106,7 +138,11 @@ function HostRow({ host, range, open, onOpen }: HostRowProps) {
         </span>
         <span className="grid gap-1 max-lg:col-start-2">
           <PoolBar pool={host.pool} />
-          <span className="tnum text-xs text-ink-3">{host.pool.total > 0 ? `${percent(host.pool.free, host.pool.total)} of the pool free${isHeard(host) ? "" : " then"}` : "no pool yet"}</span>
+          <span className="tnum text-xs text-ink-3">
+            {host.pool.total > 0
+              ? `${percent(host.pool.free, host.pool.total)} of the pool free${isHeard(host) ? "" : " then"}`
+              : "no pool yet"}
+          </span>
         </span>
         <span className="tnum flex flex-wrap gap-x-3 text-xs text-ink-3 max-lg:col-start-2 lg:block lg:text-right">
           {isHeard(host) ? (

@@ -2,7 +2,12 @@ import { ShieldAlert } from "lucide-react";
 import type { Host } from "@/api/types";
 import { Status, type Tone } from "@/components/badge";
 
-const TONES: Record<Host["state"], Tone> = { online: "green", draining: "amber", offline: "danger", unknown: "neutral" };
+const TONES: Record<Host["state"], Tone> = {
+  online: "green",
+  draining: "amber",
+  offline: "danger",
+  unknown: "neutral",
+};
 
 type Shown = Pick<Host, "state" | "service" | "quarantine" | "running" | "restart">;
 
@@ -10,7 +15,8 @@ type Shown = Pick<Host, "state" | "service" | "quarantine" | "running" | "restar
 export const isUsed = (host: Shown) => host.state === "online" && host.service === "serving" && !host.quarantine;
 
 /** Whether what it says of itself is of now: one that is away or was revoked said it when it was last heard. */
-export const isHeard = (host: Pick<Host, "state" | "quarantine">) => (host.state === "online" || host.state === "draining") && host.quarantine?.code !== "revoked";
+export const isHeard = (host: Pick<Host, "state" | "quarantine">) =>
+  (host.state === "online" || host.state === "draining") && host.quarantine?.code !== "revoked";
 
 /** Its state; one in quarantine answers, but is not used. */
 export function HostStatus({ host }: { host: Shown }) {
@@ -37,11 +43,19 @@ export function QuarantineNotice({ host, named = [] }: QuarantineProps) {
   if (!quarantine) return null;
   const left = named.length - MOST_NAMES;
   return (
-    <div role="note" aria-label={`Quarantine of ${named.join(", ") || name}`} className="flex gap-2.5 border-b bg-amber-soft px-4 py-3 text-sm">
+    <div
+      role="note"
+      aria-label={`Quarantine of ${named.join(", ") || name}`}
+      className="flex gap-2.5 border-b bg-amber-soft px-4 py-3 text-sm"
+    >
       <ShieldAlert className="mt-0.5 size-4 shrink-0 text-amber-text" aria-hidden />
       <div className="min-w-0">
         <p className="font-medium break-words text-amber-text">
-          {named.length > 0 && <span title={named.join(", ")}>{`${named.slice(0, MOST_NAMES).join(", ")}${left > 0 ? ` and ${left} more` : ""}: `}</span>}
+          {named.length > 0 && (
+            <span
+              title={named.join(", ")}
+            >{`${named.slice(0, MOST_NAMES).join(", ")}${left > 0 ? ` and ${left} more` : ""}: `}</span>
+          )}
           {quarantine.message}
         </p>
         <p className="mt-0.5 break-words text-ink-2">It gets neither adapters nor requests. {quarantine.fix}</p>

@@ -24,7 +24,9 @@ export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
   const { data, error, refetch } = everybody ? all : own;
   return (
     <div className="border-t">
-      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{everybody ? "Everybody’s requests here" : "Your requests here"}</h3>
+      <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">
+        {everybody ? "Everybody’s requests here" : "Your requests here"}
+      </h3>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-44" />}
       {data && data.totals.requests === 0 && <p className="px-4 pt-1 pb-3 text-sm text-ink-3">None in this time.</p>}

@@ -8,8 +8,22 @@ import { server } from "../../../tests/server";
 
 const pool = { total: 100, free: 70, kv: 20, cached_prefix: 5, adapter: 4, reserved: 1 };
 const host = (number: number, change: Partial<Host> = {}): Host => ({
-  name: `gpu-${String(number).padStart(2, "0")}`, state: "online", service: "serving", quarantine: null, boot_id: "b", model: number % 2 ? "llama" : "qwen", device: "NVIDIA H200",
-  running: number, waiting: 0, tokens_per_second: 10, pool, page_bytes: 65536, last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 0, ...change,
+  name: `gpu-${String(number).padStart(2, "0")}`,
+  state: "online",
+  service: "serving",
+  quarantine: null,
+  boot_id: "b",
+  model: number % 2 ? "llama" : "qwen",
+  device: "NVIDIA H200",
+  running: number,
+  waiting: 0,
+  tokens_per_second: 10,
+  pool,
+  page_bytes: 65536,
+  last_seen: "2026-05-04T10:00:00Z",
+  adapters: [],
+  adapters_total: 0,
+  ...change,
 });
 
 describe("many hosts", () => {
@@ -17,7 +31,9 @@ describe("many hosts", () => {
 
   beforeEach(() => {
     asked.length = 0;
-    const hosts = Array.from({ length: 60 }, (_, number) => host(number, number % 10 === 9 ? { state: "offline" } : {}));
+    const hosts = Array.from({ length: 60 }, (_, number) =>
+      host(number, number % 10 === 9 ? { state: "offline" } : {}),
+    );
     server.use(
       http.get("/api/tenants/acme/hosts", () => HttpResponse.json(hosts)),
       http.get("/api/tenants/acme/overview", () => HttpResponse.json({ ...data.overview, hosts })),

@@ -17,7 +17,11 @@ export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
   const range = useTimeRange("1h");
   return (
-    <Page title="Hosts & GPUs" note="Every engine process, and how its one memory pool is divided between conversations and adapters." actions={<TimeRangeControl range={range} />}>
+    <Page
+      title="Hosts & GPUs"
+      note="Every engine process, and how its one memory pool is divided between conversations and adapters."
+      actions={<TimeRangeControl range={range} />}
+    >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && <Skeleton className="h-80 w-full" />}
       {data?.length === 0 && <NoHosts />}
@@ -41,8 +45,8 @@ function NoHosts() {
         title="No engine host yet"
         command="python -m lora_engine --model demo/model --listen unix:var/engine.sock --data-dir var/engine"
       >
-        Start an engine and name its address in <code className="font-mono text-xs">LORIKEET_ENGINE_HOSTS</code>. <code className="font-mono text-xs">make run</code>{" "}
-        does both.
+        Start an engine and name its address in <code className="font-mono text-xs">LORIKEET_ENGINE_HOSTS</code>.{" "}
+        <code className="font-mono text-xs">make run</code> does both.
       </Empty>
     </Card>
   );

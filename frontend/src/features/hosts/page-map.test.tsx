@@ -21,9 +21,22 @@ const map = {
   kept: [1_799_999_900, 1_800_000_000],
 };
 const host = {
-  name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b", model: "m", device: "cuda", running: 0, waiting: 0,
-  tokens_per_second: 0, pool: { total: 20, free: 14, kv: 0, cached_prefix: 0, adapter: 6, reserved: 0 }, page_bytes: 1000, adapters_total: 0,
-  last_seen: null, share: null, adapters: [],
+  name: "gpu1",
+  state: "online",
+  service: "serving",
+  quarantine: null,
+  boot_id: "b",
+  model: "m",
+  device: "cuda",
+  running: 0,
+  waiting: 0,
+  tokens_per_second: 0,
+  pool: { total: 20, free: 14, kv: 0, cached_prefix: 0, adapter: 6, reserved: 0 },
+  page_bytes: 1000,
+  adapters_total: 0,
+  last_seen: null,
+  share: null,
+  adapters: [],
 };
 
 describe("the map of a host's pages", () => {
@@ -39,7 +52,9 @@ describe("the map of a host's pages", () => {
     const { user } = openConsole("/t/acme/hosts");
     await user.click(await screen.findByRole("button", { name: "Show the map" }));
     const table = await screen.findByRole("table", { name: "Pages by owner" });
-    expect(within(table).getByRole("row", { name: /Adapter support@v1, copy@v2 2 2\.00 kB 10% idle for 1 min 5 s/ })).toBeVisible();
+    expect(
+      within(table).getByRole("row", { name: /Adapter support@v1, copy@v2 2 2\.00 kB 10% idle for 1 min 5 s/ }),
+    ).toBeVisible();
     expect(within(table).getByRole("row", { name: /Other tenants – 4/ })).toBeVisible();
     expect(within(table).getByRole("row", { name: /Cached prefix, pinned – 1/ })).toBeVisible();
     expect(screen.getByText("Pages with a dot are pinned")).toBeVisible();

@@ -15,14 +15,32 @@ const pagesQuery = (tenant: string | null, host: string, agoS: number) =>
     queryKey: [...(tenant === null ? ["operator"] : ["t", tenant]), "host-pages", host, agoS],
     queryFn: () =>
       tenant === null
-        ? unwrap(api.GET("/api/operator/hosts/{host_name}/pages", { params: { path: { host_name: host }, query: { ago_s: agoS } } }))
-        : unwrap(api.GET("/api/tenants/{tenant}/hosts/{host_name}/pages", { params: { path: { tenant, host_name: host }, query: { ago_s: agoS } } })),
+        ? unwrap(
+            api.GET("/api/operator/hosts/{host_name}/pages", {
+              params: { path: { host_name: host }, query: { ago_s: agoS } },
+            }),
+          )
+        : unwrap(
+            api.GET("/api/tenants/{tenant}/hosts/{host_name}/pages", {
+              params: { path: { tenant, host_name: host }, query: { ago_s: agoS } },
+            }),
+          ),
     placeholderData: keepPreviousData,
     refetchInterval: agoS === 0 ? 5000 : false,
   });
 
 /** Shown when asked for: an engine takes some milliseconds to draw up its map. */
-export function PageMapSection({ host, everybody, open, onOpen }: { host: string; everybody?: boolean; open: boolean; onOpen: (open: boolean) => void }) {
+export function PageMapSection({
+  host,
+  everybody,
+  open,
+  onOpen,
+}: {
+  host: string;
+  everybody?: boolean;
+  open: boolean;
+  onOpen: (open: boolean) => void;
+}) {
   return (
     <section aria-label={`Pages of ${host}`} className="border-t px-4 py-3">
       <div className="flex items-center justify-between gap-3">
@@ -101,7 +119,14 @@ const COLORS: Record<PageOwner["kind"], string> = {
   reserved: "--ink-3",
   others: "--series-4",
 };
-const KINDS: Record<PageOwner["kind"], string> = { free: "Free", kv: "KV", cached_prefix: "Cached prefix", adapter: "Adapter", reserved: "Reserved", others: "Other tenants" };
+const KINDS: Record<PageOwner["kind"], string> = {
+  free: "Free",
+  kv: "KV",
+  cached_prefix: "Cached prefix",
+  adapter: "Adapter",
+  reserved: "Reserved",
+  others: "Other tenants",
+};
 
 const TALLEST = 320;
 /** The largest squares with which all pages fit below `TALLEST`. */
@@ -163,7 +188,8 @@ function Cells({ map }: { map: HostPages }) {
     const page = Math.floor((event.clientY - box.top) / cell) * columns + Math.floor((event.clientX - box.left) / cell);
     return page >= 0 && page < map.total ? page : null;
   };
-  const run = hovered === null ? undefined : runs.find(({ start, length }) => hovered >= start && hovered < start + length);
+  const run =
+    hovered === null ? undefined : runs.find(({ start, length }) => hovered >= start && hovered < start + length);
   return (
     <figure className="min-w-0">
       <div className="w-full overflow-hidden">
@@ -200,9 +226,18 @@ function Cells({ map }: { map: HostPages }) {
 
 const holds = (owner: PageOwner) => `${KINDS[owner.kind]}${owner.pinned ? ", pinned" : ""}`;
 
-const age = (owner: PageOwner) => (owner.age_s === null ? "" : owner.kind === "adapter" ? `idle for ${milliseconds(owner.age_s * 1000)}` : `for ${milliseconds(owner.age_s * 1000)}`);
+const age = (owner: PageOwner) =>
+  owner.age_s === null
+    ? ""
+    : owner.kind === "adapter"
+      ? `idle for ${milliseconds(owner.age_s * 1000)}`
+      : `for ${milliseconds(owner.age_s * 1000)}`;
 
-const said = (owner: PageOwner) => [owner.tenant, owner.adapters.join(", "), age(owner)].filter(Boolean).map((text) => `, ${text}`).join("");
+const said = (owner: PageOwner) =>
+  [owner.tenant, owner.adapters.join(", "), age(owner)]
+    .filter(Boolean)
+    .map((text) => `, ${text}`)
+    .join("");
 
 const MOST_ROWS = 100;
 
@@ -228,7 +263,9 @@ function Owners({ map }: { map: HostPages }) {
           {rows.slice(0, MOST_ROWS).map(([owner, count], index) => (
             <Tr key={index}>
               <Td className="font-medium">{holds(owner)}</Td>
-              <Td className="max-w-64 truncate text-ink-2">{[owner.tenant, owner.adapters.join(", ")].filter(Boolean).join(" · ") || "–"}</Td>
+              <Td className="max-w-64 truncate text-ink-2">
+                {[owner.tenant, owner.adapters.join(", ")].filter(Boolean).join(" · ") || "–"}
+              </Td>
               <Td className="tnum text-right">{number(count)}</Td>
               <Td className="tnum text-right">{bytes(count * map.page_bytes)}</Td>
               <Td className="tnum text-right">{percent(count, map.total)}</Td>
@@ -237,7 +274,11 @@ function Owners({ map }: { map: HostPages }) {
           ))}
         </tbody>
       </Table>
-      {rows.length > MOST_ROWS && <p className="px-4 py-2 text-xs text-ink-3">The {MOST_ROWS} with most pages of {number(rows.length)}.</p>}
+      {rows.length > MOST_ROWS && (
+        <p className="px-4 py-2 text-xs text-ink-3">
+          The {MOST_ROWS} with most pages of {number(rows.length)}.
+        </p>
+      )}
     </div>
   );
 }

@@ -23,13 +23,41 @@ const host: Host = {
   adapters: [],
   adapters_total: 0,
 };
-const quarantine = { code: "other_base_model", message: "This host serves mistral; this installation serves llama.", fix: "Start the engine with the right model." } as const;
+const quarantine = {
+  code: "other_base_model",
+  message: "This host serves mistral; this installation serves llama.",
+  fix: "Start the engine with the right model.",
+} as const;
 const foreign: Host = { ...host, name: "gpu2", model: "mistral", quarantine };
-const forOperators = (shown: Host, base_digest: string): OperatorHost => ({ ...shown, adapters: [], base_digest, only_here: 0, joined: null, zone: "", adapter_readers: 0, address: `${shown.name}:7000` });
-const base = { name: "llama", digest: "sha256:aaaaaaaaaaaaaaaa", decided_by: "ada@example.org", decided_at: "2026-05-04T09:00:00Z", adapters_of: [] };
+const forOperators = (shown: Host, base_digest: string): OperatorHost => ({
+  ...shown,
+  adapters: [],
+  base_digest,
+  only_here: 0,
+  joined: null,
+  zone: "",
+  adapter_readers: 0,
+  address: `${shown.name}:7000`,
+});
+const base = {
+  name: "llama",
+  digest: "sha256:aaaaaaaaaaaaaaaa",
+  decided_by: "ada@example.org",
+  decided_at: "2026-05-04T09:00:00Z",
+  adapters_of: [],
+};
 const report = {
-  days: 30, as_of: null, tenants: 0, currency: null, by_day: [], by_tenant: [], by_base_model: [], top_adapters: [],
-  totals: data.usage.totals, latency: data.usage.latency, outcomes: { finished: 0, aborted: 0, failed: 0, refused: 0 },
+  days: 30,
+  as_of: null,
+  tenants: 0,
+  currency: null,
+  by_day: [],
+  by_tenant: [],
+  by_base_model: [],
+  top_adapters: [],
+  totals: data.usage.totals,
+  latency: data.usage.latency,
+  outcomes: { finished: 0, aborted: 0, failed: 0, refused: 0 },
 };
 
 describe("a host with another base model", () => {
@@ -39,7 +67,9 @@ describe("a host with another base model", () => {
     const card = within(await screen.findByLabelText("Host gpu2"));
     expect(card.getByText("quarantine")).toBeVisible();
     expect(card.getByRole("note", { name: "Quarantine of gpu2" })).toHaveTextContent(quarantine.message);
-    expect(card.getByRole("note")).toHaveTextContent("It gets neither adapters nor requests. Start the engine with the right model.");
+    expect(card.getByRole("note")).toHaveTextContent(
+      "It gets neither adapters nor requests. Start the engine with the right model.",
+    );
     const other = within(screen.getByLabelText("Host gpu1"));
     expect(other.getByText("online")).toBeVisible();
     expect(other.queryByRole("note")).not.toBeInTheDocument();
@@ -52,7 +82,9 @@ describe("a host with another base model", () => {
   });
 
   it("does not count among those that serve", async () => {
-    server.use(http.get("/api/tenants/acme/overview", () => HttpResponse.json({ ...data.overview, hosts: [host, foreign] })));
+    server.use(
+      http.get("/api/tenants/acme/overview", () => HttpResponse.json({ ...data.overview, hosts: [host, foreign] })),
+    );
     openConsole("/t/acme");
     expect(await screen.findByText("quarantine")).toBeVisible();
     const [figure] = screen.getAllByText("Hosts in use");
@@ -71,7 +103,9 @@ describe("the base model, for operators", () => {
       http.get("/api/operator/report", () => HttpResponse.json(report)),
       http.get("/api/operator/prices", () => HttpResponse.json([])),
       http.get("/api/operator/base-model", () => HttpResponse.json(base)),
-      http.get("/api/operator/hosts", () => HttpResponse.json([forOperators(host, base.digest), forOperators(foreign, "sha256:bbbbbbbbbbbbbbbb")])),
+      http.get("/api/operator/hosts", () =>
+        HttpResponse.json([forOperators(host, base.digest), forOperators(foreign, "sha256:bbbbbbbbbbbbbbbb")]),
+      ),
       http.put("/api/operator/base-model", async ({ request }) => {
         asked.push(await request.json());
         return HttpResponse.json({ ...base, name: "mistral" });
@@ -93,15 +127,27 @@ describe("the base model, for operators", () => {
   });
 
   it("says a reason that several hosts have once", async () => {
-    const others = [3, 4, 5, 6].map((number) => forOperators({ ...foreign, name: `gpu${number}` }, "sha256:bbbbbbbbbbbbbbbb"));
-    server.use(http.get("/api/operator/hosts", () => HttpResponse.json([forOperators(foreign, "sha256:bbbbbbbbbbbbbbbb"), ...others])));
+    const others = [3, 4, 5, 6].map((number) =>
+      forOperators({ ...foreign, name: `gpu${number}` }, "sha256:bbbbbbbbbbbbbbbb"),
+    );
+    server.use(
+      http.get("/api/operator/hosts", () =>
+        HttpResponse.json([forOperators(foreign, "sha256:bbbbbbbbbbbbbbbb"), ...others]),
+      ),
+    );
     openConsole("/t/acme/operator");
-    expect(await screen.findByRole("note", { name: "Quarantine of gpu2, gpu3, gpu4, gpu5, gpu6" })).toHaveTextContent(`gpu2, gpu3, gpu4, gpu5 and 1 more: ${quarantine.message}`);
+    expect(await screen.findByRole("note", { name: "Quarantine of gpu2, gpu3, gpu4, gpu5, gpu6" })).toHaveTextContent(
+      `gpu2, gpu3, gpu4, gpu5 and 1 more: ${quarantine.message}`,
+    );
     expect(screen.getAllByRole("note")).toHaveLength(1);
   });
 
   it("keeps the dialog open with the server's reason when it is refused", async () => {
-    server.use(http.put("/api/operator/base-model", () => refusal(409, "adapters_do_not_fit", "It has other shapes.", "Decide without keeping the adapters.")));
+    server.use(
+      http.put("/api/operator/base-model", () =>
+        refusal(409, "adapters_do_not_fit", "It has other shapes.", "Decide without keeping the adapters."),
+      ),
+    );
     const { user } = openConsole("/t/acme/operator");
     await user.click(await screen.findByRole("button", { name: "Serve this one" }));
     await user.click(await screen.findByRole("button", { name: "Serve this model" }));
@@ -111,8 +157,12 @@ describe("the base model, for operators", () => {
   it("is undecided before the first host was seen", async () => {
     const undecided = { code: "base_model_undecided", message: "Not decided.", fix: "Decide." } as const;
     server.use(
-      http.get("/api/operator/base-model", () => refusal(404, "base_model_undecided", "It is not decided yet.", "Start the first host.")),
-      http.get("/api/operator/hosts", () => HttpResponse.json([forOperators({ ...foreign, quarantine: undecided }, "sha256:bbbbbbbbbbbbbbbb")])),
+      http.get("/api/operator/base-model", () =>
+        refusal(404, "base_model_undecided", "It is not decided yet.", "Start the first host."),
+      ),
+      http.get("/api/operator/hosts", () =>
+        HttpResponse.json([forOperators({ ...foreign, quarantine: undecided }, "sha256:bbbbbbbbbbbbbbbb")]),
+      ),
     );
     const { user } = openConsole("/t/acme/operator");
     expect(await screen.findByText(/Not decided yet/)).toBeVisible();

@@ -56,7 +56,11 @@ export function Shares({ label, noun, rows, ahead }: SharesProps) {
             <Td className="tnum text-right">{percent(row.owed, 1)}</Td>
             <Td className="tnum text-right">
               {/* Who has something waiting and gets clearly less than its weight is what fairness is about. */}
-              {row.waiting > 0 && row.received < row.owed * 0.8 ? <Badge tone="amber">{percent(row.received, 1)}</Badge> : percent(row.received, 1)}
+              {row.waiting > 0 && row.received < row.owed * 0.8 ? (
+                <Badge tone="amber">{percent(row.received, 1)}</Badge>
+              ) : (
+                percent(row.received, 1)
+              )}
             </Td>
             {ahead && <Td className="tnum text-right">{short(Math.round(ahead[row.id] ?? 0))}</Td>}
             <Td className="tnum text-right">{number(row.running)}</Td>
@@ -69,4 +73,5 @@ export function Shares({ label, noun, rows, ahead }: SharesProps) {
   );
 }
 
-export const tenantRows = (shares: TenantShare[]): Row[] => shares.map((share) => ({ ...share, id: share.tenant, label: share.name }));
+export const tenantRows = (shares: TenantShare[]): Row[] =>
+  shares.map((share) => ({ ...share, id: share.tenant, label: share.name }));

@@ -12,7 +12,9 @@ import { ALL_SCOPES, Scopes } from "./scopes";
 import { KeySecret } from "./secret";
 
 const SCHEMA = z.object({
-  name: z.string().check(z.trim(), z.minLength(1, "Name the key after what will use it."), z.maxLength(80, "At most 80 characters.")),
+  name: z
+    .string()
+    .check(z.trim(), z.minLength(1, "Name the key after what will use it."), z.maxLength(80, "At most 80 characters.")),
   scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Choose at least one.")),
   days: z.enum(["0", "30", "90", "365"]),
 });
@@ -44,14 +46,21 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
 }
 
 function KeyForm({ create, onClose }: { create: ReturnType<typeof useCreateKey>; onClose: () => void }) {
-  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: "", scopes: ALL_SCOPES, days: "0" } });
+  const form = useForm<Form>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: { name: "", scopes: ALL_SCOPES, days: "0" },
+  });
   const submit = form.handleSubmit(({ name, scopes, days }) =>
     create.mutate({ name, scopes, ...(days === "0" ? {} : { expires_at: inDays(Number(days)) }) }),
   );
   return (
     <form onSubmit={submit} noValidate className="grid gap-4">
       {create.error && <ErrorNotice error={asApiError(create.error)} />}
-      <Field label="Name" hint="For example: production backend, notebook of Ada." error={form.formState.errors.name?.message}>
+      <Field
+        label="Name"
+        hint="For example: production backend, notebook of Ada."
+        error={form.formState.errors.name?.message}
+      >
         {(control) => <Input {...control} {...form.register("name")} autoComplete="off" data-testid="key-name" />}
       </Field>
       <Scopes control={form.control} name="scopes" error={form.formState.errors.scopes?.message} />

@@ -13,7 +13,9 @@ import { useChangeKey } from "./queries";
 import { Scopes } from "./scopes";
 
 const SCHEMA = z.object({
-  name: z.string().check(z.trim(), z.minLength(1, "Name the key after what uses it."), z.maxLength(80, "At most 80 characters.")),
+  name: z
+    .string()
+    .check(z.trim(), z.minLength(1, "Name the key after what uses it."), z.maxLength(80, "At most 80 characters.")),
   scopes: z.array(z.enum(["view", "infer", "adapters.write"])).check(z.minLength(1, "Choose at least one.")),
   /** A day, "" for never. */
   expires: z.string(),
@@ -22,12 +24,16 @@ type Form = z.infer<typeof SCHEMA>;
 
 /** A key lives through the whole of its last day, by the browser's clock. */
 const endOf = (day: string) => (day ? new Date(`${day}T23:59:59`).toISOString() : null);
-const dayOf = (iso: string | null) => (iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 10) : "");
+const dayOf = (iso: string | null) =>
+  iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 10) : "";
 
 export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const change = useChangeKey(useTenant());
   const expires = dayOf(apiKey.expires_at);
-  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: apiKey.name, scopes: apiKey.scopes, expires } });
+  const form = useForm<Form>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: { name: apiKey.name, scopes: apiKey.scopes, expires },
+  });
   const submit = form.handleSubmit(({ name, scopes, expires: day }) => {
     const body = { name, scopes, ...(day === expires ? {} : { expires_at: endOf(day) }) };
     change.mutate(
@@ -41,7 +47,12 @@ export function EditKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => vo
     );
   });
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Edit ${apiKey.name}`} description="The secret stays. What the key may do changes at once.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Edit ${apiKey.name}`}
+      description="The secret stays. What the key may do changes at once."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {change.error && <ErrorNotice error={asApiError(change.error)} />}
         <Field label="Name" error={form.formState.errors.name?.message}>

@@ -31,7 +31,8 @@ const route = getRouteApi("/t/$tenant/keys");
 export function KeysPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (change: KeysSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const show = (change: KeysSearch) =>
+    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
   const { data, error, refetch } = useQuery(keysPageQuery(useTenant(), search.q ?? "", search.page ?? 0));
   const creating = search.create ?? false;
   const setCreating = (create: boolean) => show({ create: create || undefined, page: search.page });
@@ -43,11 +44,19 @@ export function KeysPage() {
     </Button>
   );
   return (
-    <Page title="API keys" note="Keys call the API as this tenant. A secret is shown once, when its key is made." actions={data && !none ? create : null}>
+    <Page
+      title="API keys"
+      note="Keys call the API as this tenant. A secret is shown once, when its key is made."
+      actions={data && !none ? create : null}
+    >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {data && !none && (data.total > KEYS_PAGE || search.q) && (
         <div role="search" aria-label="API keys" className="mb-3 sm:w-80">
-          <SearchInput label="Name or the beginning of the key" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+          <SearchInput
+            label="Name or the beginning of the key"
+            value={search.q ?? ""}
+            onChange={(q) => show({ q: q || undefined })}
+          />
         </div>
       )}
       {!error && (
@@ -64,7 +73,14 @@ export function KeysPage() {
             </Empty>
           )}
           {data && data.total > 0 && <KeyTable keys={data.keys} />}
-          {data && <Pager page={search.page ?? 0} size={KEYS_PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+          {data && (
+            <Pager
+              page={search.page ?? 0}
+              size={KEYS_PAGE}
+              total={data.total}
+              onPage={(page) => show({ page: page || undefined })}
+            />
+          )}
         </Card>
       )}
       <Suspense>{creating && may && <CreateKey onClose={() => setCreating(false)} />}</Suspense>
@@ -111,11 +127,19 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
               <Td className="hidden sm:table-cell">
                 <KeyState apiKey={key} />
               </Td>
-              <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">{key.scopes.join(", ") || "nothing"}</Td>
+              <Td className="hidden max-w-36 text-xs whitespace-normal! text-ink-3 xl:table-cell">
+                {key.scopes.join(", ") || "nothing"}
+              </Td>
               <Td className="hidden lg:table-cell">
                 <RelativeTime at={key.last_used_at} />
               </Td>
-              <Td className="hidden xl:table-cell">{key.expires_at ? new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" }) : <span className="text-ink-3">never</span>}</Td>
+              <Td className="hidden xl:table-cell">
+                {key.expires_at ? (
+                  new Date(key.expires_at).toLocaleDateString("en-GB", { dateStyle: "medium" })
+                ) : (
+                  <span className="text-ink-3">never</span>
+                )}
+              </Td>
               <Td className="hidden xl:table-cell">
                 <RelativeTime at={key.created_at} />
               </Td>
@@ -124,7 +148,14 @@ function KeyTable({ keys }: { keys: ApiKey[] }) {
                   {may &&
                     !key.revoked_at &&
                     ACTS.map((act) => (
-                      <Button key={act} size="sm" variant="ghost" className="max-sm:px-2!" aria-label={`${act} ${key.name}`} onClick={() => setChosen({ key, act })}>
+                      <Button
+                        key={act}
+                        size="sm"
+                        variant="ghost"
+                        className="max-sm:px-2!"
+                        aria-label={`${act} ${key.name}`}
+                        onClick={() => setChosen({ key, act })}
+                      >
                         {act}
                       </Button>
                     ))}

@@ -8,7 +8,9 @@ export const keysPageQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
     queryKey: ["t", tenant, "keys", "page", search, page],
     queryFn: async () => {
-      const answer = await api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query: { search, offset: page * KEYS_PAGE, limit: KEYS_PAGE } } });
+      const answer = await api.GET("/api/tenants/{tenant}/keys", {
+        params: { path: { tenant }, query: { search, offset: page * KEYS_PAGE, limit: KEYS_PAGE } },
+      });
       const keys = await unwrap(Promise.resolve(answer));
       return { keys, total: Number(answer.response.headers.get("X-Total-Count") ?? keys.length) };
     },
@@ -19,7 +21,8 @@ export const keysPageQuery = (tenant: string, search: string, page: number) =>
 export const keysQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "keys", "newest"],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query: { limit: 200 } } })),
+    queryFn: () =>
+      unwrap(api.GET("/api/tenants/{tenant}/keys", { params: { path: { tenant }, query: { limit: 200 } } })),
   });
 
 export interface NewKey {
@@ -31,7 +34,8 @@ export interface NewKey {
 export function useCreateKey(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: NewKey) => unwrap(api.POST("/api/tenants/{tenant}/keys", { params: { path: { tenant } }, body })),
+    mutationFn: (body: NewKey) =>
+      unwrap(api.POST("/api/tenants/{tenant}/keys", { params: { path: { tenant } }, body })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
     // The answer holds the secret: it must not stay in memory once its dialog is gone.
     gcTime: 0,
@@ -41,7 +45,8 @@ export function useCreateKey(tenant: string) {
 export function useRevokeKey(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
+    mutationFn: (id: string) =>
+      unwrap(api.DELETE("/api/tenants/{tenant}/keys/{key_id}", { params: { path: { tenant, key_id: id } } })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
   });
 }
@@ -64,7 +69,12 @@ export function useRotateKey(tenant: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ id, grace_s }: { id: string; grace_s: number }) =>
-      unwrap(api.POST("/api/tenants/{tenant}/keys/{key_id}/rotate", { params: { path: { tenant, key_id: id } }, body: { grace_s } })),
+      unwrap(
+        api.POST("/api/tenants/{tenant}/keys/{key_id}/rotate", {
+          params: { path: { tenant, key_id: id } },
+          body: { grace_s },
+        }),
+      ),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "keys"] }),
     gcTime: 0,
   });

@@ -35,9 +35,17 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
       ) : (
         <div className="grid gap-4">
           {rotate.error && <ErrorNotice error={asApiError(rotate.error)} />}
-          <Field label="The old secret still works" hint="Time to bring the new one to every application that uses the key.">
+          <Field
+            label="The old secret still works"
+            hint="Time to bring the new one to every application that uses the key."
+          >
             {(control) => (
-              <Select {...control} value={grace} onChange={(event) => setGrace(Number(event.target.value))} data-testid="rotate-grace">
+              <Select
+                {...control}
+                value={grace}
+                onChange={(event) => setGrace(Number(event.target.value))}
+                data-testid="rotate-grace"
+              >
                 {GRACES.map(([seconds, label]) => (
                   <option key={seconds} value={seconds}>
                     {label}
@@ -48,7 +56,12 @@ export function RotateKey({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => 
           </Field>
           <div className="flex justify-end gap-2">
             <Button onClick={onClose}>Cancel</Button>
-            <Button variant="primary" busy={rotate.isPending} onClick={() => rotate.mutate({ id: apiKey.id, grace_s: grace })} data-testid="rotate-submit">
+            <Button
+              variant="primary"
+              busy={rotate.isPending}
+              onClick={() => rotate.mutate({ id: apiKey.id, grace_s: grace })}
+              data-testid="rotate-submit"
+            >
               Rotate
             </Button>
           </div>

@@ -10,14 +10,23 @@ const SCOPES: [scope: KeyScope, meaning: string][] = [
 export const ALL_SCOPES = SCOPES.map(([scope]) => scope);
 
 /** What a key may do; at least one. */
-export function Scopes<T extends FieldValues>({ control, name, error }: { control: Control<T>; name: Path<T>; error?: string }) {
+export function Scopes<T extends FieldValues>({
+  control,
+  name,
+  error,
+}: {
+  control: Control<T>;
+  name: Path<T>;
+  error?: string;
+}) {
   return (
     <Controller
       control={control}
       name={name}
       render={({ field }) => {
         const chosen = field.value as KeyScope[];
-        const toggle = (scope: KeyScope, on: boolean) => field.onChange(ALL_SCOPES.filter((one) => (one === scope ? on : chosen.includes(one))));
+        const toggle = (scope: KeyScope, on: boolean) =>
+          field.onChange(ALL_SCOPES.filter((one) => (one === scope ? on : chosen.includes(one))));
         return (
           <fieldset className="grid gap-1.5">
             <legend className="mb-1 text-sm font-medium">May</legend>

@@ -14,7 +14,14 @@ import { z } from "@/lib/zod";
 import { useSetKeyLimits, useSetTenantLimits } from "./queries";
 
 const WHOLE = z.string().check(z.regex(/^\s*\d{0,15}\s*$/, "A whole number, or nothing for no limit."));
-const SIZE = z.string().check(z.refine((text) => text.trim() === "" || parseBytes(text) !== null, "A size like 10 GiB or 500 MB, or nothing for no limit."));
+const SIZE = z
+  .string()
+  .check(
+    z.refine(
+      (text) => text.trim() === "" || parseBytes(text) !== null,
+      "A size like 10 GiB or 500 MB, or nothing for no limit.",
+    ),
+  );
 const BYTES = ["storage_bytes", "pinned_bytes"];
 const isBytes = (name: string) => BYTES.includes(name);
 type Form = Record<string, string>;
@@ -33,10 +40,15 @@ const OF_TENANT: FieldOf<TenantLimits>[] = [
   ["adapters", "Adapters", "That are not archived."],
   ["storage_bytes", "Storage", "Of versions that are not archived: 10 GiB, 500 MB."],
   ["max_rank", "Rank", "Of an adapter's largest module."],
-  ["pinned_bytes", "Pinned memory", "Device memory of each host for adapters and prefixes that stay there; empty: none may."],
+  [
+    "pinned_bytes",
+    "Pinned memory",
+    "Device memory of each host for adapters and prefixes that stay there; empty: none may.",
+  ],
 ];
 
-const schemaOf = (names: string[]) => z.object(Object.fromEntries(names.map((name) => [name, isBytes(name) ? SIZE : WHOLE])));
+const schemaOf = (names: string[]) =>
+  z.object(Object.fromEntries(names.map((name) => [name, isBytes(name) ? SIZE : WHOLE])));
 
 function toText(name: string, value: number | null | undefined): string {
   if (value == null) return "";
@@ -54,8 +66,18 @@ export function EditKeyLimits({ apiKey, onClose }: { apiKey: KeyUsageAgainstLimi
 }
 
 /** For operators of the installation. */
-export function EditTenantLimits({ tenant, limits, onClose }: { tenant: string; limits: TenantLimits; onClose: () => void }) {
-  return <EditLimits whose={tenant} fields={OF_TENANT} limits={limits} set={useSetTenantLimits(tenant)} onClose={onClose} />;
+export function EditTenantLimits({
+  tenant,
+  limits,
+  onClose,
+}: {
+  tenant: string;
+  limits: TenantLimits;
+  onClose: () => void;
+}) {
+  return (
+    <EditLimits whose={tenant} fields={OF_TENANT} limits={limits} set={useSetTenantLimits(tenant)} onClose={onClose} />
+  );
 }
 
 interface Props<Limits> {
@@ -80,13 +102,27 @@ function EditLimits<Limits extends KeyLimits>({ whose, fields, limits, set, onCl
     }),
   );
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Limits of ${whose}`} description="An empty field is no limit. In force within two seconds; running requests go on.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Limits of ${whose}`}
+      description="An empty field is no limit. In force within two seconds; running requests go on."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {set.error && <ErrorNotice error={asApiError(set.error)} />}
         <div className="grid gap-4 sm:grid-cols-2">
           {fields.map(([name, label, hint]) => (
             <Field key={name} label={label} hint={hint} error={form.formState.errors[name]?.message}>
-              {(control) => <Input {...control} {...form.register(name)} inputMode={isBytes(name) ? "text" : "numeric"} autoComplete="off" placeholder={name === "pinned_bytes" ? "none" : "no limit"} data-testid={`limit-${name}`} />}
+              {(control) => (
+                <Input
+                  {...control}
+                  {...form.register(name)}
+                  inputMode={isBytes(name) ? "text" : "numeric"}
+                  autoComplete="off"
+                  placeholder={name === "pinned_bytes" ? "none" : "no limit"}
+                  data-testid={`limit-${name}`}
+                />
+              )}
             </Field>
           ))}
         </div>

@@ -13,7 +13,10 @@ export type LimitName =
 
 export const LIMITS: Record<LimitName, { label: string; note: string }> = {
   requests_per_minute: { label: "Requests per minute", note: "in the last 60 seconds" },
-  tokens_per_minute: { label: "Tokens per minute", note: "in the last 60 seconds, with all that running requests may use" },
+  tokens_per_minute: {
+    label: "Tokens per minute",
+    note: "in the last 60 seconds, with all that running requests may use",
+  },
   tokens_per_day: { label: "Tokens today", note: "since midnight UTC" },
   tokens_per_month: { label: "Tokens this month", note: "since the first, UTC" },
   concurrency: { label: "Concurrent choices", note: "running now" },
@@ -32,16 +35,26 @@ export function LimitMeter({ name, used, allowed }: { name: LimitName; used: num
   return (
     <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
       <dt className="text-xs text-ink-3">{label}</dt>
-      <dd className="tnum flex items-baseline gap-1.5 text-lg font-semibold tracking-tight" title={used === null ? undefined : number(used)}>
+      <dd
+        className="tnum flex items-baseline gap-1.5 text-lg font-semibold tracking-tight"
+        title={used === null ? undefined : number(used)}
+      >
         {used === null ? <span className="text-ink-3">–</span> : show(used)}
         <span className="text-sm font-normal text-ink-3">{allowed === null ? "no limit" : `of ${show(allowed)}`}</span>
       </dd>
       {allowed !== null && used !== null && (
         <dd>
-          <Progress label={`${label}: ${percent(used, allowed)} used`} value={used} max={Math.max(allowed, 1)} tone={near ? "danger" : "accent"} />
+          <Progress
+            label={`${label}: ${percent(used, allowed)} used`}
+            value={used}
+            max={Math.max(allowed, 1)}
+            tone={near ? "danger" : "accent"}
+          />
         </dd>
       )}
-      <dd className={cn("text-xs", full ? "text-danger-text" : "text-ink-3")}>{full ? "used up: further requests are refused" : used === null ? "not counted: nothing limits it" : note}</dd>
+      <dd className={cn("text-xs", full ? "text-danger-text" : "text-ink-3")}>
+        {full ? "used up: further requests are refused" : used === null ? "not counted: nothing limits it" : note}
+      </dd>
     </div>
   );
 }

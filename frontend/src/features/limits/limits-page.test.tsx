@@ -7,15 +7,41 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 const tenant = "/api/tenants/acme";
-const none = { requests_per_minute: null, tokens_per_minute: null, tokens_per_day: null, tokens_per_month: null, concurrency: null, max_output_tokens: null };
-const used = { requests_per_minute: 3, tokens_per_minute: 900, tokens_per_day: 85_000, tokens_per_month: 120_000, concurrency: 1 };
-const key = { id: "7d3c9a52-6f38-4c1e-9d43-0a1f6b1f7c11", name: "ci", prefix: "abcdefgh", limits: { ...none, concurrency: 2 }, used };
+const none = {
+  requests_per_minute: null,
+  tokens_per_minute: null,
+  tokens_per_day: null,
+  tokens_per_month: null,
+  concurrency: null,
+  max_output_tokens: null,
+};
+const used = {
+  requests_per_minute: 3,
+  tokens_per_minute: 900,
+  tokens_per_day: 85_000,
+  tokens_per_month: 120_000,
+  concurrency: 1,
+};
+const key = {
+  id: "7d3c9a52-6f38-4c1e-9d43-0a1f6b1f7c11",
+  name: "ci",
+  prefix: "abcdefgh",
+  limits: { ...none, concurrency: 2 },
+  used,
+};
 
 function serve(counters_reachable = true) {
   const usage = {
     counters_reachable,
     tenant: {
-      limits: { ...none, tokens_per_day: 100_000, requests_per_minute: 3, adapters: 10, storage_bytes: null, max_rank: 64 },
+      limits: {
+        ...none,
+        tokens_per_day: 100_000,
+        requests_per_minute: 3,
+        adapters: 10,
+        storage_bytes: null,
+        max_rank: 64,
+      },
       used: { ...used, adapters: 2, storage_bytes: 4_200_000, concurrency: null },
     },
     keys: [key],
@@ -28,7 +54,10 @@ describe("limits", () => {
     serve();
     openConsole("/t/acme/limits");
     const card = await screen.findByTestId("tenant-limits");
-    expect(within(card).getByRole("progressbar", { name: "Tokens today: 85% used" })).toHaveAttribute("aria-valuenow", "85");
+    expect(within(card).getByRole("progressbar", { name: "Tokens today: 85% used" })).toHaveAttribute(
+      "aria-valuenow",
+      "85",
+    );
     expect(card).toHaveTextContent("used up: further requests are refused");
     expect(card).toHaveTextContent("not counted: nothing limits it");
     expect(card).toHaveTextContent("Adapters up to rank 64");
@@ -70,7 +99,9 @@ describe("limits, as an operator", () => {
     serve();
     let sent: Record<string, unknown> = {};
     server.use(
-      http.get("/api/session", () => HttpResponse.json({ ...data.session, user: { ...data.session.user, is_operator: true } })),
+      http.get("/api/session", () =>
+        HttpResponse.json({ ...data.session, user: { ...data.session.user, is_operator: true } }),
+      ),
       http.put("/api/operator/tenants/acme/limits", async ({ request }) => {
         sent = (await request.json()) as Record<string, unknown>;
         return HttpResponse.json(sent);
@@ -86,7 +117,15 @@ describe("limits, as an operator", () => {
     await userEvent.type(screen.getByLabelText("Storage"), "1.5 GiB");
     await userEvent.type(screen.getByLabelText("Pinned memory"), "512 MiB");
     await userEvent.click(screen.getByTestId("limits-save"));
-    await waitFor(() => expect(sent).toMatchObject({ storage_bytes: 1.5 * 2 ** 30, max_rank: 64, tokens_per_day: 100_000, concurrency: null, pinned_bytes: 512 * 2 ** 20 }));
+    await waitFor(() =>
+      expect(sent).toMatchObject({
+        storage_bytes: 1.5 * 2 ** 30,
+        max_rank: 64,
+        tokens_per_day: 100_000,
+        concurrency: null,
+        pinned_bytes: 512 * 2 ** 20,
+      }),
+    );
   });
 
   it("is for nobody else", async () => {
@@ -102,8 +141,14 @@ it("shows the limits of a thousand keys a page at a time, and finds by name", as
   server.use(
     http.get(`${tenant}/limits`, ({ request }) => {
       asked.push(new URL(request.url).searchParams);
-      const of = { limits: { ...none, adapters: null, storage_bytes: null, max_rank: null }, used: { ...used, adapters: 2, storage_bytes: 1 } };
-      return HttpResponse.json({ counters_reachable: true, tenant: of, keys: [key] }, { headers: { "X-Total-Count": "1000" } });
+      const of = {
+        limits: { ...none, adapters: null, storage_bytes: null, max_rank: null },
+        used: { ...used, adapters: 2, storage_bytes: 1 },
+      };
+      return HttpResponse.json(
+        { counters_reachable: true, tenant: of, keys: [key] },
+        { headers: { "X-Total-Count": "1000" } },
+      );
     }),
   );
   const { user, router } = openConsole("/t/acme/limits");

@@ -27,7 +27,8 @@ const route = getRouteApi("/t/$tenant/limits");
 const COUNTERS_AWAY = new ApiError(
   {
     code: "limits_unavailable",
-    message: "The counters cannot be reached, so what is used this minute is not known. Requests of limited callers are refused meanwhile.",
+    message:
+      "The counters cannot be reached, so what is used this minute is not known. Requests of limited callers are refused meanwhile.",
     fix: "Ask the operator to look at Redis; budgets by day and month below are from the ledger.",
   },
   503,
@@ -36,10 +37,14 @@ const COUNTERS_AWAY = new ApiError(
 export function LimitsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (change: KeysSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const show = (change: KeysSearch) =>
+    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
   const { data, error, refetch } = useQuery(limitsQuery(useTenant(), search.q ?? "", search.page ?? 0));
   return (
-    <Page title="Limits" note="What this tenant and each of its keys may use, and what is used of it now. A request must fit both.">
+    <Page
+      title="Limits"
+      note="What this tenant and each of its keys may use, and what is used of it now. A request must fit both."
+    >
       <div className="grid gap-5">
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-96 w-full" />}
@@ -52,7 +57,15 @@ export function LimitsPage() {
   );
 }
 
-const TENANT_METERS: LimitName[] = ["requests_per_minute", "tokens_per_minute", "concurrency", "tokens_per_day", "tokens_per_month", "adapters", "storage_bytes"];
+const TENANT_METERS: LimitName[] = [
+  "requests_per_minute",
+  "tokens_per_minute",
+  "concurrency",
+  "tokens_per_day",
+  "tokens_per_month",
+  "adapters",
+  "storage_bytes",
+];
 
 function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
   const { max_output_tokens: output, max_rank: rank, pinned_bytes: pinned } = tenant.limits;
@@ -73,15 +86,23 @@ function TenantLimits({ tenant }: { tenant: UsageAgainstLimits["tenant"] }) {
         ))}
         <div className="grid content-start gap-1.5 bg-surface px-4 py-3.5">
           <dt className="text-xs text-ink-3">Of one request</dt>
-          <dd className="text-sm">{output == null ? "Output up to the model's context" : `At most ${short(output)} tokens of output`}</dd>
-          <dd className="text-sm">{rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}</dd>
+          <dd className="text-sm">
+            {output == null ? "Output up to the model's context" : `At most ${short(output)} tokens of output`}
+          </dd>
+          <dd className="text-sm">
+            {rank == null ? "Adapters of any rank that the model takes" : `Adapters up to rank ${rank}`}
+          </dd>
         </div>
         <div className="col-span-full grid content-start gap-1.5 bg-surface px-4 py-3.5">
           <dt className="text-xs text-ink-3">Pinned adapters and prefixes</dt>
-          <dd className="text-sm">{pinned ? `Up to ${bytes(pinned)} of each host’s device memory` : "None may be kept in device memory"}</dd>
+          <dd className="text-sm">
+            {pinned ? `Up to ${bytes(pinned)} of each host’s device memory` : "None may be kept in device memory"}
+          </dd>
         </div>
       </dl>
-      <Suspense>{editing && <EditTenantLimits tenant={slug} limits={tenant.limits} onClose={() => setEditing(false)} />}</Suspense>
+      <Suspense>
+        {editing && <EditTenantLimits tenant={slug} limits={tenant.limits} onClose={() => setEditing(false)} />}
+      </Suspense>
     </Card>
   );
 }
@@ -111,7 +132,11 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
       <CardHeader title="By key" note="Set by members; the tenant's limits hold besides" />
       {(total > LIMITS_PAGE || search.q) && (
         <div role="search" aria-label="Keys" className="border-b px-4 py-3 sm:max-w-96">
-          <SearchInput label="Name or the beginning of the key" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
+          <SearchInput
+            label="Name or the beginning of the key"
+            value={search.q ?? ""}
+            onChange={(q) => show({ q: q || undefined })}
+          />
         </div>
       )}
       {total === 0 && search.q ? (
@@ -152,16 +177,28 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
                     <Of used={key.used[name]} allowed={key.limits[name] ?? null} />
                   </Td>
                 ))}
-                <Td className="tnum text-right">{key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}</Td>
+                <Td className="tnum text-right">
+                  {key.limits.max_output_tokens == null ? <None /> : short(key.limits.max_output_tokens)}
+                </Td>
                 {/* It stays in view while the figures scroll beneath it on a phone. */}
                 <Td className="sticky right-0 bg-surface px-2 text-right">
                   {mayBudget && (
-                    <Button size="sm" variant="ghost" aria-label={`Budget of ${key.name}`} onClick={() => setBudgeting(key)}>
+                    <Button
+                      size="sm"
+                      variant="ghost"
+                      aria-label={`Budget of ${key.name}`}
+                      onClick={() => setBudgeting(key)}
+                    >
                       Budget
                     </Button>
                   )}
                   {may && (
-                    <Button size="sm" variant="ghost" aria-label={`Edit limits of ${key.name}`} onClick={() => setEditing(key)}>
+                    <Button
+                      size="sm"
+                      variant="ghost"
+                      aria-label={`Edit limits of ${key.name}`}
+                      onClick={() => setEditing(key)}
+                    >
                       Edit
                     </Button>
                   )}
@@ -171,7 +208,13 @@ function KeyLimitsCard({ keys, total, search, show }: KeyLimitsProps) {
           </tbody>
         </Table>
       )}
-      <Pager label="Pages of keys" page={search.page ?? 0} size={LIMITS_PAGE} total={total} onPage={(page) => show({ page: page || undefined })} />
+      <Pager
+        label="Pages of keys"
+        page={search.page ?? 0}
+        size={LIMITS_PAGE}
+        total={total}
+        onPage={(page) => show({ page: page || undefined })}
+      />
       {budgeting && <KeyBudgets id={budgeting.id} name={budgeting.name} onClose={() => setBudgeting(null)} />}
       <Suspense>{editing && <EditKeyLimits apiKey={editing} onClose={() => setEditing(null)} />}</Suspense>
     </Card>

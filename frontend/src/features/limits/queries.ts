@@ -9,7 +9,9 @@ export const limitsQuery = (tenant: string, search: string, page: number) =>
   queryOptions({
     queryKey: ["t", tenant, "limits", search, page],
     queryFn: async () => {
-      const answer = await api.GET("/api/tenants/{tenant}/limits", { params: { path: { tenant }, query: { search, offset: page * LIMITS_PAGE, limit: LIMITS_PAGE } } });
+      const answer = await api.GET("/api/tenants/{tenant}/limits", {
+        params: { path: { tenant }, query: { search, offset: page * LIMITS_PAGE, limit: LIMITS_PAGE } },
+      });
       const limits = await unwrap(Promise.resolve(answer));
       return { ...limits, keyCount: Number(answer.response.headers.get("X-Total-Count") ?? limits.keys.length) };
     },

@@ -33,10 +33,18 @@ export function Invitations({ roles, search, show }: InvitationsProps) {
       {!data && !error && <SkeletonRows rows={2} />}
       {data && (data.total > INVITATIONS_PAGE || search.invited) && (
         <div role="search" aria-label="Invitations" className="border-b px-4 py-3">
-          <SearchInput label="Address of who is invited" value={search.invited ?? ""} onChange={(invited) => show({ invited: invited || undefined, invitations: undefined })} />
+          <SearchInput
+            label="Address of who is invited"
+            value={search.invited ?? ""}
+            onChange={(invited) => show({ invited: invited || undefined, invitations: undefined })}
+          />
         </div>
       )}
-      {data?.total === 0 && <p className="px-4 py-5 text-center text-sm text-ink-3">{search.invited ? "Nobody with that address is invited." : "No open invitations."}</p>}
+      {data?.total === 0 && (
+        <p className="px-4 py-5 text-center text-sm text-ink-3">
+          {search.invited ? "Nobody with that address is invited." : "No open invitations."}
+        </p>
+      )}
       {data && data.total > 0 && (
         <Table label="Invitations">
           <thead>
@@ -75,7 +83,11 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
   const { revoke } = useMemberActions(useTenant());
   const now = useNow(60_000);
   const late = Date.parse(invitation.expires_at) < now;
-  const end = () => revoke.mutate(invitation.id, { onSuccess: () => toast.good(`Took back the invitation of ${invitation.email}`), onError: toast.bad });
+  const end = () =>
+    revoke.mutate(invitation.id, {
+      onSuccess: () => toast.good(`Took back the invitation of ${invitation.email}`),
+      onError: toast.bad,
+    });
   return (
     <Tr>
       <Td className="font-medium">{invitation.email}</Td>
@@ -84,7 +96,13 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
           {invitation.role}
         </Badge>
       </Td>
-      <Td>{late ? <Status tone="amber" label="Expired" /> : <Status tone="blue" label={`Open until ${day(invitation.expires_at)}`} />}</Td>
+      <Td>
+        {late ? (
+          <Status tone="amber" label="Expired" />
+        ) : (
+          <Status tone="blue" label={`Open until ${day(invitation.expires_at)}`} />
+        )}
+      </Td>
       <Td className="hidden text-ink-3 md:table-cell">{invitation.invited_by ?? "–"}</Td>
       <Td className="hidden text-right text-ink-3 sm:table-cell">
         <RelativeTime at={invitation.created_at} />
@@ -92,7 +110,13 @@ function Row({ invitation, may }: { invitation: Invitation; may: boolean }) {
       {/* It stays in view while the rest scrolls beneath it on a phone. */}
       <Td className="sticky right-0 bg-surface px-2 text-right">
         {may && (
-          <Button size="sm" variant="ghost" aria-label={`Take back the invitation of ${invitation.email}`} busy={revoke.isPending} onClick={end}>
+          <Button
+            size="sm"
+            variant="ghost"
+            aria-label={`Take back the invitation of ${invitation.email}`}
+            busy={revoke.isPending}
+            onClick={end}
+          >
             Take back
           </Button>
         )}

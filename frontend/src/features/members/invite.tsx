@@ -25,11 +25,24 @@ export function Invite({ roles, onClose }: { roles: Role[]; onClose: () => void 
   const submit = form.handleSubmit((body) => invite.mutate(body));
   if (invite.data) return <Invited invitation={invite.data} onClose={onClose} />;
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Invite a person" description="They get a mail with a link that is good for a week.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Invite a person"
+      description="They get a mail with a link that is good for a week."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {invite.error && <ErrorNotice error={asApiError(invite.error)} />}
         <Field label="E-mail" error={form.formState.errors.email?.message}>
-          {(control) => <Input {...control} {...form.register("email")} type="email" autoComplete="off" data-testid="invite-email" />}
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("email")}
+              type="email"
+              autoComplete="off"
+              data-testid="invite-email"
+            />
+          )}
         </Field>
         <Field label="Role" hint={roleInfo(role).can}>
           {(control) => (
@@ -58,7 +71,8 @@ function Invited({ invitation, onClose }: { invitation: CreatedInvitation; onClo
     <Dialog open onOpenChange={(open) => !open && onClose()} keepOpen title="Invitation sent" className="max-w-2xl!">
       <div className="grid gap-4">
         <Secret value={invitation.link} label="Copy link" testId="invite-link">
-          The link is on its way to {invitation.email}. Should the mail not arrive, hand it over yourself: it is shown only now, and whoever opens it can join.
+          The link is on its way to {invitation.email}. Should the mail not arrive, hand it over yourself: it is shown
+          only now, and whoever opens it can join.
         </Secret>
         <div className="flex justify-end">
           <Button variant="primary" onClick={onClose}>

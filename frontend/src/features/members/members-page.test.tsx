@@ -7,9 +7,30 @@ import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
 
 const AT = "2026-05-04T10:00:00Z";
-const ada: Member = { id: "u1", email: "ada@example.org", name: "Ada", role: "owner", joined_at: AT, address_proven: true };
-const bob: Member = { id: "u2", email: "bob@example.org", name: "", role: "viewer", joined_at: AT, address_proven: false };
-const open: Invitation = { id: "i1", email: "eve@example.org", role: "admin", invited_by: "ada@example.org", created_at: AT, expires_at: "2126-05-04T10:00:00Z" };
+const ada: Member = {
+  id: "u1",
+  email: "ada@example.org",
+  name: "Ada",
+  role: "owner",
+  joined_at: AT,
+  address_proven: true,
+};
+const bob: Member = {
+  id: "u2",
+  email: "bob@example.org",
+  name: "",
+  role: "viewer",
+  joined_at: AT,
+  address_proven: false,
+};
+const open: Invitation = {
+  id: "i1",
+  email: "eve@example.org",
+  role: "admin",
+  invited_by: "ada@example.org",
+  created_at: AT,
+  expires_at: "2126-05-04T10:00:00Z",
+};
 
 describe("members", () => {
   beforeEach(() =>
@@ -24,12 +45,19 @@ describe("members", () => {
     server.use(
       http.patch("/api/tenants/acme/members/u2", async ({ request }) => {
         asked = await request.json();
-        return refusal(409, "last_owner", "The tenant would be left without an owner.", "Make somebody else an owner first.");
+        return refusal(
+          409,
+          "last_owner",
+          "The tenant would be left without an owner.",
+          "Make somebody else an owner first.",
+        );
       }),
     );
     const { user } = openConsole("/t/acme/members");
     await user.selectOptions(await screen.findByLabelText("Role of bob@example.org"), "developer");
-    await waitFor(() => expect(current().at(-1)).toMatchObject({ tone: "bad", title: "The tenant would be left without an owner." }));
+    await waitFor(() =>
+      expect(current().at(-1)).toMatchObject({ tone: "bad", title: "The tenant would be left without an owner." }),
+    );
     expect(asked).toEqual({ role: "developer" });
   });
 
@@ -41,7 +69,9 @@ describe("members", () => {
 
   it("shows an invitation's link once", async () => {
     server.use(
-      http.post("/api/tenants/acme/invitations", () => HttpResponse.json({ ...open, link: "https://x.example/invitation#secret" }, { status: 201 })),
+      http.post("/api/tenants/acme/invitations", () =>
+        HttpResponse.json({ ...open, link: "https://x.example/invitation#secret" }, { status: 201 }),
+      ),
     );
     const { user } = openConsole("/t/acme/members");
     await user.click(await screen.findByTestId("invite"));
@@ -72,13 +102,17 @@ describe("members", () => {
     await user.click(screen.getByRole("button", { name: "Role" }));
     await user.type(screen.getByRole("searchbox", { name: "Name or address" }), "ad");
     await waitFor(() => expect(asked).toContain("?search=ad&sort=-role&offset=0&limit=50"));
-    await user.click(within(screen.getByRole("navigation", { name: "Pages of invitations" })).getByRole("button", { name: "Next" }));
+    await user.click(
+      within(screen.getByRole("navigation", { name: "Pages of invitations" })).getByRole("button", { name: "Next" }),
+    );
     expect(router.state.location.search).toEqual({ q: "ad", sort: "-role", invitations: 1 });
     await waitFor(() => expect(asked).toContain("?search=&offset=20&limit=20"));
   });
 
   it("says that nobody fits, and not that there is nobody", async () => {
-    server.use(http.get("/api/tenants/acme/members", () => HttpResponse.json([], { headers: { "X-Total-Count": "0" } })));
+    server.use(
+      http.get("/api/tenants/acme/members", () => HttpResponse.json([], { headers: { "X-Total-Count": "0" } })),
+    );
     openConsole("/t/acme/members?q=zzz");
     expect(await screen.findByText("Nobody fits")).toBeVisible();
     expect(screen.getByRole("searchbox", { name: "Name or address" })).toHaveValue("zzz");

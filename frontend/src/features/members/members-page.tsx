@@ -32,7 +32,8 @@ export function MembersPage() {
   const search = route.useSearch();
   const { data, error, refetch } = useQuery(membersQuery(useTenant(), search));
   const navigate = route.useNavigate();
-  const show = (change: MembersSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
+  const show = (change: MembersSearch) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
   const inviting = search.invite ?? false;
   const setInviting = (open: boolean) => show({ invite: open || undefined });
   const may = useCan("members.write");
@@ -48,7 +49,11 @@ export function MembersPage() {
       <div className="grid gap-4">
         {data && (data.total > MEMBERS_PAGE || search.q) && (
           <div role="search" aria-label="Members" className="sm:w-80">
-            <SearchInput label="Name or address" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined, page: undefined })} />
+            <SearchInput
+              label="Name or address"
+              value={search.q ?? ""}
+              onChange={(q) => show({ q: q || undefined, page: undefined })}
+            />
           </div>
         )}
         {!error && (
@@ -56,9 +61,20 @@ export function MembersPage() {
             {!data && <SkeletonRows />}
             {data?.total === 0 && <Nobody searched={Boolean(search.q)} />}
             {data && data.total > 0 && (
-              <MemberTable members={data.members} sort={search.sort ?? "email"} onSort={(sort) => show({ sort: sort === "email" ? undefined : sort, page: undefined })} />
+              <MemberTable
+                members={data.members}
+                sort={search.sort ?? "email"}
+                onSort={(sort) => show({ sort: sort === "email" ? undefined : sort, page: undefined })}
+              />
             )}
-            {data && <Pager page={search.page ?? 0} size={MEMBERS_PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+            {data && (
+              <Pager
+                page={search.page ?? 0}
+                size={MEMBERS_PAGE}
+                total={data.total}
+                onPage={(page) => show({ page: page || undefined })}
+              />
+            )}
           </Card>
         )}
         {may && <Invitations roles={roles} search={search} show={show} />}
@@ -113,7 +129,12 @@ function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; on
         </thead>
         <tbody>
           {members.map((member) => (
-            <MemberRow key={member.id} member={member} you={member.id === user?.id} onRemove={() => setLeaving(member)} />
+            <MemberRow
+              key={member.id}
+              member={member}
+              you={member.id === user?.id}
+              onRemove={() => setLeaving(member)}
+            />
           ))}
         </tbody>
       </Table>
@@ -147,7 +168,12 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
       </Td>
       <Td className="pl-0 text-right sm:pl-4">
         {(you || may) && (
-          <Button size="sm" variant="ghost" aria-label={you ? "Leave this tenant" : `Remove ${member.email}`} onClick={onRemove}>
+          <Button
+            size="sm"
+            variant="ghost"
+            aria-label={you ? "Leave this tenant" : `Remove ${member.email}`}
+            onClick={onRemove}
+          >
             {you ? "Leave" : "Remove"}
           </Button>
         )}
@@ -159,7 +185,10 @@ function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; on
 function RoleSelect({ member, roles }: { member: Member; roles: Role[] }) {
   const { changeRole } = useMemberActions(useTenant());
   const change = (role: Role) =>
-    changeRole.mutate({ id: member.id, role }, { onSuccess: () => toast.good(`${member.email} is now ${role}`), onError: toast.bad });
+    changeRole.mutate(
+      { id: member.id, role },
+      { onSuccess: () => toast.good(`${member.email} is now ${role}`), onError: toast.bad },
+    );
   return (
     <Select
       aria-label={`Role of ${member.email}`}
@@ -196,7 +225,9 @@ function Remove({ member, you, onClose }: { member: Member; you: boolean; onClos
       }
       action={you ? "Leave" : "Remove"}
       busy={remove.isPending || leave.isPending}
-      onConfirm={() => (you ? leave.mutate(undefined, { onSuccess: done }) : remove.mutate(member.id, { onSuccess: done }))}
+      onConfirm={() =>
+        you ? leave.mutate(undefined, { onSuccess: done }) : remove.mutate(member.id, { onSuccess: done })
+      }
     >
       {error && <ErrorNotice error={asApiError(error)} className="mt-3" />}
     </Confirm>
@@ -207,12 +238,16 @@ function Person({ member, you }: { member: Member; you: boolean }) {
   const name = member.name || member.email;
   return (
     <span className="flex items-center gap-3 py-1.5">
-      <span aria-hidden className="grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase">
+      <span
+        aria-hidden
+        className="grid size-7 shrink-0 place-items-center rounded-full bg-blue-soft text-xs font-semibold text-blue-text uppercase"
+      >
         {name[0]}
       </span>
       <span className="min-w-0">
         <span className="block truncate font-medium">
-          {name} {you && <span className="font-normal text-ink-3">(you)</span>} {!member.address_proven && <Badge tone="amber">address not proven</Badge>}
+          {name} {you && <span className="font-normal text-ink-3">(you)</span>}{" "}
+          {!member.address_proven && <Badge tone="amber">address not proven</Badge>}
         </span>
         {member.name && <span className="block truncate text-xs text-ink-3">{member.email}</span>}
       </span>

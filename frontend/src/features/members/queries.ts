@@ -44,7 +44,8 @@ export function useMemberActions(tenant: string) {
   const member = (user_id: string) => ({ params: { path: { tenant, user_id } } });
   return {
     changeRole: useMutation({
-      mutationFn: ({ id, role }: { id: string; role: Role }) => unwrap(api.PATCH("/api/tenants/{tenant}/members/{user_id}", { ...member(id), body: { role } })),
+      mutationFn: ({ id, role }: { id: string; role: Role }) =>
+        unwrap(api.PATCH("/api/tenants/{tenant}/members/{user_id}", { ...member(id), body: { role } })),
       onSuccess: read("members"),
     }),
     remove: useMutation({
@@ -57,13 +58,18 @@ export function useMemberActions(tenant: string) {
     }),
     // The answer holds the link: it must not stay in memory once its dialog is gone.
     invite: useMutation({
-      mutationFn: (body: NewInvitation) => unwrap(api.POST("/api/tenants/{tenant}/invitations", { params: { path: { tenant } }, body })),
+      mutationFn: (body: NewInvitation) =>
+        unwrap(api.POST("/api/tenants/{tenant}/invitations", { params: { path: { tenant } }, body })),
       onSuccess: read("invitations"),
       gcTime: 0,
     }),
     revoke: useMutation({
       mutationFn: (invitation_id: string) =>
-        unwrap(api.DELETE("/api/tenants/{tenant}/invitations/{invitation_id}", { params: { path: { tenant, invitation_id } } })),
+        unwrap(
+          api.DELETE("/api/tenants/{tenant}/invitations/{invitation_id}", {
+            params: { path: { tenant, invitation_id } },
+          }),
+        ),
       onSuccess: read("invitations"),
     }),
   };

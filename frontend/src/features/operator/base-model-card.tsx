@@ -28,22 +28,31 @@ export function BaseModelCard() {
       {served.length > 1 ? (
         <CardHeader title="Base models" note={<Several count={served.length} />} />
       ) : (
-        <CardHeader title="Base model" note={base.data === undefined ? "Which one this installation serves" : <Served base={base.data} />} />
+        <CardHeader
+          title="Base model"
+          note={base.data === undefined ? "Which one this installation serves" : <Served base={base.data} />}
+        />
       )}
       {error && <ErrorNotice error={asApiError(error)} onRetry={retry} className="m-4" />}
       {!error && !hosts.data && <SkeletonRows rows={2} />}
-      {hosts.data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>}
+      {hosts.data?.length === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">No engine host is configured.</p>
+      )}
       {hosts.data && hosts.data.length > 0 && <Hosts hosts={hosts.data} onChoose={setChosen} />}
-      {chosen && <Decide host={chosen} current={base.data ?? null} others={served.length > 1} onClose={() => setChosen(null)} />}
+      {chosen && (
+        <Decide host={chosen} current={base.data ?? null} others={served.length > 1} onClose={() => setChosen(null)} />
+      )}
     </Card>
   );
 }
 
 function Served({ base }: { base: BaseModel | null }): ReactNode {
-  if (!base) return "Not decided yet: it will be that of the first host in LORIKEET_ENGINE_HOSTS, or of the one chosen here";
+  if (!base)
+    return "Not decided yet: it will be that of the first host in LORIKEET_ENGINE_HOSTS, or of the one chosen here";
   return (
     <>
-      {base.name} <span className="font-mono">{shortDigest(base.digest)}</span>, decided by {base.decided_by} <RelativeTime at={base.decided_at} />
+      {base.name} <span className="font-mono">{shortDigest(base.digest)}</span>, decided by {base.decided_by}{" "}
+      <RelativeTime at={base.decided_at} />
       {base.adapters_of.length > 0 && (
         <>
           ; with adapters of <span className="font-mono">{base.adapters_of.map(shortDigest).join(", ")}</span>
@@ -108,8 +117,14 @@ function Hosts({ hosts, onChoose }: { hosts: OperatorHost[]; onChoose: (host: Op
               </Td>
               <Td>
                 <span className="flex max-w-72 items-baseline gap-1.5" title={host.model}>
-                  {host.model ? <bdi className="truncate">{host.model}</bdi> : <span className="text-ink-3">never seen</span>}
-                  <span className="hidden font-mono text-2xs text-ink-3 sm:inline">{shortDigest(host.base_digest)}</span>
+                  {host.model ? (
+                    <bdi className="truncate">{host.model}</bdi>
+                  ) : (
+                    <span className="text-ink-3">never seen</span>
+                  )}
+                  <span className="hidden font-mono text-2xs text-ink-3 sm:inline">
+                    {shortDigest(host.base_digest)}
+                  </span>
                 </span>
               </Td>
               <Td className="hidden font-mono text-xs text-ink-2 md:table-cell">{host.address}</Td>
@@ -171,10 +186,18 @@ function Decide({ host, current, others, onClose }: DecideProps) {
     >
       {isOther && (
         <label className="mt-3 flex items-start gap-2.5 text-sm">
-          <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.target.checked)} className="mt-0.5 size-4 shrink-0 accent-(--accent)" />
+          <input
+            type="checkbox"
+            checked={keep}
+            onChange={(event) => setKeep(event.target.checked)}
+            className="mt-0.5 size-4 shrink-0 accent-(--accent)"
+          />
           <span>
             Keep the adapters of {others ? "all of them" : current.name}
-            <span className="block text-xs text-ink-3">Only if it is the same model, saved anew. Otherwise they fail, and their owners upload adapters for this one.</span>
+            <span className="block text-xs text-ink-3">
+              Only if it is the same model, saved anew. Otherwise they fail, and their owners upload adapters for this
+              one.
+            </span>
           </span>
         </label>
       )}

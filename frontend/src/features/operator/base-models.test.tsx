@@ -20,7 +20,16 @@ const served: ListedBaseModel = {
   decided_at: "2026-05-04T09:00:00Z",
   withdrawn_at: null,
 };
-const waiting: ListedBaseModel = { ...served, name: "mistral", digest: "sha256:bbbbbbbbbbbbbbbb", state: "waiting", hosts: ["gpu2", "gpu3"], adapters: 0, decided_by: null, decided_at: null };
+const waiting: ListedBaseModel = {
+  ...served,
+  name: "mistral",
+  digest: "sha256:bbbbbbbbbbbbbbbb",
+  state: "waiting",
+  hosts: ["gpu2", "gpu3"],
+  adapters: 0,
+  decided_by: null,
+  decided_at: null,
+};
 
 describe("base models, for operators", () => {
   const asked: unknown[] = [];
@@ -30,7 +39,13 @@ describe("base models, for operators", () => {
     asked.length = 0;
     listed = [served, waiting];
     const user = data.session.user && { ...data.session.user, is_operator: true };
-    const answer = { name: "x", digest: "sha256:x", adapters_of: [], decided_by: "ada", decided_at: "2026-05-04T09:00:00Z" };
+    const answer = {
+      name: "x",
+      digest: "sha256:x",
+      adapters_of: [],
+      decided_by: "ada",
+      decided_at: "2026-05-04T09:00:00Z",
+    };
     server.use(
       http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
       http.get("/api/operator/hosts", () => HttpResponse.json([])),
@@ -67,7 +82,11 @@ describe("base models, for operators", () => {
   });
 
   it("says why a name is refused", async () => {
-    server.use(http.patch("/api/operator/base-models/:digest", () => refusal(409, "base_model_name_taken", 'Another model is called "mistral".', "Give this one another name.")));
+    server.use(
+      http.patch("/api/operator/base-models/:digest", () =>
+        refusal(409, "base_model_name_taken", 'Another model is called "mistral".', "Give this one another name."),
+      ),
+    );
     const { user } = openConsole("/t/acme/operator/hosts");
     await user.click(await screen.findByRole("button", { name: "Rename llama" }));
     await user.click(await screen.findByRole("button", { name: "Rename" }));
@@ -75,7 +94,10 @@ describe("base models, for operators", () => {
   });
 
   it("lets one sleep, and shows whether it does", async () => {
-    listed = [{ ...served, sleeps_after_s: 1800, wanted: false, hosts_online: 0 }, { ...waiting, state: "served", sleeps_after_s: 5400, hosts_online: 0 }];
+    listed = [
+      { ...served, sleeps_after_s: 1800, wanted: false, hosts_online: 0 },
+      { ...waiting, state: "served", sleeps_after_s: 5400, hosts_online: 0 },
+    ];
     const { user } = openConsole("/t/acme/operator/hosts");
     const table = within(await screen.findByRole("table", { name: "Base models" }));
     expect(table.getByRole("row", { name: /llama served asleep/ })).toBeVisible();

@@ -11,7 +11,13 @@ import { ErrorNotice, SkeletonRows } from "@/components/notices";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
 import { number, shortDigest } from "@/lib/format";
-import { baseModelsQuery, useAdmitBaseModel, useLetBaseModelSleep, useRenameBaseModel, useWithdrawBaseModel } from "./queries";
+import {
+  baseModelsQuery,
+  useAdmitBaseModel,
+  useLetBaseModelSleep,
+  useRenameBaseModel,
+  useWithdrawBaseModel,
+} from "./queries";
 
 const TONES: Record<ListedBaseModel["state"], Tone> = { served: "green", waiting: "amber", withdrawn: "neutral" };
 type Step = "admit" | "rename" | "sleep" | "withdraw";
@@ -23,7 +29,8 @@ function wakefulness(base: ListedBaseModel): string | null {
   return base.wanted ? "waking" : "asleep";
 }
 
-const duration = (minutes: number) => (minutes < 60 ? `${minutes} minutes` : minutes === 60 ? "an hour" : `${minutes / 60} hours`);
+const duration = (minutes: number) =>
+  minutes < 60 ? `${minutes} minutes` : minutes === 60 ? "an hour" : `${minutes / 60} hours`;
 
 /** The base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
 export function BaseModels() {
@@ -33,7 +40,10 @@ export function BaseModels() {
   const close = () => setAsked(null);
   return (
     <Card>
-      <CardHeader title="Base models" note="A host with a base model that is not served is in quarantine: admit its model to serve it beside the others." />
+      <CardHeader
+        title="Base models"
+        note="A host with a base model that is not served is in quarantine: admit its model to serve it beside the others."
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
       {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No host has been seen yet.</p>}
@@ -75,22 +85,39 @@ export function BaseModels() {
                 <Td className="text-right">
                   <span className="inline-flex justify-end gap-2">
                     {base.state === "served" && (
-                      <Button size="sm" aria-label={`Rename ${base.name}`} onClick={() => setAsked({ step: "rename", base })}>
+                      <Button
+                        size="sm"
+                        aria-label={`Rename ${base.name}`}
+                        onClick={() => setAsked({ step: "rename", base })}
+                      >
                         Rename
                       </Button>
                     )}
                     {base.state === "served" && (
-                      <Button size="sm" aria-label={`Sleep of ${base.name}`} onClick={() => setAsked({ step: "sleep", base })}>
+                      <Button
+                        size="sm"
+                        aria-label={`Sleep of ${base.name}`}
+                        onClick={() => setAsked({ step: "sleep", base })}
+                      >
                         Sleep
                       </Button>
                     )}
                     {base.state === "served" && served > 1 && (
-                      <Button size="sm" variant="danger" aria-label={`Withdraw ${base.name}`} onClick={() => setAsked({ step: "withdraw", base })}>
+                      <Button
+                        size="sm"
+                        variant="danger"
+                        aria-label={`Withdraw ${base.name}`}
+                        onClick={() => setAsked({ step: "withdraw", base })}
+                      >
                         Withdraw
                       </Button>
                     )}
                     {base.state !== "served" && base.hosts.length > 0 && (
-                      <Button size="sm" aria-label={`Admit ${base.name}`} onClick={() => setAsked({ step: "admit", base })}>
+                      <Button
+                        size="sm"
+                        aria-label={`Admit ${base.name}`}
+                        onClick={() => setAsked({ step: "admit", base })}
+                      >
                         Admit
                       </Button>
                     )}
@@ -124,7 +151,17 @@ const done = (text: string, onClose: () => void) => ({
 function Name({ value, onChange }: { value: string; onChange: (name: string) => void }) {
   return (
     <Field label="Name" hint="What callers put into “model”.">
-      {(control) => <Input {...control} value={value} onChange={(event) => onChange(event.target.value)} maxLength={200} autoComplete="off" spellCheck={false} className="font-mono" />}
+      {(control) => (
+        <Input
+          {...control}
+          value={value}
+          onChange={(event) => onChange(event.target.value)}
+          maxLength={200}
+          autoComplete="off"
+          spellCheck={false}
+          className="font-mono"
+        />
+      )}
     </Field>
   );
 }
@@ -187,7 +224,9 @@ function Sleep({ base, onClose }: StepProps) {
       description="One that sleeps needs no host: whoever scales the hosts may stop them all. A request for it waits while one is started, and wakes it."
       action="Save"
       busy={change.isPending}
-      onConfirm={() => change.mutate({ digest: base.digest, sleeps_after_s: Math.round(minutes * 60) }, done("Saved", onClose))}
+      onConfirm={() =>
+        change.mutate({ digest: base.digest, sleeps_after_s: Math.round(minutes * 60) }, done("Saved", onClose))
+      }
     >
       <div className="mt-3 grid gap-3">
         <Field label="Sleeps" hint="Without a scaler that reads lorikeet_base_model_wanted nothing stops or starts.">

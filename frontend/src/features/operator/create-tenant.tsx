@@ -11,7 +11,9 @@ import { useCreateTenant } from "./queries";
 
 const SCHEMA = z.object({
   name: z.string().check(z.regex(/^\s*\S.{0,119}$/u, "A name of at most 120 characters.")),
-  slug: z.string().check(z.regex(/^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/, "1 to 48 lower-case letters, digits and hyphens.")),
+  slug: z
+    .string()
+    .check(z.regex(/^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/, "1 to 48 lower-case letters, digits and hyphens.")),
   owner: z.email("Enter the e-mail address of the first owner."),
 });
 type Form = z.infer<typeof SCHEMA>;
@@ -23,11 +25,17 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
   const submit = form.handleSubmit((body) => create.mutate(body));
   if (create.data) {
     return (
-      <Dialog open onOpenChange={(open) => !open && onClose()} keepOpen title={`Created ${create.data.name}`} className="max-w-2xl!">
+      <Dialog
+        open
+        onOpenChange={(open) => !open && onClose()}
+        keepOpen
+        title={`Created ${create.data.name}`}
+        className="max-w-2xl!"
+      >
         <div className="grid gap-4">
           <Secret value={create.data.link} label="Copy link" testId="tenant-link">
-            The invitation is on its way to {form.getValues("owner")}. Should the mail not arrive, hand the link over yourself: it is shown only now, and whoever opens it
-            can join as owner.
+            The invitation is on its way to {form.getValues("owner")}. Should the mail not arrive, hand the link over
+            yourself: it is shown only now, and whoever opens it can join as owner.
           </Secret>
           <div className="flex justify-end">
             <Button variant="primary" onClick={onClose}>
@@ -39,17 +47,44 @@ export function CreateTenant({ onClose }: { onClose: () => void }) {
     );
   }
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Create a tenant" description="Its first owner gets an invitation by mail and sets up the rest.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Create a tenant"
+      description="Its first owner gets an invitation by mail and sets up the rest."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {create.error && <ErrorNotice error={asApiError(create.error)} />}
         <Field label="Name" error={errors.name?.message}>
-          {(control) => <Input {...control} {...form.register("name")} autoComplete="off" dir="auto" data-testid="tenant-name" />}
+          {(control) => (
+            <Input {...control} {...form.register("name")} autoComplete="off" dir="auto" data-testid="tenant-name" />
+          )}
         </Field>
-        <Field label="Short name" hint="In addresses and on statements. It never changes and is never given again." error={errors.slug?.message}>
-          {(control) => <Input {...control} {...form.register("slug")} autoComplete="off" spellCheck={false} data-testid="tenant-slug" />}
+        <Field
+          label="Short name"
+          hint="In addresses and on statements. It never changes and is never given again."
+          error={errors.slug?.message}
+        >
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("slug")}
+              autoComplete="off"
+              spellCheck={false}
+              data-testid="tenant-slug"
+            />
+          )}
         </Field>
         <Field label="First owner" error={errors.owner?.message}>
-          {(control) => <Input {...control} {...form.register("owner")} type="email" autoComplete="off" data-testid="tenant-owner" />}
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("owner")}
+              type="email"
+              autoComplete="off"
+              data-testid="tenant-owner"
+            />
+          )}
         </Field>
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>

@@ -24,7 +24,8 @@ export function FairShares() {
   const { data, error, refetch } = useQuery(allHostsQuery);
   const { shares: chosen } = route.useSearch();
   const navigate = route.useNavigate();
-  const choose = (host: string | undefined) => void navigate({ search: (now) => ({ ...now, shares: host }), replace: true, resetScroll: false });
+  const choose = (host: string | undefined) =>
+    void navigate({ search: (now) => ({ ...now, shares: host }), replace: true, resetScroll: false });
   const hosts = (data ?? []).filter(({ shares }) => shares?.length);
   const many = hosts.length > FEW_HOSTS;
   // Where most wait, unless another is chosen.
@@ -35,15 +36,32 @@ export function FairShares() {
       <CardHeader
         title="Fair shares"
         note="Owed: the weight’s share among tenants in the engine. Received: of the last 10 to 20 s. Ahead: priced tokens per weight more than the one served least."
-        actions={many && first && <HostSelect label="Host whose shares are shown" names={hosts.map(({ name }) => name)} value={first.name} onChange={choose} />}
+        actions={
+          many &&
+          first && (
+            <HostSelect
+              label="Host whose shares are shown"
+              names={hosts.map(({ name }) => name)}
+              value={first.name}
+              onChange={choose}
+            />
+          )
+        }
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {data && hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>}
+      {data && hosts.length === 0 && (
+        <p className="px-4 py-6 text-sm text-ink-3">No tenant has a request in an engine now.</p>
+      )}
       {shown.map(({ name, shares = [] }) => (
         <section key={name} aria-label={`Shares on ${name}`} className="border-t first:border-0">
           {hosts.length > 1 && <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">{name}</h3>}
-          <Shares label={`Tenants on ${name}`} noun="Tenant" rows={tenantRows(shares)} ahead={Object.fromEntries(shares.map(({ tenant, ahead }) => [tenant, ahead]))} />
+          <Shares
+            label={`Tenants on ${name}`}
+            noun="Tenant"
+            rows={tenantRows(shares)}
+            ahead={Object.fromEntries(shares.map(({ tenant, ahead }) => [tenant, ahead]))}
+          />
         </section>
       ))}
       <Gaps />
@@ -54,7 +72,8 @@ export function FairShares() {
 const widestOf = ({ points }: HostFairness) => Math.max(0, ...points.map(({ widest }) => widest?.share ?? 0));
 
 /** Those that came nearest to their bounds first. */
-const nearest = (hosts: HostFairness[]) => (hosts.length > FEW_HOSTS ? hosts.toSorted((a, b) => widestOf(b) - widestOf(a)) : hosts);
+const nearest = (hosts: HostFairness[]) =>
+  hosts.length > FEW_HOSTS ? hosts.toSorted((a, b) => widestOf(b) - widestOf(a)) : hosts;
 
 function Gaps() {
   const range = useTimeRange("1h");
@@ -64,15 +83,21 @@ function Gaps() {
     <section aria-label="Service gap" className="border-t p-4">
       <h3 className="text-sm font-semibold">Service gap</h3>
       <p className="mt-1 max-w-3xl text-xs text-ink-3">
-        How much more service per weight one tenant has had than another while both waited and could run, as a share of what the fair order allows: twice the
-        cost of the longest prompt or of a full pool, whichever is more (VTC’s bound), and the slack. The widest of each step; looked at with every heartbeat.
+        How much more service per weight one tenant has had than another while both waited and could run, as a share of
+        what the fair order allows: twice the cost of the longest prompt or of a full pool, whichever is more (VTC’s
+        bound), and the slack. The widest of each step; looked at with every heartbeat.
       </p>
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="mt-3" />}
       {!error && !data && <Skeleton className="mt-3 h-44" />}
-      {data?.hosts.length === 0 && <p className="mt-3 text-sm text-ink-3">No two tenants waited on one host in this time.</p>}
-      {data && nearest(data.hosts).slice(0, all ? undefined : FEW_HOSTS).map((host) => (
-        <HostGap key={host.name} host={host} stepS={data.step_s} onZoom={range.zoom} onZoomOut={range.zoomOut} />
-      ))}
+      {data?.hosts.length === 0 && (
+        <p className="mt-3 text-sm text-ink-3">No two tenants waited on one host in this time.</p>
+      )}
+      {data &&
+        nearest(data.hosts)
+          .slice(0, all ? undefined : FEW_HOSTS)
+          .map((host) => (
+            <HostGap key={host.name} host={host} stepS={data.step_s} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+          ))}
       {data && !all && data.hosts.length > FEW_HOSTS && (
         <Button size="sm" className="mt-4" onClick={() => setAll(true)}>
           Show {data.hosts.length - FEW_HOSTS} more, further from their bounds
@@ -95,7 +120,8 @@ function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
   return (
     <div className="mt-4">
       <p className="mb-3 text-sm">
-        <span className="font-medium break-all">{host.name}</span>: {host.now ? `now ${said(host.now)}` : "no two tenants wait now"}
+        <span className="font-medium break-all">{host.name}</span>:{" "}
+        {host.now ? `now ${said(host.now)}` : "no two tenants wait now"}
         {most && `; at most ${said(most)}`}.
       </p>
       {most && (
@@ -106,7 +132,14 @@ function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
             stepS={stepS}
             kind="lines"
             format={ofBound}
-            series={[{ key: "share", label: "of the bound", color: 1, values: host.points.map((point) => (point.widest ? point.widest.share * 100 : null)) }]}
+            series={[
+              {
+                key: "share",
+                label: "of the bound",
+                color: 1,
+                values: host.points.map((point) => (point.widest ? point.widest.share * 100 : null)),
+              },
+            ]}
             line={{ value: 100, label: "bound" }}
             onZoom={onZoom}
             onZoomOut={onZoomOut}

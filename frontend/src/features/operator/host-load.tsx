@@ -23,7 +23,8 @@ export function HostLoad() {
   const range = useTimeRange("1h");
   const { load: host = "" } = route.useSearch();
   const navigate = route.useNavigate();
-  const setHost = (load: string) => void navigate({ search: (now) => ({ ...now, load: load || undefined }), resetScroll: false });
+  const setHost = (load: string) =>
+    void navigate({ search: (now) => ({ ...now, load: load || undefined }), resetScroll: false });
   const hosts = useQuery(operatorSeriesQuery(range.asked)).data?.by_host ?? [];
   const { data, error, refetch } = useQuery(operatorSeriesQuery(range.asked, host ? { host } : {}));
   // They met no host, so they are of all hosts together.
@@ -51,11 +52,18 @@ export function HostLoad() {
         />
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
         {!error && !data && <Skeleton className="m-4 h-80" />}
-        {data && data.totals.requests === 0 && <p className="px-4 py-6 text-sm text-ink-3">No request ended in an engine in this time.</p>}
+        {data && data.totals.requests === 0 && (
+          <p className="px-4 py-6 text-sm text-ink-3">No request ended in an engine in this time.</p>
+        )}
         {data && data.totals.requests > 0 && (
           <>
             <Suspense fallback={<Skeleton className="m-4 h-80" />}>
-              <SeriesCharts report={data} refused={host ? undefined : refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
+              <SeriesCharts
+                report={data}
+                refused={host ? undefined : refusals.data}
+                onZoom={range.zoom}
+                onZoomOut={range.zoomOut}
+              />
             </Suspense>
             {!host && <Parts title="By host" noun="Host" rows={data.by_host} whole={data.totals.device_us} />}
             <FairnessChart report={data} onZoom={range.zoom} onZoomOut={range.zoomOut} />
@@ -71,7 +79,15 @@ export function HostLoad() {
 const COLORS = [1, 2, 3, 4] as const;
 
 /** GPU time per weight: equal lines are fair while all of them have something waiting. */
-function FairnessChart({ report, onZoom, onZoomOut }: { report: SeriesReport; onZoom: (since: number, until: number) => void; onZoomOut: () => void }) {
+function FairnessChart({
+  report,
+  onZoom,
+  onZoomOut,
+}: {
+  report: SeriesReport;
+  onZoom: (since: number, until: number) => void;
+  onZoomOut: () => void;
+}) {
   const most = report.by_tenant.toSorted((a, b) => b.device_us - a.device_us).slice(0, COLORS.length);
   if (most.length < 2) return null;
   const series = most.map((row, index) => ({
@@ -122,7 +138,9 @@ function Parts({ title, noun, rows, whole }: { title: string; noun: string; rows
               <Td className="tnum text-right">{number(row.prompt_tokens + row.completion_tokens)}</Td>
               <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>
               <Td className="tnum text-right">{percent(row.device_us, whole)}</Td>
-              <Td className="tnum text-right">{row.latency.first_token.p95_ms === null ? "–" : milliseconds(row.latency.first_token.p95_ms)}</Td>
+              <Td className="tnum text-right">
+                {row.latency.first_token.p95_ms === null ? "–" : milliseconds(row.latency.first_token.p95_ms)}
+              </Td>
             </Tr>
           ))}
         </tbody>

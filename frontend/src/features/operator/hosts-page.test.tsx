@@ -7,15 +7,37 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 const host: OperatorHost = {
-  name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 0, waiting: 0,
-  tokens_per_second: 12, pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 }, page_bytes: 65536,
-  last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 0, base_digest: "sha256:a", only_here: 0, joined: null, zone: "",
-  adapter_readers: 0, address: "gpu1:7000", last_end: null,
+  name: "gpu1",
+  state: "online",
+  service: "serving",
+  quarantine: null,
+  boot_id: "b1",
+  model: "llama",
+  device: "cuda",
+  running: 0,
+  waiting: 0,
+  tokens_per_second: 12,
+  pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 },
+  page_bytes: 65536,
+  last_seen: "2026-05-04T10:00:00Z",
+  adapters: [],
+  adapters_total: 0,
+  base_digest: "sha256:a",
+  only_here: 0,
+  joined: null,
+  zone: "",
+  adapter_readers: 0,
+  address: "gpu1:7000",
+  last_end: null,
 };
 
 it("says why an engine was started anew, and nothing of those that were not", async () => {
   const user = data.session.user && { ...data.session.user, is_operator: true };
-  const lost: OperatorHost = { ...host, name: "gpu2", last_end: { reason: "rank 1 (process 7) ended with status -9", at: "2026-05-04T09:00:00Z" } };
+  const lost: OperatorHost = {
+    ...host,
+    name: "gpu2",
+    last_end: { reason: "rank 1 (process 7) ended with status -9", at: "2026-05-04T09:00:00Z" },
+  };
   const killed: OperatorHost = { ...host, name: "gpu3", last_end: { reason: "it was killed", at: null } };
   server.use(
     http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
@@ -26,7 +48,9 @@ it("says why an engine was started anew, and nothing of those that were not", as
   );
   openConsole("/t/acme/operator/hosts");
   const [row] = await screen.findAllByLabelText("Host gpu2");
-  expect(within(row as HTMLElement).getByRole("note")).toHaveTextContent(/did not end as it should \(.+\): rank 1 \(process 7\) ended with status -9\.$/);
+  expect(within(row as HTMLElement).getByRole("note")).toHaveTextContent(
+    /did not end as it should \(.+\): rank 1 \(process 7\) ended with status -9\.$/,
+  );
   expect(screen.getByText(/did not end as it should: it was killed\.$/)).toBeVisible();
   expect(screen.getAllByText(/was started anew/)).toHaveLength(2);
 });

@@ -34,7 +34,10 @@ const route = getRouteApi("/t/$tenant/operator/hosts");
 
 export function OperatorHostsPage() {
   return (
-    <Page title="Hosts & staging" note="Take hosts out and back, and see what they did and what is on its way to any of them.">
+    <Page
+      title="Hosts & staging"
+      note="Take hosts out and back, and see what they did and what is on its way to any of them."
+    >
       <div className="grid gap-5">
         <Hosts />
         <BaseModels />
@@ -51,7 +54,8 @@ function Memory() {
   const { data, error, refetch } = useQuery(allHostsQuery);
   const { map } = route.useSearch();
   const navigate = route.useNavigate();
-  const show = (host: string | undefined) => void navigate({ search: (now) => ({ ...now, map: host }), replace: true, resetScroll: false });
+  const show = (host: string | undefined) =>
+    void navigate({ search: (now) => ({ ...now, map: host }), replace: true, resetScroll: false });
   const names = (data ?? []).map(({ name }) => name);
   const many = names.length > FEW_HOSTS;
   return (
@@ -59,14 +63,32 @@ function Memory() {
       <CardHeader
         title="Memory"
         note="Whose each page of a host’s pool is, now and up to ten minutes back."
-        actions={many && <HostSelect label="Host whose memory is shown" names={names} value={map ?? ""} none="No host" onChange={show} />}
+        actions={
+          many && (
+            <HostSelect
+              label="Host whose memory is shown"
+              names={names}
+              value={map ?? ""}
+              none="No host"
+              onChange={show}
+            />
+          )
+        }
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={1} />}
-      {data?.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">There is no host whose memory could be shown.</p>}
+      {data?.length === 0 && (
+        <p className="px-4 py-6 text-sm text-ink-3">There is no host whose memory could be shown.</p>
+      )}
       <Suspense>
         {(many ? names.filter((name) => name === map) : names).map((name) => (
-          <PageMapSection key={name} host={name} everybody open={map === name} onOpen={(open) => show(open ? name : undefined)} />
+          <PageMapSection
+            key={name}
+            host={name}
+            everybody
+            open={map === name}
+            onOpen={(open) => show(open ? name : undefined)}
+          />
         ))}
       </Suspense>
     </Card>
@@ -84,11 +106,13 @@ function Hosts() {
   const [restarted, setRestarted] = useState<string | null>(null);
   const { add: adding = false } = route.useSearch();
   const navigate = route.useNavigate();
-  const setAdding = (open: boolean) => void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true, resetScroll: false });
+  const setAdding = (open: boolean) =>
+    void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true, resetScroll: false });
   const [revoking, setRevoking] = useState<string | null>(null);
   const revoked = data?.find(({ name }) => name === revoking);
   const restarting = data?.find(({ name }) => name === restarted);
-  const beside = (host: OperatorHost) => (data ?? []).filter((one) => one.name !== host.name && one.base_digest === host.base_digest);
+  const beside = (host: OperatorHost) =>
+    (data ?? []).filter((one) => one.name !== host.name && one.base_digest === host.base_digest);
   const severalBases = new Set((data ?? []).map((host) => host.base_digest).filter(Boolean)).size > 1;
   useSayBack(data);
   return (
@@ -104,11 +128,22 @@ function Hosts() {
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">There is no engine host. Add one, or name it in LORIKEET_ENGINE_HOSTS.</p>}
+      {data?.length === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">
+          There is no engine host. Add one, or name it in LORIKEET_ENGINE_HOSTS.
+        </p>
+      )}
       {data && data.length > 0 && (
         <ul className="divide-y">
           {data.map((host) => (
-            <HostRow key={host.name} host={host} severalBases={severalBases} onChange={(service) => setChange({ host, service })} onRestart={() => setRestarted(host.name)} onRevoke={() => setRevoking(host.name)} />
+            <HostRow
+              key={host.name}
+              host={host}
+              severalBases={severalBases}
+              onChange={(service) => setChange({ host, service })}
+              onRestart={() => setRestarted(host.name)}
+              onRevoke={() => setRevoking(host.name)}
+            />
           ))}
         </ul>
       )}
@@ -144,7 +179,10 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
         <span className="tnum text-xs text-ink-3">
           {severalBases && host.model && (
             <>
-              <bdi title={host.model}>{host.model.length > LONGEST_MODEL ? `${host.model.slice(0, LONGEST_MODEL)}…` : host.model}</bdi>,{" "}
+              <bdi title={host.model}>
+                {host.model.length > LONGEST_MODEL ? `${host.model.slice(0, LONGEST_MODEL)}…` : host.model}
+              </bdi>
+              ,{" "}
             </>
           )}
           {host.zone && (
@@ -226,7 +264,8 @@ const TITLES: Record<HostService, (name: string) => string> = {
 const CONSEQUENCES: Record<HostService, string> = {
   serving: "It gets requests again within a second, and what was uploaded meanwhile is staged there.",
   cordoned: "It gets no new requests and no new adapters. What runs there goes on to its end, and what it holds stays.",
-  drained: "It gets nothing new, and its engine takes nothing from anybody, also after a restart. What runs there goes on to its end; then it can be stopped.",
+  drained:
+    "It gets nothing new, and its engine takes nothing from anybody, also after a restart. What runs there goes on to its end; then it can be stopped.",
 };
 const ACTIONS: Record<HostService, string> = { serving: "Back in service", cordoned: "Cordon", drained: "Drain" };
 
@@ -254,9 +293,15 @@ function ConfirmService({ host, service, others, onClose }: Change & { others: O
       busy={set.isPending}
       onConfirm={confirm}
     >
-      {last && <p className="mt-2 text-sm font-medium text-danger-text">No other host serves its base model: every new request for it will be refused with 503.</p>}
+      {last && (
+        <p className="mt-2 text-sm font-medium text-danger-text">
+          No other host serves its base model: every new request for it will be refused with 503.
+        </p>
+      )}
       {takes && !last && host.only_here > 0 && (
-        <p className="mt-2 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.</p>
+        <p className="mt-2 text-sm font-medium text-danger-text">
+          {plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.
+        </p>
       )}
       {set.error && <ErrorNotice error={asApiError(set.error)} className="mt-3" />}
     </Confirm>
@@ -268,14 +313,23 @@ function Staging() {
   const navigate = route.useNavigate();
   const hosts = useQuery(allHostsQuery);
   const { data, error, refetch } = useQuery(stagingQuery(search));
-  const show = (change: StagingSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const show = (change: StagingSearch) =>
+    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
   const counts = data && PHASES.map((phase) => `${number(data.phases[phase] ?? 0)} ${phase}`).join(", ");
   return (
     <Card aria-label="Staging">
       <CardHeader title="Staging" note={counts ?? "Versions on their way to hosts"} />
-      <div role="search" aria-label="Staging" className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_10rem_10rem]">
+      <div
+        role="search"
+        aria-label="Staging"
+        className="grid gap-2 border-b px-4 py-3 sm:grid-cols-[minmax(0,1fr)_10rem_10rem]"
+      >
         <SearchInput label="Adapter or tenant" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
-        <Select aria-label="Phase" value={search.phase ?? ""} onChange={(event) => show({ phase: (event.target.value || undefined) as StagingSearch["phase"] })}>
+        <Select
+          aria-label="Phase"
+          value={search.phase ?? ""}
+          onChange={(event) => show({ phase: (event.target.value || undefined) as StagingSearch["phase"] })}
+        >
           <option value="">Not ready</option>
           {PHASES.map((phase) => (
             <option key={phase} value={phase}>
@@ -283,7 +337,11 @@ function Staging() {
             </option>
           ))}
         </Select>
-        <Select aria-label="Host" value={search.host ?? ""} onChange={(event) => show({ host: event.target.value || undefined })}>
+        <Select
+          aria-label="Host"
+          value={search.host ?? ""}
+          onChange={(event) => show({ host: event.target.value || undefined })}
+        >
           <option value="">All hosts</option>
           {hosts.data?.map(({ name }) => (
             <option key={name} value={name}>
@@ -296,7 +354,9 @@ function Staging() {
       {!error && !data && <SkeletonRows rows={3} />}
       {data?.total === 0 && (
         <Empty icon={<HardDriveDownload />} title="Nothing is on its way">
-          {search.q || search.phase || search.host ? "Nothing fits these filters." : "Every version is ready on every host that should have it."}
+          {search.q || search.phase || search.host
+            ? "Nothing fits these filters."
+            : "Every version is ready on every host that should have it."}
         </Empty>
       )}
       {data && data.total > 0 && (
@@ -306,7 +366,14 @@ function Staging() {
           ))}
         </ul>
       )}
-      {data && <Pager page={search.page ?? 0} size={PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+      {data && (
+        <Pager
+          page={search.page ?? 0}
+          size={PAGE}
+          total={data.total}
+          onPage={(page) => show({ page: page || undefined })}
+        />
+      )}
     </Card>
   );
 }
@@ -319,7 +386,8 @@ function waiting(row: StagingRow) {
   return row.phase === "ready" ? null : "A worker has it in hand.";
 }
 
-const speed = ({ bytes_per_second, remaining_s }: StagingRow) => (remaining_s === null ? "" : ` at ${rate(bytes_per_second)}, ${eta(remaining_s)}`);
+const speed = ({ bytes_per_second, remaining_s }: StagingRow) =>
+  remaining_s === null ? "" : ` at ${rate(bytes_per_second)}, ${eta(remaining_s)}`;
 
 function Row({ row }: { row: StagingRow }) {
   const retry = useRetryStaging();
@@ -338,7 +406,8 @@ function Row({ row }: { row: StagingRow }) {
           </span>
         </p>
         <p className="text-xs text-ink-3">
-          {row.bytes_total > 0 && `${bytes(row.bytes_done)} of ${bytes(row.bytes_total)} (${percent(row.bytes_done, row.bytes_total)})${speed(row)}. `}
+          {row.bytes_total > 0 &&
+            `${bytes(row.bytes_done)} of ${bytes(row.bytes_total)} (${percent(row.bytes_done, row.bytes_total)})${speed(row)}. `}
           {row.attempts > 0 && `${plural(row.attempts, "attempt")}. `}
           {row.failures > 0 && `${plural(row.failures, "failure")} in a row. `}
           {waiting(row)}
@@ -352,7 +421,12 @@ function Row({ row }: { row: StagingRow }) {
       <span className="flex items-center gap-3 text-xs text-ink-3">
         <RelativeTime at={row.updated_at} />
         {idle && (
-          <Button size="sm" busy={retry.isPending} onClick={again} aria-label={`Retry now: ${row.adapter}@v${row.version} on ${row.host}`}>
+          <Button
+            size="sm"
+            busy={retry.isPending}
+            onClick={again}
+            aria-label={`Retry now: ${row.adapter}@v${row.version} on ${row.host}`}
+          >
             Retry now
           </Button>
         )}

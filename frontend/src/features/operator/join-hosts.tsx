@@ -49,8 +49,19 @@ function TokenForm({ create, onClose }: { create: ReturnType<typeof useCreateJoi
       }}
     >
       {create.error && <ErrorNotice error={asApiError(create.error)} />}
-      <Field label="Name (optional)" hint="The name of a host that there is: the machine takes its place. Left empty, the machine says its own, which must be new.">
-        {(control) => <Input {...control} value={host} onChange={(event) => setHost(event.target.value)} autoComplete="off" maxLength={63} />}
+      <Field
+        label="Name (optional)"
+        hint="The name of a host that there is: the machine takes its place. Left empty, the machine says its own, which must be new."
+      >
+        {(control) => (
+          <Input
+            {...control}
+            value={host}
+            onChange={(event) => setHost(event.target.value)}
+            autoComplete="off"
+            maxLength={63}
+          />
+        )}
       </Field>
       <Field label="Can be used for">
         {(control) => (
@@ -81,8 +92,9 @@ function JoinCommand({ made, onClose }: { made: CreatedJoinToken; onClose: () =>
         The token is shown this once. It lets one machine join, until {fullTime(made.expires_at)}.
       </Secret>
       <p className="text-sm text-ink-2">
-        Run this on the new machine, with the folder of its model and the extra <code className="font-mono text-xs">join</code> installed. The host appears here a few seconds after its model is loaded. Started again, it
-        needs no token.
+        Run this on the new machine, with the folder of its model and the extra{" "}
+        <code className="font-mono text-xs">join</code> installed. The host appears here a few seconds after its model
+        is loaded. Started again, it needs no token.
       </p>
       <div className="flex justify-end">
         <Button variant="primary" onClick={onClose}>
@@ -106,7 +118,8 @@ export function OpenTokens() {
       {open.map((token) => (
         <li key={token.id} className="flex flex-wrap items-center gap-x-4 gap-y-2 px-4 py-2 text-sm">
           <span className="min-w-0 flex-1 break-words text-ink-2">
-            {token.host ? `A machine may join as ${token.host}` : "A machine may join"} until {fullTime(token.expires_at)}, by a token of {token.created_by}.
+            {token.host ? `A machine may join as ${token.host}` : "A machine may join"} until{" "}
+            {fullTime(token.expires_at)}, by a token of {token.created_by}.
           </span>
           <Button
             size="sm"
@@ -159,7 +172,15 @@ export function Joined({ host }: { host: OperatorHost }) {
 }
 
 /** Revokes a host that joined; one that was revoked is taken out of the list. */
-export function RevokeDialog({ host, others, onClose }: { host: OperatorHost; others: OperatorHost[]; onClose: () => void }) {
+export function RevokeDialog({
+  host,
+  others,
+  onClose,
+}: {
+  host: OperatorHost;
+  others: OperatorHost[];
+  onClose: () => void;
+}) {
   const revoked = Boolean(host.joined?.revoked_at);
   const revoke = useRevokeHost();
   const forget = useForgetHost();
@@ -186,10 +207,14 @@ export function RevokeDialog({ host, others, onClose }: { host: OperatorHost; ot
       onConfirm={confirm}
     >
       {isUsed(host) && !others.some(isUsed) && (
-        <p className="mt-3 text-sm font-medium text-danger-text">No other host serves its base model: every new request for it will be refused with 503.</p>
+        <p className="mt-3 text-sm font-medium text-danger-text">
+          No other host serves its base model: every new request for it will be refused with 503.
+        </p>
       )}
       {isUsed(host) && others.some(isUsed) && host.only_here > 0 && (
-        <p className="mt-3 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called until staged elsewhere.</p>
+        <p className="mt-3 text-sm font-medium text-danger-text">
+          {plural(host.only_here, "adapter version")} on no other host cannot be called until staged elsewhere.
+        </p>
       )}
       {change.error && <ErrorNotice error={asApiError(change.error)} className="mt-3" />}
     </Confirm>

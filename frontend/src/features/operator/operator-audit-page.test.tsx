@@ -25,7 +25,10 @@ describe("the audit log of all tenants", () => {
       http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
       http.get("/api/operator/audit", ({ request }) => {
         asked.push(new URL(request.url).search);
-        return HttpResponse.json({ events: [event, { ...event, id: 6, tenant: null, action: "session.create" }], next: null });
+        return HttpResponse.json({
+          events: [event, { ...event, id: 6, tenant: null, action: "session.create" }],
+          next: null,
+        });
       }),
     );
     const { user: person, router } = openConsole("/t/acme/operator/audit");
@@ -34,7 +37,10 @@ describe("the audit log of all tenants", () => {
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", "/api/operator/audit.csv");
     await person.type(screen.getByRole("searchbox", { name: "Tenant" }), "globex");
     await waitFor(() => expect(asked.at(-1)).toBe("?tenant=globex"));
-    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", "/api/operator/audit.csv?tenant=globex");
+    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute(
+      "href",
+      "/api/operator/audit.csv?tenant=globex",
+    );
     expect(router.state.location.search).toEqual({ of: "globex" });
     await person.click(await screen.findByRole("button", { name: /^session.create/ }));
     expect(router.state.location.search).toEqual({ of: "globex", open: 6 });

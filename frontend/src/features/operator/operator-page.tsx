@@ -42,14 +42,21 @@ export function OperatorPage() {
           <BaseModelSelect
             value={base_model}
             names={[...new Set(bases.filter(({ state }) => state !== "waiting").map(({ name }) => name))]}
-            onChange={(chosen) => void navigate({ search: (now) => ({ ...now, base_model: chosen }), resetScroll: false })}
+            onChange={(chosen) =>
+              void navigate({ search: (now) => ({ ...now, base_model: chosen }), resetScroll: false })
+            }
             className="w-48!"
           />
           <SegmentedControl
             label="Range"
             value={String(days)}
             options={RANGES}
-            onChange={(chosen) => void navigate({ search: (now) => ({ ...now, days: REPORT_DAYS.find((one) => String(one) === chosen) }), resetScroll: false })}
+            onChange={(chosen) =>
+              void navigate({
+                search: (now) => ({ ...now, days: REPORT_DAYS.find((one) => String(one) === chosen) }),
+                resetScroll: false,
+              })
+            }
           />
           <Button asChild>
             <a href={`/api/operator/usage.csv?${query.toString()}`} download>
@@ -80,10 +87,18 @@ function Report({ report, base }: { report: OperatorReport; base: string | undef
   return (
     <>
       <Stats>
-        <Stat label="Requests" value={short(totals.requests)} note={`${percent(bad, asked)} failed or refused${base ? " by an engine" : ""}`} />
+        <Stat
+          label="Requests"
+          value={short(totals.requests)}
+          note={`${percent(bad, asked)} failed or refused${base ? " by an engine" : ""}`}
+        />
         <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
         <Stat label="GPU time" value={deviceTime(totals.device_us)} note={plural(report.tenants, "tenant")} />
-        <Stat label="Revenue" value={money(totals.cost_micros, currency)} note={currency ? "tokens, without storage" : "no prices set"} />
+        <Stat
+          label="Revenue"
+          value={money(totals.cost_micros, currency)}
+          note={currency ? "tokens, without storage" : "no prices set"}
+        />
       </Stats>
       <Card>
         <CardHeader title="By day" actions={<Freshness at={report.as_of} />} />
@@ -99,7 +114,11 @@ function Report({ report, base }: { report: OperatorReport; base: string | undef
           noun="Base model"
           totals={totals}
           currency={currency}
-          rows={report.by_base_model.map((row) => ({ ...row, id: row.base_model ?? "", label: row.base_model ?? <span className="font-normal text-ink-2">not recorded</span> }))}
+          rows={report.by_base_model.map((row) => ({
+            ...row,
+            id: row.base_model ?? "",
+            label: row.base_model ?? <span className="font-normal text-ink-2">not recorded</span>,
+          }))}
         />
       )}
       <Tenants report={report} />
@@ -119,8 +138,17 @@ const wait = (value: number | null) => (value === null ? "–" : milliseconds(va
 function Tenants({ report }: { report: OperatorReport }) {
   return (
     <Card>
-      <CardHeader title="Tenants" note={report.tenants > report.by_tenant.length ? `The ${report.by_tenant.length} with most GPU time; the CSV has all` : "By GPU time"} />
-      {report.by_tenant.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody used anything in this time.</p>}
+      <CardHeader
+        title="Tenants"
+        note={
+          report.tenants > report.by_tenant.length
+            ? `The ${report.by_tenant.length} with most GPU time; the CSV has all`
+            : "By GPU time"
+        }
+      />
+      {report.by_tenant.length === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">Nobody used anything in this time.</p>
+      )}
       {report.by_tenant.length > 0 && (
         <Table label="Tenants by GPU time">
           <thead>
@@ -142,7 +170,8 @@ function Tenants({ report }: { report: OperatorReport }) {
               <Tr key={row.tenant}>
                 <Td>
                   <span className="flex max-w-56 items-baseline gap-1.5" title={row.name}>
-                    <bdi className="truncate font-medium">{row.name}</bdi> <span className="text-ink-3">{row.tenant}</span>
+                    <bdi className="truncate font-medium">{row.name}</bdi>{" "}
+                    <span className="text-ink-3">{row.tenant}</span>
                   </span>
                 </Td>
                 <Td className="tnum text-right">{number(row.requests)}</Td>
@@ -184,7 +213,9 @@ function TopAdapters({ report }: { report: OperatorReport }) {
           <tbody>
             {report.top_adapters.slice(0, 10).map((row) => (
               <Tr key={`${row.tenant} ${row.adapter ?? ""}`}>
-                <Td className="font-medium">{row.adapter ?? <span className="font-normal text-ink-2">base model</span>}</Td>
+                <Td className="font-medium">
+                  {row.adapter ?? <span className="font-normal text-ink-2">base model</span>}
+                </Td>
                 <Td>{row.tenant}</Td>
                 <Td className="tnum text-right">{number(row.requests)}</Td>
                 <Td className="tnum text-right">{deviceTime(row.device_us)}</Td>

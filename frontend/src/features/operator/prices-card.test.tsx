@@ -34,7 +34,14 @@ const all: PriceVersion = {
   created_at: "2026-01-01T00:00:00Z",
   created_by: null,
 };
-const own: PriceVersion = { ...all, number: 2, base_model: base.name, base_model_digest: base.digest, input_per_million: 900_000, storage_per_gb_month: null };
+const own: PriceVersion = {
+  ...all,
+  number: 2,
+  base_model: base.name,
+  base_model_digest: base.digest,
+  input_per_million: 900_000,
+  storage_per_gb_month: null,
+};
 const total = { ...data.usage.totals, requests: 4 };
 
 describe("prices of base models, for operators", () => {
@@ -51,8 +58,18 @@ describe("prices of base models, for operators", () => {
     };
     server.use(
       http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
-      http.get("/api/operator/base-model", () => HttpResponse.json({ name: "llama", digest: "sha256:x", adapters_of: [], decided_by: "ada", decided_at: base.decided_at })),
-      http.get("/api/operator/base-models", () => HttpResponse.json([{ ...base, name: "llama", digest: "sha256:x" }, base])),
+      http.get("/api/operator/base-model", () =>
+        HttpResponse.json({
+          name: "llama",
+          digest: "sha256:x",
+          adapters_of: [],
+          decided_by: "ada",
+          decided_at: base.decided_at,
+        }),
+      ),
+      http.get("/api/operator/base-models", () =>
+        HttpResponse.json([{ ...base, name: "llama", digest: "sha256:x" }, base]),
+      ),
       http.get("/api/operator/report", ({ request }) => {
         const chosen = new URL(request.url).searchParams.get("base_model");
         const by_base_model = [
@@ -61,7 +78,20 @@ describe("prices of base models, for operators", () => {
         ].filter((row) => !chosen || row.base_model === chosen);
         const outcomes = { finished: 4, aborted: 0, failed: 0, refused: 0 };
         const latency = data.usage.latency;
-        return HttpResponse.json({ first: "2026-05-01", last: "2026-05-30", as_of: null, currency: "USD", totals: total, outcomes, latency, by_day: [], by_base_model, tenants: 0, by_tenant: [], top_adapters: [] });
+        return HttpResponse.json({
+          first: "2026-05-01",
+          last: "2026-05-30",
+          as_of: null,
+          currency: "USD",
+          totals: total,
+          outcomes,
+          latency,
+          by_day: [],
+          by_base_model,
+          tenants: 0,
+          by_tenant: [],
+          top_adapters: [],
+        });
       }),
       http.get("/api/operator/hosts", () => HttpResponse.json([])),
       http.get("/api/operator/prices", () => HttpResponse.json(listed)),
@@ -74,7 +104,9 @@ describe("prices of base models, for operators", () => {
     listed = [{ ...own, number: 3, inherits: true, effective_on: "2999-01-01" }, own, all];
     openConsole("/t/acme/operator");
     const table = within(await screen.findByRole("table", { name: "Prices" }));
-    expect(table.getByRole("row", { name: /3 to come llama-70b 2999-01-01 has no prices of its own any more/ })).toBeVisible();
+    expect(
+      table.getByRole("row", { name: /3 to come llama-70b 2999-01-01 has no prices of its own any more/ }),
+    ).toBeVisible();
     expect(table.getByRole("row", { name: /2 now llama-70b .* \$0\.90 \$0\.05 \$0\.60 –/ })).toBeVisible();
     expect(table.getByRole("row", { name: /1 now all others .* \$0\.20 \$0\.05 \$0\.60 \$0\.25/ })).toBeVisible();
     expect(table.queryByRole("button")).toBeNull(); // it ends already
@@ -94,14 +126,23 @@ describe("prices of base models, for operators", () => {
     await user.type(input, "1.5");
     await user.click(dialog.getByRole("button", { name: "Publish" }));
     await waitFor(() => expect(asked).toHaveLength(1));
-    expect(asked[0]).toMatchObject({ base_model_digest: "sha256:aa", input_per_million: 1_500_000, storage_per_gb_month: null, output_per_million: 600_000 });
+    expect(asked[0]).toMatchObject({
+      base_model_digest: "sha256:aa",
+      input_per_million: 1_500_000,
+      storage_per_gb_month: null,
+      output_per_million: 600_000,
+    });
   });
 
   it("ends them", async () => {
     const { user } = openConsole("/t/acme/operator");
     await user.click(await screen.findByRole("button", { name: "End the own prices of llama-70b" }));
     await user.click(await screen.findByRole("button", { name: "End its prices" }));
-    await waitFor(() => expect(asked).toEqual([{ base_model_digest: "sha256:aa", effective_on: expect.stringMatching(/^\d{4}-\d\d-\d\d$/) as string }]));
+    await waitFor(() =>
+      expect(asked).toEqual([
+        { base_model_digest: "sha256:aa", effective_on: expect.stringMatching(/^\d{4}-\d\d-\d\d$/) as string },
+      ]),
+    );
   });
 
   it("shows the report of one base model, kept in the address", async () => {
@@ -111,6 +152,9 @@ describe("prices of base models, for operators", () => {
     await user.selectOptions(screen.getByRole("combobox", { name: "Base model" }), "llama-70b");
     expect(router.state.location.search).toEqual({ days: 7, base_model: "llama-70b" });
     await waitFor(() => expect(screen.queryByRole("table", { name: "Usage by base model" })).toBeNull());
-    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", "/api/operator/usage.csv?days=7&base_model=llama-70b");
+    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute(
+      "href",
+      "/api/operator/usage.csv?days=7&base_model=llama-70b",
+    );
   });
 });

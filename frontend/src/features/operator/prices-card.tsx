@@ -50,7 +50,11 @@ export function PricesCard() {
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {data?.length === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">No prices yet: every cost is zero. The first list may begin in the past.</p>}
+      {data?.length === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">
+          No prices yet: every cost is zero. The first list may begin in the past.
+        </p>
+      )}
       {data && data.length > 0 && <Versions versions={data} onEnd={setEnding} />}
       {publishing && data && <Publish versions={data} onClose={() => setPublishing(false)} />}
       {ending && <End version={ending} onClose={() => setEnding(null)} />}
@@ -63,11 +67,14 @@ const tomorrow = () => new Date(Date.now() + 86_400_000).toISOString().slice(0, 
 
 /** Of versions of one list, the one that holds on a day. */
 function heldOn(day: string, versions: PriceVersion[]): PriceVersion | undefined {
-  return versions.filter((version) => version.effective_on <= day).toSorted((a, b) => b.effective_on.localeCompare(a.effective_on) || b.number - a.number)[0];
+  return versions
+    .filter((version) => version.effective_on <= day)
+    .toSorted((a, b) => b.effective_on.localeCompare(a.effective_on) || b.number - a.number)[0];
 }
 
 const listOf = (version: PriceVersion) => version.base_model_digest ?? null;
-const ofList = (versions: PriceVersion[], digest: string | null) => versions.filter((version) => listOf(version) === digest);
+const ofList = (versions: PriceVersion[], digest: string | null) =>
+  versions.filter((version) => listOf(version) === digest);
 
 const FAR = "9999-12-31";
 
@@ -130,7 +137,11 @@ function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (versi
             {several && (
               <Td className="text-right">
                 {version.base_model_digest && !version.inherits && last.has(version.number) && (
-                  <Button size="sm" aria-label={`End the own prices of ${version.base_model}`} onClick={() => onEnd(version)}>
+                  <Button
+                    size="sm"
+                    aria-label={`End the own prices of ${version.base_model}`}
+                    onClick={() => onEnd(version)}
+                  >
                     End
                   </Button>
                 )}
@@ -161,7 +172,9 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
       action="End its prices"
       busy={end.isPending}
       disabled={!day}
-      onConfirm={() => end.mutate({ base_model_digest: version.base_model_digest!, effective_on: day }, { onSuccess: onClose })}
+      onConfirm={() =>
+        end.mutate({ base_model_digest: version.base_model_digest!, effective_on: day }, { onSuccess: onClose })
+      }
     >
       {end.error && <ErrorNotice error={asApiError(end.error)} className="mb-3" />}
       <Field label="From" hint="Midnight UTC">
@@ -172,8 +185,12 @@ function End({ version, onClose }: { version: PriceVersion; onClose: () => void 
 }
 
 /** Typed as money, sent as whole millionths; at most six places, so that nothing is rounded away. */
-const amount = z.string().check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "A number up to 999 with at most six places, like 0.15."));
-const amountOrNone = z.string().check(z.regex(/^(\d{1,3}(\.\d{1,6})?)?$/, "A number like 0.15, or nothing: as of other requests."));
+const amount = z
+  .string()
+  .check(z.regex(/^\d{1,3}(\.\d{1,6})?$/, "A number up to 999 with at most six places, like 0.15."));
+const amountOrNone = z
+  .string()
+  .check(z.regex(/^(\d{1,3}(\.\d{1,6})?)?$/, "A number like 0.15, or nothing: as of other requests."));
 const SCHEMA = z.object({
   base_model_digest: z.string(),
   effective_on: z.string().check(z.regex(/^\d{4}-\d{2}-\d{2}$/, "Choose a day.")),
@@ -199,7 +216,10 @@ const toMicrosOrNull = (text: string) => (text ? toMicros(text) : null);
 const fromMicrosOrNull = (micros?: number | null) => (micros == null ? "" : fromMicros(micros));
 
 /** What the fields begin with: the newest amounts of the list, or else of all others. */
-function begun(versions: PriceVersion[], digest: string): Omit<Form, "base_model_digest" | "effective_on" | "currency"> {
+function begun(
+  versions: PriceVersion[],
+  digest: string,
+): Omit<Form, "base_model_digest" | "effective_on" | "currency"> {
   const own = digest ? heldOn(FAR, ofList(versions, digest)) : undefined;
   const from = own && !own.inherits ? own : heldOn(FAR, ofList(versions, null));
   return {
@@ -254,12 +274,20 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
     );
   });
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Publish prices" description="They cannot be changed afterwards, only followed by others.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Publish prices"
+      description="They cannot be changed afterwards, only followed by others."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4 sm:grid-cols-2">
         {publish.error && <ErrorNotice error={asApiError(publish.error)} className="sm:col-span-2" />}
         {(bases.length > 1 || digest) && (
           <div className="min-w-0 sm:col-span-2">
-            <Field label="Base model" hint={digest ? "Its own prices count before those of all others. Storage has one price." : undefined}>
+            <Field
+              label="Base model"
+              hint={digest ? "Its own prices count before those of all others. Storage has one price." : undefined}
+            >
               {(control) => (
                 <Select {...control} value={digest} onChange={(event) => choose(event.target.value)}>
                   <option value="">All that have no prices of their own</option>

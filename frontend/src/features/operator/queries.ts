@@ -1,7 +1,16 @@
 import { keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import { ApiError } from "@/api/errors";
-import type { EndPrices, HostService, LatencyObjectives, NewBaseModel, NewJoinToken, NewPrices, NewTenant, Role } from "@/api/types";
+import type {
+  EndPrices,
+  HostService,
+  LatencyObjectives,
+  NewBaseModel,
+  NewJoinToken,
+  NewPrices,
+  NewTenant,
+  Role,
+} from "@/api/types";
 import { type AskedRange, refreshEvery } from "@/lib/time-range";
 import type { StagingSearch, TenantsSearch } from "./search";
 
@@ -35,7 +44,10 @@ export const allHostsQuery = queryOptions({
   queryKey: ["operator", "hosts"],
   queryFn: () => unwrap(api.GET("/api/operator/hosts")),
   // A restart is followed closely, and so is an engine that has not heard yet what was decided: it takes seconds.
-  refetchInterval: ({ state }) => (state.data?.some((host) => host.restart || (host.state === "draining") !== (host.service === "drained")) ? 1000 : 10_000),
+  refetchInterval: ({ state }) =>
+    state.data?.some((host) => host.restart || (host.state === "draining") !== (host.service === "drained"))
+      ? 1000
+      : 10_000,
 });
 
 export const fairnessQuery = (range: AskedRange) =>
@@ -75,7 +87,12 @@ export const PAGE = 50;
 export const tenantsQuery = ({ q = "", state, sort = "name", page = 0 }: TenantsSearch) =>
   queryOptions({
     queryKey: ["operator", "tenants", "list", q, state, sort, page],
-    queryFn: () => unwrap(api.GET("/api/operator/tenants", { params: { query: { search: q, state, sort, offset: page * PAGE, limit: PAGE } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/operator/tenants", {
+          params: { query: { search: q, state, sort, offset: page * PAGE, limit: PAGE } },
+        }),
+      ),
     placeholderData: keepPreviousData,
   });
 
@@ -101,7 +118,11 @@ export const tenantMembersQuery = (tenant: string, search: string, page: number)
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "members", search, page],
     queryFn: () =>
-      unwrap(api.GET("/api/operator/tenants/{tenant}/members", { params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } } })),
+      unwrap(
+        api.GET("/api/operator/tenants/{tenant}/members", {
+          params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } },
+        }),
+      ),
     placeholderData: keepPreviousData,
   });
 
@@ -109,7 +130,11 @@ export const tenantAdaptersQuery = (tenant: string, search: string, page: number
   queryOptions({
     queryKey: ["operator", "tenants", tenant, "adapters", search, page],
     queryFn: () =>
-      unwrap(api.GET("/api/operator/tenants/{tenant}/adapters", { params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } } })),
+      unwrap(
+        api.GET("/api/operator/tenants/{tenant}/adapters", {
+          params: { path: { tenant }, query: { search, offset: page * PAGE, limit: PAGE } },
+        }),
+      ),
     placeholderData: keepPreviousData,
   });
 
@@ -118,30 +143,52 @@ function useTenantsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<An
   const client = useQueryClient();
   return useMutation({
     mutationFn,
-    onSuccess: () => Promise.all([client.invalidateQueries({ queryKey: ["operator", "tenants"] }), client.invalidateQueries({ queryKey: ["session"] })]),
+    onSuccess: () =>
+      Promise.all([
+        client.invalidateQueries({ queryKey: ["operator", "tenants"] }),
+        client.invalidateQueries({ queryKey: ["session"] }),
+      ]),
   });
 }
 
-export const useCreateTenant = () => useTenantsMutation((body: NewTenant) => unwrap(api.POST("/api/operator/tenants", { body })));
+export const useCreateTenant = () =>
+  useTenantsMutation((body: NewTenant) => unwrap(api.POST("/api/operator/tenants", { body })));
 
 /** What an operator can do with one tenant. */
 export function useTenantActions(tenant: string) {
   const params = { path: { tenant } };
   return {
-    rename: useTenantsMutation((body: { name: string }) => unwrap(api.PATCH("/api/operator/tenants/{tenant}", { params, body }))),
-    suspend: useTenantsMutation((body: { reason: string }) => unwrap(api.PUT("/api/operator/tenants/{tenant}/suspension", { params, body }))),
+    rename: useTenantsMutation((body: { name: string }) =>
+      unwrap(api.PATCH("/api/operator/tenants/{tenant}", { params, body })),
+    ),
+    suspend: useTenantsMutation((body: { reason: string }) =>
+      unwrap(api.PUT("/api/operator/tenants/{tenant}/suspension", { params, body })),
+    ),
     resume: useTenantsMutation(() => unwrap(api.DELETE("/api/operator/tenants/{tenant}/suspension", { params }))),
-    remove: useTenantsMutation(() => unwrap(api.DELETE("/api/operator/tenants/{tenant}", { params: { ...params, query: { confirm: tenant } } }))),
-    weight: useTenantsMutation((body: { weight: number }) => unwrap(api.PUT("/api/operator/tenants/{tenant}/weight", { params, body }))),
-    objectives: useTenantsMutation((body: LatencyObjectives) => unwrap(api.PUT("/api/operator/tenants/{tenant}/objectives", { params, body }))),
-    invite: useTenantsMutation((body: { email: string; role: Role }) => unwrap(api.POST("/api/operator/tenants/{tenant}/invitations", { params, body }))),
+    remove: useTenantsMutation(() =>
+      unwrap(api.DELETE("/api/operator/tenants/{tenant}", { params: { ...params, query: { confirm: tenant } } })),
+    ),
+    weight: useTenantsMutation((body: { weight: number }) =>
+      unwrap(api.PUT("/api/operator/tenants/{tenant}/weight", { params, body })),
+    ),
+    objectives: useTenantsMutation((body: LatencyObjectives) =>
+      unwrap(api.PUT("/api/operator/tenants/{tenant}/objectives", { params, body })),
+    ),
+    invite: useTenantsMutation((body: { email: string; role: Role }) =>
+      unwrap(api.POST("/api/operator/tenants/{tenant}/invitations", { params, body })),
+    ),
   };
 }
 
 export const stagingQuery = ({ q = "", phase, host = "", page = 0 }: StagingSearch) =>
   queryOptions({
     queryKey: ["operator", "staging", q, phase, host, page],
-    queryFn: () => unwrap(api.GET("/api/operator/staging", { params: { query: { search: q, phase, host, offset: page * PAGE, limit: PAGE } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/operator/staging", {
+          params: { query: { search: q, phase, host, offset: page * PAGE, limit: PAGE } },
+        }),
+      ),
     placeholderData: keepPreviousData,
     refetchInterval: 3000,
   });
@@ -150,7 +197,12 @@ export function useSetHostService() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ host, service }: { host: string; service: HostService }) =>
-      unwrap(api.PUT("/api/operator/hosts/{host_name}/service", { params: { path: { host_name: host } }, body: { service } })),
+      unwrap(
+        api.PUT("/api/operator/hosts/{host_name}/service", {
+          params: { path: { host_name: host } },
+          body: { service },
+        }),
+      ),
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }),
   });
 }
@@ -173,15 +225,23 @@ function useHostsMutation<Body, Answer>(mutationFn: (body: Body) => Promise<Answ
   return useMutation({ mutationFn, onSuccess: () => client.invalidateQueries({ queryKey: ["operator"] }) });
 }
 
-export const useCreateJoinToken = () => useHostsMutation((body: NewJoinToken) => unwrap(api.POST("/api/operator/join-tokens", { body })));
+export const useCreateJoinToken = () =>
+  useHostsMutation((body: NewJoinToken) => unwrap(api.POST("/api/operator/join-tokens", { body })));
 export const useWithdrawJoinToken = () =>
-  useHostsMutation((id: string) => unwrap(api.DELETE("/api/operator/join-tokens/{token_id}", { params: { path: { token_id: id } } })));
+  useHostsMutation((id: string) =>
+    unwrap(api.DELETE("/api/operator/join-tokens/{token_id}", { params: { path: { token_id: id } } })),
+  );
 export const useRevokeHost = () =>
-  useHostsMutation((host: string) => unwrap(api.DELETE("/api/operator/hosts/{host_name}/credential", { params: { path: { host_name: host } } })));
+  useHostsMutation((host: string) =>
+    unwrap(api.DELETE("/api/operator/hosts/{host_name}/credential", { params: { path: { host_name: host } } })),
+  );
 export const useForgetHost = () =>
-  useHostsMutation((host: string) => unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })));
+  useHostsMutation((host: string) =>
+    unwrap(api.DELETE("/api/operator/hosts/{host_name}", { params: { path: { host_name: host } } })),
+  );
 
-export const useAdmitBaseModel = () => useHostsMutation((body: { host: string; name: string }) => unwrap(api.POST("/api/operator/base-models", { body })));
+export const useAdmitBaseModel = () =>
+  useHostsMutation((body: { host: string; name: string }) => unwrap(api.POST("/api/operator/base-models", { body })));
 export const useRenameBaseModel = () =>
   useHostsMutation(({ digest, name }: { digest: string; name: string }) =>
     unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { name } })),
@@ -191,13 +251,20 @@ export const useLetBaseModelSleep = () =>
     unwrap(api.PATCH("/api/operator/base-models/{digest}", { params: { path: { digest } }, body: { sleeps_after_s } })),
   );
 export const useWithdrawBaseModel = () =>
-  useHostsMutation((digest: string) => unwrap(api.DELETE("/api/operator/base-models/{digest}", { params: { path: { digest } } })));
+  useHostsMutation((digest: string) =>
+    unwrap(api.DELETE("/api/operator/base-models/{digest}", { params: { path: { digest } } })),
+  );
 
 export function useRestartHost() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: ({ host, wait_s }: { host: string; wait_s: number }) =>
-      unwrap(api.POST("/api/operator/hosts/{host_name}/restart", { params: { path: { host_name: host } }, body: { wait_s } })),
+      unwrap(
+        api.POST("/api/operator/hosts/{host_name}/restart", {
+          params: { path: { host_name: host } },
+          body: { wait_s },
+        }),
+      ),
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator", "hosts"] }),
   });
 }
@@ -205,7 +272,8 @@ export function useRestartHost() {
 export function useRetryStaging() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (id: string) => unwrap(api.POST("/api/operator/staging/{placement_id}/retry", { params: { path: { placement_id: id } } })),
+    mutationFn: (id: string) =>
+      unwrap(api.POST("/api/operator/staging/{placement_id}/retry", { params: { path: { placement_id: id } } })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["operator", "staging"] }),
   });
 }

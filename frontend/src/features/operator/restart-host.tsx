@@ -40,7 +40,10 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
       onConfirm={confirm}
     >
       <div className="mt-4">
-        <Field label={`Wait for requests there (${number(host.running + host.waiting)} now)`} hint="Answers that are cut off go on at another host, or here when it is back.">
+        <Field
+          label={`Wait for requests there (${number(host.running + host.waiting)} now)`}
+          hint="Answers that are cut off go on at another host, or here when it is back."
+        >
           {(control) => (
             <Select {...control} value={wait} onChange={(event) => setWait(Number(event.target.value))}>
               {WAITS.map(({ seconds, label }) => (
@@ -52,9 +55,15 @@ export function RestartDialog({ host, others, onClose }: DialogProps) {
           )}
         </Field>
       </div>
-      {last && <p className="mt-3 text-sm font-medium text-danger-text">No other host serves its base model: every new request for it will be refused with 503 until it is back.</p>}
+      {last && (
+        <p className="mt-3 text-sm font-medium text-danger-text">
+          No other host serves its base model: every new request for it will be refused with 503 until it is back.
+        </p>
+      )}
       {!last && host.only_here > 0 && (
-        <p className="mt-3 text-sm font-medium text-danger-text">{plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.</p>
+        <p className="mt-3 text-sm font-medium text-danger-text">
+          {plural(host.only_here, "adapter version")} on no other host cannot be called meanwhile.
+        </p>
       )}
       {restart.error && <ErrorNotice error={asApiError(restart.error)} className="mt-3" />}
     </Confirm>
@@ -80,7 +89,10 @@ function said(host: OperatorHost, { phase, wait_s }: NonNullable<OperatorHost["r
   const left = wait_s * 1000 - since;
   if (phase === "asked") return "its engine is being told.";
   if (phase === "starting") {
-    const hint = since - wait_s * 1000 > LONG_MS ? " Nothing has started it so far: start it where it runs, and look into its log." : "";
+    const hint =
+      since - wait_s * 1000 > LONG_MS
+        ? " Nothing has started it so far: start it where it runs, and look into its log."
+        : "";
     return `its engine has ended and is waited for.${hint}`;
   }
   if (busy === 0) return "nothing runs there any more; its engine ends.";
@@ -96,7 +108,10 @@ export function useSayBack(hosts: OperatorHost[] | undefined): void {
       if (host.restart) restarting.current.set(host.name, host.restart.asked_at);
       else if (asked !== undefined) {
         restarting.current.delete(host.name);
-        toast.good(`${host.name} is back`, `${wholeSeconds(Date.now() - Date.parse(asked))} after the restart was asked for.`);
+        toast.good(
+          `${host.name} is back`,
+          `${wholeSeconds(Date.now() - Date.parse(asked))} after the restart was asked for.`,
+        );
       }
     }
   }, [hosts]);

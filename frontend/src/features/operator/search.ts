@@ -30,7 +30,10 @@ export interface ReportSearch {
   base_model?: string;
 }
 
-export const readReportSearch = (search: Record<string, unknown>): ReportSearch => ({ days: oneOf(search.days, REPORT_DAYS), base_model: text(search.base_model) });
+export const readReportSearch = (search: Record<string, unknown>): ReportSearch => ({
+  days: oneOf(search.days, REPORT_DAYS),
+  base_model: text(search.base_model),
+});
 
 export interface TenantSearch {
   /** What is looked for among the tenant's people, and the page of them. */

@@ -68,7 +68,17 @@ function Rename({ tenant, onClose }: StepProps) {
       onConfirm={() => rename.mutate({ name }, done("Renamed", onClose))}
     >
       <div className="mt-3 grid gap-3">
-        <Field label="Name">{(control) => <Input {...control} value={name} onChange={(event) => setName(event.target.value)} dir="auto" autoComplete="off" />}</Field>
+        <Field label="Name">
+          {(control) => (
+            <Input
+              {...control}
+              value={name}
+              onChange={(event) => setName(event.target.value)}
+              dir="auto"
+              autoComplete="off"
+            />
+          )}
+        </Field>
         {rename.error && <ErrorNotice error={asApiError(rename.error)} />}
       </div>
     </Confirm>
@@ -91,7 +101,17 @@ function Suspend({ tenant, onClose }: StepProps) {
     >
       <div className="mt-3 grid gap-3">
         <Field label="Reason" hint="Its members and callers are told.">
-          {(control) => <Input {...control} value={reason} maxLength={500} onChange={(event) => setReason(event.target.value)} dir="auto" autoComplete="off" data-testid="suspend-reason" />}
+          {(control) => (
+            <Input
+              {...control}
+              value={reason}
+              maxLength={500}
+              onChange={(event) => setReason(event.target.value)}
+              dir="auto"
+              autoComplete="off"
+              data-testid="suspend-reason"
+            />
+          )}
         </Field>
         {suspend.error && <ErrorNotice error={asApiError(suspend.error)} />}
       </div>
@@ -126,9 +146,10 @@ function Delete({ tenant, onClose }: StepProps) {
       title={`Delete ${tenant.name}?`}
       description={
         <>
-          This cannot be undone. {plural(tenant.members, "member")} leave, {plural(tenant.keys, "API key")} are revoked, kept prompts and answers are deleted,{" "}
-          {plural(tenant.adapters, "adapter")} leave the hosts and their files follow when the time of archived ones is over. Requests that run go on to their end. Usage,
-          statements and the audit log stay, and the short name is never given again.
+          This cannot be undone. {plural(tenant.members, "member")} leave, {plural(tenant.keys, "API key")} are revoked,
+          kept prompts and answers are deleted, {plural(tenant.adapters, "adapter")} leave the hosts and their files
+          follow when the time of archived ones is over. Requests that run go on to their end. Usage, statements and the
+          audit log stay, and the short name is never given again.
         </>
       }
       action="Delete for good"
@@ -138,7 +159,16 @@ function Delete({ tenant, onClose }: StepProps) {
     >
       <div className="mt-3 grid gap-3">
         <Field label={`Type ${tenant.slug} to confirm`}>
-          {(control) => <Input {...control} value={typed} onChange={(event) => setTyped(event.target.value)} autoComplete="off" spellCheck={false} data-testid="delete-confirm" />}
+          {(control) => (
+            <Input
+              {...control}
+              value={typed}
+              onChange={(event) => setTyped(event.target.value)}
+              autoComplete="off"
+              spellCheck={false}
+              data-testid="delete-confirm"
+            />
+          )}
         </Field>
         {remove.error && <ErrorNotice error={asApiError(remove.error)} />}
       </div>

@@ -21,7 +21,15 @@ import { roleInfo } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
 import { bytes, money, number, plural, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
-import { grantedLimitsQuery, PAGE, tenantAdaptersQuery, tenantMembersQuery, tenantQuery, tenantStatementQuery, useTenantActions } from "./queries";
+import {
+  grantedLimitsQuery,
+  PAGE,
+  tenantAdaptersQuery,
+  tenantMembersQuery,
+  tenantQuery,
+  tenantStatementQuery,
+  useTenantActions,
+} from "./queries";
 import type { TenantSearch } from "./search";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
@@ -36,7 +44,8 @@ const route = getRouteApi("/t/$tenant/operator/tenants/$slug");
 /** What its lists show, in the address. */
 function useLists() {
   const navigate = route.useNavigate();
-  const show = (change: TenantSearch) => void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
+  const show = (change: TenantSearch) =>
+    void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
   return [route.useSearch(), show] as const;
 }
 
@@ -55,7 +64,12 @@ export function TenantPage() {
     </>
   );
   return (
-    <Page title={data?.name ?? slug} heading={heading} note={`${slug} · Its audit log says that you looked, once an hour.`} actions={<Back />}>
+    <Page
+      title={data?.name ?? slug}
+      heading={heading}
+      note={`${slug} · Its audit log says that you looked, once an hour.`}
+      actions={<Back />}
+    >
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && <Skeleton className="h-96 w-full" />}
       {data && <Detail tenant={data} />}
@@ -81,7 +95,8 @@ function Detail({ tenant }: { tenant: TenantDetail }) {
     <div className="grid gap-5">
       {tenant.state !== "active" && (
         <p role="note" className="rounded-lg bg-amber-soft px-4 py-3 text-sm break-words text-amber-text">
-          {tenant.state === "deleted" ? "Deleted" : "Suspended"} <RelativeTime at={tenant.deleted_at ?? tenant.suspended_at} />
+          {tenant.state === "deleted" ? "Deleted" : "Suspended"}{" "}
+          <RelativeTime at={tenant.deleted_at ?? tenant.suspended_at} />
           {tenant.suspended_for && `: ${tenant.suspended_for}`}
         </p>
       )}
@@ -120,19 +135,34 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
   const close = () => setEditing(null);
   const { first_token_ms: first, inter_token_ms: inter, target } = tenant.objectives;
   const fixed = tenant.state === "deleted";
-  const objectives = [first && `first token ${first} ms`, inter && `between tokens ${inter} ms`].filter(Boolean).join(", ");
+  const objectives = [first && `first token ${first} ms`, inter && `between tokens ${inter} ms`]
+    .filter(Boolean)
+    .join(", ");
   return (
     <Card aria-label="What is decided">
       <CardHeader title="What is decided" note="In force within two seconds; running requests go on." />
       <dl className="divide-y">
         <Decision label="Weight" onEdit={fixed ? undefined : () => setEditing("weight")}>
-          {tenant.weight} <span className="text-ink-3">· its share of the hosts when they are full, beside the others’</span>
+          {tenant.weight}{" "}
+          <span className="text-ink-3">· its share of the hosts when they are full, beside the others’</span>
         </Decision>
         <Decision label="Limits" onEdit={fixed || !limits.data ? undefined : () => setEditing("limits")}>
-          {limits.error ? <span className="text-danger-text">{limits.error.message}</span> : limits.data ? granted(limits.data) : "…"}
+          {limits.error ? (
+            <span className="text-danger-text">{limits.error.message}</span>
+          ) : limits.data ? (
+            granted(limits.data)
+          ) : (
+            "…"
+          )}
         </Decision>
         <Decision label="Budgets" onEdit={fixed || !budgets.data?.currency ? undefined : () => setEditing("budgets")}>
-          {budgets.error ? <span className="text-danger-text">{budgets.error.message}</span> : budgets.data ? budgeted(budgets.data) : "…"}
+          {budgets.error ? (
+            <span className="text-danger-text">{budgets.error.message}</span>
+          ) : budgets.data ? (
+            budgeted(budgets.data)
+          ) : (
+            "…"
+          )}
         </Decision>
         <Decision label="Objectives" onEdit={fixed ? undefined : () => setEditing("objectives")}>
           {objectives ? `${objectives}, for ${Number(((target ?? 0.99) * 100).toFixed(3))}% of requests` : "None"}
@@ -146,12 +176,23 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
       </dl>
       {editing === "weight" && <EditWeight tenant={tenant} onClose={close} />}
       <Suspense>
-        {editing === "limits" && limits.data && <EditTenantLimits tenant={tenant.slug} limits={limits.data} onClose={close} />}
+        {editing === "limits" && limits.data && (
+          <EditTenantLimits tenant={tenant.slug} limits={limits.data} onClose={close} />
+        )}
         {editing === "budgets" && budgets.data?.currency && (
-          <EditGrantedBudgets tenant={tenant.slug} currency={budgets.data.currency} budgets={budgets.data.granted} onClose={close} />
+          <EditGrantedBudgets
+            tenant={tenant.slug}
+            currency={budgets.data.currency}
+            budgets={budgets.data.granted}
+            onClose={close}
+          />
         )}
         {editing === "objectives" && (
-          <EditObjectives slo={{ first_token_ms: first ?? null, inter_token_ms: inter ?? null, target: target ?? 0.99 }} set={setObjectives} onClose={close} />
+          <EditObjectives
+            slo={{ first_token_ms: first ?? null, inter_token_ms: inter ?? null, target: target ?? 0.99 }}
+            set={setObjectives}
+            onClose={close}
+          />
         )}
       </Suspense>
     </Card>
@@ -189,12 +230,15 @@ const LABELS: [keyof TenantLimits, string][] = [
 
 function budgeted({ granted: { day, month }, currency }: BudgetReport): string {
   if (currency === null) return "None; budgets need a price list";
-  const of = (budget: BudgetState | null, span: string) => budget && `${money(budget.amount_micros, currency)} a ${span} (${money(budget.spent_micros, currency)} spent)`;
+  const of = (budget: BudgetState | null, span: string) =>
+    budget && `${money(budget.amount_micros, currency)} a ${span} (${money(budget.spent_micros, currency)} spent)`;
   return [of(day, "day"), of(month, "month")].filter(Boolean).join(", ") || "None";
 }
 
 function granted(limits: TenantLimits): string {
-  const set = LABELS.filter(([name]) => limits[name] != null).map(([name, label]) => `${(name.endsWith("_bytes") ? bytes : short)(Number(limits[name]))} ${label}`);
+  const set = LABELS.filter(([name]) => limits[name] != null).map(
+    ([name, label]) => `${(name.endsWith("_bytes") ? bytes : short)(Number(limits[name]))} ${label}`,
+  );
   return set.join(", ") || "None";
 }
 
@@ -216,11 +260,25 @@ function EditWeight({ tenant, onClose }: { tenant: TenantDetail; onClose: () => 
     );
   };
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={`Weight of ${tenant.name}`} description="With twice the weight of another tenant it gets twice the service while the hosts are full.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={`Weight of ${tenant.name}`}
+      description="With twice the weight of another tenant it gets twice the service while the hosts are full."
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {weight.error && <ErrorNotice error={asApiError(weight.error)} />}
         <Field label="Weight" hint="1 is usual." error={valid ? undefined : "A number from 0.01 to 1000."}>
-          {(control) => <Input {...control} value={value} onChange={(event) => setValue(event.target.value)} inputMode="decimal" autoComplete="off" data-testid="weight" />}
+          {(control) => (
+            <Input
+              {...control}
+              value={value}
+              onChange={(event) => setValue(event.target.value)}
+              inputMode="decimal"
+              autoComplete="off"
+              data-testid="weight"
+            />
+          )}
         </Field>
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>
@@ -246,16 +304,26 @@ function People({ tenant }: { tenant: TenantDetail }) {
   const invitations = search || page > 0 ? [] : tenant.invitations;
   return (
     <Card>
-      <CardHeader title="Members" note={`${plural(tenant.members, "member")}, ${plural(tenant.invitation_count, "open invitation")}`} actions={invite} />
+      <CardHeader
+        title="Members"
+        note={`${plural(tenant.members, "member")}, ${plural(tenant.invitation_count, "open invitation")}`}
+        actions={invite}
+      />
       {(tenant.members > PAGE || search) && (
         <div role="search" aria-label="Members" className="border-b px-4 py-3">
-          <SearchInput label="Name or address" value={search} onChange={(next) => show({ member: next || undefined, members: undefined })} />
+          <SearchInput
+            label="Name or address"
+            value={search}
+            onChange={(next) => show({ member: next || undefined, members: undefined })}
+          />
         </div>
       )}
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={3} />}
       {data && data.total + invitations.length === 0 && (
-        <p className="px-4 py-8 text-center text-sm text-ink-3">{search ? "No member has that in the name or address." : "Nobody is in this tenant."}</p>
+        <p className="px-4 py-8 text-center text-sm text-ink-3">
+          {search ? "No member has that in the name or address." : "Nobody is in this tenant."}
+        </p>
       )}
       {data && data.total + invitations.length > 0 && (
         <Table label="Members">
@@ -270,7 +338,8 @@ function People({ tenant }: { tenant: TenantDetail }) {
             {data.results.map((person) => (
               <Tr key={person.id}>
                 <Td className="max-w-72 truncate">
-                  <bdi className="font-medium">{person.name || person.email}</bdi> {person.name && <span className="text-ink-3">{person.email}</span>}
+                  <bdi className="font-medium">{person.name || person.email}</bdi>{" "}
+                  {person.name && <span className="text-ink-3">{person.email}</span>}
                 </Td>
                 <Td className="capitalize">{person.role}</Td>
                 <Td className="text-right text-ink-3">
@@ -293,9 +362,19 @@ function People({ tenant }: { tenant: TenantDetail }) {
         </Table>
       )}
       {invitations.length < tenant.invitation_count && invitations.length > 0 && (
-        <p className="border-t px-4 py-2.5 text-xs text-ink-3">and {plural(tenant.invitation_count - invitations.length, "older invitation")}</p>
+        <p className="border-t px-4 py-2.5 text-xs text-ink-3">
+          and {plural(tenant.invitation_count - invitations.length, "older invitation")}
+        </p>
       )}
-      {data && <Pager label="Pages of members" page={page} size={PAGE} total={data.total} onPage={(next) => show({ members: next || undefined })} />}
+      {data && (
+        <Pager
+          label="Pages of members"
+          page={page}
+          size={PAGE}
+          total={data.total}
+          onPage={(next) => show({ members: next || undefined })}
+        />
+      )}
       {inviting && <Invite tenant={tenant} onClose={() => setInviting(false)} />}
     </Card>
   );
@@ -332,11 +411,25 @@ function Invite({ tenant, onClose }: { tenant: TenantDetail; onClose: () => void
         <form onSubmit={submit} noValidate className="grid gap-4">
           {invite.error && <ErrorNotice error={asApiError(invite.error)} />}
           <Field label="E-mail">
-            {(control) => <Input {...control} value={email} onChange={(event) => setEmail(event.target.value)} type="email" autoComplete="off" data-testid="tenant-invite-email" />}
+            {(control) => (
+              <Input
+                {...control}
+                value={email}
+                onChange={(event) => setEmail(event.target.value)}
+                type="email"
+                autoComplete="off"
+                data-testid="tenant-invite-email"
+              />
+            )}
           </Field>
           <Field label="Role" hint={roleInfo(role).can}>
             {(control) => (
-              <Select {...control} value={role} onChange={(event) => setRole(event.target.value as Role)} className="capitalize">
+              <Select
+                {...control}
+                value={role}
+                onChange={(event) => setRole(event.target.value as Role)}
+                className="capitalize"
+              >
                 {ROLES.map((one) => (
                   <option key={one} value={one}>
                     {one}
@@ -362,10 +455,24 @@ function Adapters({ slug }: { slug: string }) {
   const { data, error, refetch } = useQuery(tenantAdaptersQuery(slug, search, page));
   return (
     <Card>
-      <CardHeader title="Adapters" note="With their newest version; their content is the tenant’s." actions={<SearchInput label="Find an adapter" value={search} onChange={(next) => show({ adapter: next || undefined, adapters: undefined })} />} />
+      <CardHeader
+        title="Adapters"
+        note="With their newest version; their content is the tenant’s."
+        actions={
+          <SearchInput
+            label="Find an adapter"
+            value={search}
+            onChange={(next) => show({ adapter: next || undefined, adapters: undefined })}
+          />
+        }
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={3} />}
-      {data?.total === 0 && <p className="px-4 py-8 text-center text-sm text-ink-3">{search ? "None has that in its name." : "It has no adapters."}</p>}
+      {data?.total === 0 && (
+        <p className="px-4 py-8 text-center text-sm text-ink-3">
+          {search ? "None has that in its name." : "It has no adapters."}
+        </p>
+      )}
       {data && data.total > 0 && (
         <Table label="Adapters">
           <thead>
@@ -381,7 +488,13 @@ function Adapters({ slug }: { slug: string }) {
             {data.results.map((row) => (
               <Tr key={row.name}>
                 <Td className="max-w-72 truncate font-medium">{row.name}</Td>
-                <Td>{row.version === null ? <span className="text-ink-3">none yet</span> : `v${row.version}, ${row.state ?? ""}`}</Td>
+                <Td>
+                  {row.version === null ? (
+                    <span className="text-ink-3">none yet</span>
+                  ) : (
+                    `v${row.version}, ${row.state ?? ""}`
+                  )}
+                </Td>
                 <Td className="tnum text-right">{row.rank ?? "–"}</Td>
                 <Td className="tnum text-right">{bytes(row.bytes)}</Td>
                 <Td className="text-right text-ink-3">
@@ -392,7 +505,15 @@ function Adapters({ slug }: { slug: string }) {
           </tbody>
         </Table>
       )}
-      {data && <Pager label="Pages of adapters" page={page} size={PAGE} total={data.total} onPage={(next) => show({ adapters: next || undefined })} />}
+      {data && (
+        <Pager
+          label="Pages of adapters"
+          page={page}
+          size={PAGE}
+          total={data.total}
+          onPage={(next) => show({ adapters: next || undefined })}
+        />
+      )}
     </Card>
   );
 }

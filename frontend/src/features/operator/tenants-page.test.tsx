@@ -21,7 +21,13 @@ const row: TenantRow = {
   keys: 4,
   usage: { days: 30, requests: 120, failed: 7, refused: 13, tokens: 4000 },
 };
-const detail: TenantDetail = { ...row, objectives: { first_token_ms: null, inter_token_ms: null, target: 0.99 }, invitations: [], invitation_count: 0, versions: { ready: 2 } };
+const detail: TenantDetail = {
+  ...row,
+  objectives: { first_token_ms: null, inter_token_ms: null, target: 0.99 },
+  invitations: [],
+  invitation_count: 0,
+  versions: { ready: 2 },
+};
 const host: OperatorHost = {
   name: "gpu1", state: "online", service: "serving", quarantine: null, boot_id: "b1", model: "llama", device: "cuda", running: 2, waiting: 0, tokens_per_second: 12,
   pool: { total: 100, free: 100, kv: 0, cached_prefix: 0, adapter: 0, reserved: 0 }, page_bytes: 65536, last_seen: "2026-05-04T10:00:00Z", adapters: [], adapters_total: 9,
@@ -58,7 +64,9 @@ beforeEach(() => {
     http.get("/api/operator/tenants/globex/limits", () => HttpResponse.json({ concurrency: 8 })),
     http.get("/api/operator/tenants/globex/members", () => HttpResponse.json({ results: [], total: 0 })),
     http.get("/api/operator/tenants/globex/adapters", () => HttpResponse.json({ results: [], total: 0 })),
-    http.get("/api/operator/tenants/globex/statement", () => HttpResponse.json({ total_micros: 0, currency: null, lines: [] })),
+    http.get("/api/operator/tenants/globex/statement", () =>
+      HttpResponse.json({ total_micros: 0, currency: null, lines: [] }),
+    ),
     http.get("/api/operator/hosts", () => HttpResponse.json([host])),
     http.get("/api/operator/join-tokens", () => HttpResponse.json([])),
     http.get("/api/operator/staging", () => HttpResponse.json({ results: [staging], total: 1, phases })),
@@ -79,7 +87,9 @@ describe("tenants for operators", () => {
   });
 
   it("creates one, and Escape does not lose the owner's link", async () => {
-    server.use(http.post("/api/operator/tenants", note({ ...row, slug: "new", name: "New", link: "https://x/#secret" }, 201)));
+    server.use(
+      http.post("/api/operator/tenants", note({ ...row, slug: "new", name: "New", link: "https://x/#secret" }, 201)),
+    );
     const { user } = openConsole("/t/acme/operator/tenants");
     await user.click(await screen.findByTestId("create-tenant"));
     await user.type(await screen.findByTestId("tenant-name"), "New");
@@ -121,7 +131,11 @@ describe("tenants for operators", () => {
   });
 
   it("sets the weight, and says what the server refuses", async () => {
-    server.use(http.put("/api/operator/tenants/globex/weight", () => refusal(409, "tenant_deleted", "The tenant globex is deleted.", "Nothing.")));
+    server.use(
+      http.put("/api/operator/tenants/globex/weight", () =>
+        refusal(409, "tenant_deleted", "The tenant globex is deleted.", "Nothing."),
+      ),
+    );
     const { user } = openConsole("/t/acme/operator/tenants/globex");
     await user.click(await screen.findByRole("button", { name: "Change weight" }));
     await user.clear(await screen.findByTestId("weight"));
@@ -137,10 +151,15 @@ describe("tenants for operators", () => {
 describe("hosts and staging for operators", () => {
   it("drains the last host only after saying what that means", async () => {
     const ofAnotherBase = { ...host, name: "gpu2", model: "mistral", base_digest: "sha256:other" };
-    server.use(http.get("/api/operator/hosts", () => HttpResponse.json([host, ofAnotherBase])), http.put("/api/operator/hosts/gpu1/service", note({ service: "drained" })));
+    server.use(
+      http.get("/api/operator/hosts", () => HttpResponse.json([host, ofAnotherBase])),
+      http.put("/api/operator/hosts/gpu1/service", note({ service: "drained" })),
+    );
     const { user } = openConsole("/t/acme/operator/hosts");
     const row = await screen.findByRole("listitem", { name: "Host gpu1" });
-    expect(row).toHaveTextContent("zone eu-1a, 2 running, 0 waiting, 9 adapters, 5 only here, gives adapters to 2 hosts");
+    expect(row).toHaveTextContent(
+      "zone eu-1a, 2 running, 0 waiting, 9 adapters, 5 only here, gives adapters to 2 hosts",
+    );
     expect(screen.getByRole("listitem", { name: "Host gpu2" })).toHaveTextContent("mistral");
     await user.click(within(row).getByRole("button", { name: "Drain" }));
     const dialog = await screen.findByRole("alertdialog");
@@ -167,37 +186,73 @@ describe("hosts and staging for operators", () => {
     expect(await screen.findByText(/1 request may still end, for 1 min 0 s at most/)).toBeInTheDocument();
     expect(sent).toEqual([["POST /api/operator/hosts/gpu1/restart", { wait_s: 60 }]]);
     restart = { ...restart!, phase: "starting" };
-    expect(await screen.findByText(/its engine has ended and is waited for/, {}, { timeout: 3000 })).toBeInTheDocument();
+    expect(
+      await screen.findByText(/its engine has ended and is waited for/, {}, { timeout: 3000 }),
+    ).toBeInTheDocument();
     restart = null;
     await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"), { timeout: 3000 });
   });
 
   it("lets a machine join, shows the command once, and withdraws what nobody used", async () => {
-    const token = { id: "t1", host: "", state: "open", created_by: "ada@acme.example", created_at: "2026-05-04T10:00:00Z", expires_at: "2026-05-04T11:00:00Z", used_by: null };
+    const token = {
+      id: "t1",
+      host: "",
+      state: "open",
+      created_by: "ada@acme.example",
+      created_at: "2026-05-04T10:00:00Z",
+      expires_at: "2026-05-04T11:00:00Z",
+      used_by: null,
+    };
     server.use(
-      http.get("/api/operator/join-tokens", () => HttpResponse.json([token, { ...token, id: "t0", state: "used", used_by: "gpu0" }])),
-      http.post("/api/operator/join-tokens", note({ ...token, token: "lkj_secret", join_url: "https://lorikeet.example.org" }, 201)),
+      http.get("/api/operator/join-tokens", () =>
+        HttpResponse.json([token, { ...token, id: "t0", state: "used", used_by: "gpu0" }]),
+      ),
+      http.post(
+        "/api/operator/join-tokens",
+        note({ ...token, token: "lkj_secret", join_url: "https://lorikeet.example.org" }, 201),
+      ),
       http.delete("/api/operator/join-tokens/t1", note({}, 200)),
     );
     const { user } = openConsole("/t/acme/operator/hosts");
     await user.click(await screen.findByRole("button", { name: "Add a host" }));
     await user.selectOptions(await screen.findByLabelText("Can be used for"), "900");
     await user.click(screen.getByRole("button", { name: "Make a token" }));
-    expect(await screen.findByTestId("join-command")).toHaveTextContent(/--join https:\/\/lorikeet.example.org --token lkj_secret$/);
+    expect(await screen.findByTestId("join-command")).toHaveTextContent(
+      /--join https:\/\/lorikeet.example.org --token lkj_secret$/,
+    );
     await user.click(screen.getByRole("button", { name: "Done" }));
     const open = within(await screen.findByRole("list", { name: "Open join tokens" }));
     expect(open.getAllByRole("listitem")).toHaveLength(1);
     await user.click(open.getByRole("button", { name: "Withdraw the token of ada@acme.example" }));
-    await user.click(within(await screen.findByRole("alertdialog", { name: "Withdraw this token?" })).getByRole("button", { name: "Withdraw" }));
-    await waitFor(() => expect(sent).toEqual([["POST /api/operator/join-tokens", { host: "", expires_s: 900 }], ["DELETE /api/operator/join-tokens/t1", null]]));
+    await user.click(
+      within(await screen.findByRole("alertdialog", { name: "Withdraw this token?" })).getByRole("button", {
+        name: "Withdraw",
+      }),
+    );
+    await waitFor(() =>
+      expect(sent).toEqual([
+        ["POST /api/operator/join-tokens", { host: "", expires_s: 900 }],
+        ["DELETE /api/operator/join-tokens/t1", null],
+      ]),
+    );
   });
 
   it("revokes a host that joined, then forgets it", async () => {
-    let joined = { at: "2026-05-04T10:00:00Z", certificate_expires_at: "2026-06-04T10:00:00Z" as string | null, revoked_at: null as string | null };
-    const quarantine = { code: "revoked" as const, message: "Its credential was revoked.", fix: "Make a join token for it." };
+    let joined = {
+      at: "2026-05-04T10:00:00Z",
+      certificate_expires_at: "2026-06-04T10:00:00Z" as string | null,
+      revoked_at: null as string | null,
+    };
+    const quarantine = {
+      code: "revoked" as const,
+      message: "Its credential was revoked.",
+      fix: "Make a join token for it.",
+    };
     const gone: OperatorHost = { ...host, name: "gpu2" };
     server.use(
-      http.get("/api/operator/hosts", () => HttpResponse.json([gone, { ...host, joined, quarantine: joined.revoked_at ? quarantine : null }])),
+      http.get("/api/operator/hosts", () =>
+        HttpResponse.json([gone, { ...host, joined, quarantine: joined.revoked_at ? quarantine : null }]),
+      ),
       http.delete("/api/operator/hosts/gpu1/credential", async (call) => {
         joined = { ...joined, certificate_expires_at: null, revoked_at: "2026-05-05T10:00:00Z" };
         return note({}, 200)(call);
@@ -206,7 +261,9 @@ describe("hosts and staging for operators", () => {
     );
     const { user } = openConsole("/t/acme/operator/hosts");
     const shown = within(await screen.findByRole("listitem", { name: "Host gpu1" }));
-    expect(within(screen.getByRole("listitem", { name: "Host gpu2" })).queryByRole("button", { name: "Revoke" })).toBeNull();
+    expect(
+      within(screen.getByRole("listitem", { name: "Host gpu2" })).queryByRole("button", { name: "Revoke" }),
+    ).toBeNull();
     expect(shown.getByText(/certificate until/)).toBeInTheDocument();
     await user.click(shown.getByRole("button", { name: "Revoke" }));
     await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Revoke" }));
@@ -214,7 +271,12 @@ describe("hosts and staging for operators", () => {
     expect(shown.getByText("Make a join token for it.")).toBeInTheDocument();
     expect(shown.queryByRole("button", { name: "Cordon" })).toBeNull();
     await user.click(within(await screen.findByRole("alertdialog")).getByRole("button", { name: "Forget" }));
-    await waitFor(() => expect(sent.map(([call]) => call)).toEqual(["DELETE /api/operator/hosts/gpu1/credential", "DELETE /api/operator/hosts/gpu1"]));
+    await waitFor(() =>
+      expect(sent.map(([call]) => call)).toEqual([
+        "DELETE /api/operator/hosts/gpu1/credential",
+        "DELETE /api/operator/hosts/gpu1",
+      ]),
+    );
   });
 
   it("tells how far apart tenants were served, beside the bound", async () => {
@@ -225,18 +287,35 @@ describe("hosts and staging for operators", () => {
     ];
     server.use(
       http.get("/api/operator/fairness", () =>
-        HttpResponse.json({ since: "2026-05-04T10:00:00Z", until: "2026-05-04T10:02:00Z", step_s: 60, hosts: [{ name: "gpu1", now: null, points }] }),
+        HttpResponse.json({
+          since: "2026-05-04T10:00:00Z",
+          until: "2026-05-04T10:02:00Z",
+          step_s: 60,
+          hosts: [{ name: "gpu1", now: null, points }],
+        }),
       ),
     );
     openConsole("/t/acme/operator/hosts");
     const part = await screen.findByLabelText("Service gap");
-    expect(await within(part).findByText(/at most acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K/)).toBeInTheDocument();
+    expect(
+      await within(part).findByText(
+        /at most acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K/,
+      ),
+    ).toBeInTheDocument();
     expect(part).toHaveTextContent("no two tenants wait now");
     expect(await within(part).findByRole("slider", { name: /Widest gap/ })).toBeInTheDocument();
   });
 
   it("tells the rate and the remaining time of what is on its way", async () => {
-    const moving: StagingRow = { ...staging, phase: "downloading", error: null, bytes_done: 25_000_000, bytes_total: 100_000_000, bytes_per_second: 5_000_000, remaining_s: 15 };
+    const moving: StagingRow = {
+      ...staging,
+      phase: "downloading",
+      error: null,
+      bytes_done: 25_000_000,
+      bytes_total: 100_000_000,
+      bytes_per_second: 5_000_000,
+      remaining_s: 15,
+    };
     server.use(http.get("/api/operator/staging", () => HttpResponse.json({ results: [moving], total: 1, phases })));
     openConsole("/t/acme/operator/hosts");
     expect(await screen.findByText(/25.0 MB of 100 MB \(25%\) at 5.00 MB\/s, 15 s left/)).toBeInTheDocument();
@@ -254,7 +333,11 @@ describe("hosts and staging for operators", () => {
 
 describe("a suspended tenant", () => {
   it("is told so on every page", async () => {
-    const suspended = { ...data.session.tenants[0]!, suspended_at: "2026-05-04T10:00:00Z", suspended_for: "Unpaid since May" };
+    const suspended = {
+      ...data.session.tenants[0]!,
+      suspended_at: "2026-05-04T10:00:00Z",
+      suspended_for: "Unpaid since May",
+    };
     server.use(http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [suspended] })));
     openConsole("/t/acme/keys");
     expect(await screen.findByText("Acme is suspended: Unpaid since May")).toBeInTheDocument();

@@ -35,7 +35,8 @@ export function TenantsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const { data, error, refetch } = useQuery(tenantsQuery(search));
-  const show = (change: TenantsSearch) => void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
+  const show = (change: TenantsSearch) =>
+    void navigate({ search: (now) => ({ ...now, page: undefined, ...change }), replace: true });
   const creating = search.create ?? false;
   const setCreating = (open: boolean) => show({ create: open || undefined, page: search.page });
   const create = (
@@ -44,10 +45,18 @@ export function TenantsPage() {
     </Button>
   );
   return (
-    <Page title="Manage tenants" note="Everybody who uses this installation, also those who never sent a request." actions={create}>
+    <Page
+      title="Manage tenants"
+      note="Everybody who uses this installation, also those who never sent a request."
+      actions={create}
+    >
       <div role="search" aria-label="Tenants" className="mb-3 grid gap-2 sm:grid-cols-[minmax(0,1fr)_11rem_11rem]">
         <SearchInput label="Name or short name" value={search.q ?? ""} onChange={(q) => show({ q: q || undefined })} />
-        <Select aria-label="State" value={search.state ?? ""} onChange={(event) => show({ state: (event.target.value || undefined) as TenantsSearch["state"] })}>
+        <Select
+          aria-label="State"
+          value={search.state ?? ""}
+          onChange={(event) => show({ state: (event.target.value || undefined) as TenantsSearch["state"] })}
+        >
           <option value="">Not deleted</option>
           {TENANT_STATES.map((state) => (
             <option key={state} value={state} className="capitalize">
@@ -55,7 +64,11 @@ export function TenantsPage() {
             </option>
           ))}
         </Select>
-        <Select aria-label="Order" value={search.sort ?? "name"} onChange={(event) => show({ sort: event.target.value as TenantsSearch["sort"] })}>
+        <Select
+          aria-label="Order"
+          value={search.sort ?? "name"}
+          onChange={(event) => show({ sort: event.target.value as TenantsSearch["sort"] })}
+        >
           {TENANT_SORTS.map((sort) => (
             <option key={sort} value={sort}>
               {SORT_LABELS[sort]}
@@ -73,7 +86,14 @@ export function TenantsPage() {
             </Empty>
           )}
           {data && data.total > 0 && <Tenants rows={data.results} />}
-          {data && <Pager page={search.page ?? 0} size={PAGE} total={data.total} onPage={(page) => show({ page: page || undefined })} />}
+          {data && (
+            <Pager
+              page={search.page ?? 0}
+              size={PAGE}
+              total={data.total}
+              onPage={(page) => show({ page: page || undefined })}
+            />
+          )}
         </Card>
       )}
       <Suspense>{creating && <CreateTenant onClose={() => setCreating(false)} />}</Suspense>

@@ -7,10 +7,16 @@ import { server } from "../../../tests/server";
 
 function serve(first_steps: Partial<typeof data.overview.first_steps>, slug = "acme") {
   const own = data.session.tenants[0];
-  const may = own && { ...own, slug, capabilities: [...new Set([...own.capabilities, "adapters.write", "members.write"])] };
+  const may = own && {
+    ...own,
+    slug,
+    capabilities: [...new Set([...own.capabilities, "adapters.write", "members.write"])],
+  };
   server.use(
     http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [may] })),
-    http.get("/api/tenants/acme/overview", () => HttpResponse.json({ ...data.overview, first_steps: { ...data.overview.first_steps, ...first_steps } })),
+    http.get("/api/tenants/acme/overview", () =>
+      HttpResponse.json({ ...data.overview, first_steps: { ...data.overview.first_steps, ...first_steps } }),
+    ),
   );
 }
 
@@ -22,7 +28,11 @@ describe("the first steps", () => {
     const { user } = openConsole("/t/acme");
     const card = await screen.findByTestId("first-steps");
     expect(card).toHaveTextContent("2 of 4 done");
-    expect(within(card).getAllByRole("link").map((link) => link.textContent?.trim())).toEqual(["Open limits", "Open members"]);
+    expect(
+      within(card)
+        .getAllByRole("link")
+        .map((link) => link.textContent?.trim()),
+    ).toEqual(["Open limits", "Open members"]);
     await user.click(within(card).getByRole("button", { name: "Hide the first steps" }));
     await waitFor(() => expect(screen.queryByTestId("first-steps")).toBeNull());
     expect(localStorage.getItem("lorikeet.hidden.first-steps.acme")).toBe("1");

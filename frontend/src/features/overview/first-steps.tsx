@@ -42,7 +42,11 @@ export function FirstSteps({ done }: { done: Overview["first_steps"] }) {
             <div className="min-w-0">
               <h3 className="text-sm font-medium">{step.title}</h3>
               <p className="text-xs text-ink-3">{step.note}</p>
-              {!step.done && <p className="mt-2 text-sm font-medium text-accent-text [&_a]:inline-flex [&_a]:items-center [&_a]:gap-1 [&_svg]:size-3.5">{step.link}</p>}
+              {!step.done && (
+                <p className="mt-2 text-sm font-medium text-accent-text [&_a]:inline-flex [&_a]:items-center [&_a]:gap-1 [&_svg]:size-3.5">
+                  {step.link}
+                </p>
+              )}
             </div>
           </li>
         ))}

@@ -89,27 +89,46 @@ function Figures({ overview }: { overview: Overview }) {
   const speed = used.reduce((sum, host) => sum + host.tokens_per_second, 0);
   return (
     <Stats>
-      <Stat label="Adapters ready" value={<Of part={overview.adapters.ready} whole={overview.adapters.total} />} note={readiness(overview)} />
+      <Stat
+        label="Adapters ready"
+        value={<Of part={overview.adapters.ready} whole={overview.adapters.total} />}
+        note={readiness(overview)}
+      />
       <Stat
         label="Tokens, 24 h"
         value={short(overview.tokens_24h)}
         note="prompt and completion"
-        aside={usage && <Sparkline label="Tokens over the last 7 days" values={usage.by_day.map((day) => day.prompt_tokens + day.completion_tokens)} />}
+        aside={
+          usage && (
+            <Sparkline
+              label="Tokens over the last 7 days"
+              values={usage.by_day.map((day) => day.prompt_tokens + day.completion_tokens)}
+            />
+          )
+        }
       />
       <Stat
         label="Requests, 24 h"
         value={short(overview.requests_24h)}
         note="finished or not"
-        aside={usage && <Sparkline label="Requests over the last 7 days" values={usage.by_day.map((day) => day.requests)} />}
+        aside={
+          usage && <Sparkline label="Requests over the last 7 days" values={usage.by_day.map((day) => day.requests)} />
+        }
       />
-      <Stat label="Hosts in use" value={<Of part={used.length} whole={overview.hosts.length} />} note={`${number(Math.round(speed))} tokens/s now`} />
+      <Stat
+        label="Hosts in use"
+        value={<Of part={used.length} whole={overview.hosts.length} />}
+        note={`${number(Math.round(speed))} tokens/s now`}
+      />
     </Stats>
   );
 }
 
 function readiness({ adapters }: Overview): string {
   if (adapters.total === 0) return "none uploaded yet";
-  return adapters.ready === adapters.total ? "all can be called" : `${number(adapters.total - adapters.ready)} not ready`;
+  return adapters.ready === adapters.total
+    ? "all can be called"
+    : `${number(adapters.total - adapters.ready)} not ready`;
 }
 
 function Of({ part, whole }: { part: number; whole: number }) {
@@ -152,7 +171,10 @@ const MOST_HOSTS = 5;
 
 function Hosts({ hosts }: { hosts: Host[] }) {
   const tenant = useTenant();
-  const shown = hosts.length <= MOST_HOSTS ? hosts : hosts.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.running - a.running).slice(0, MOST_HOSTS);
+  const shown =
+    hosts.length <= MOST_HOSTS
+      ? hosts
+      : hosts.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.running - a.running).slice(0, MOST_HOSTS);
   const unused = hosts.filter((host) => !isUsed(host)).length;
   return (
     <Card>
@@ -166,7 +188,11 @@ function Hosts({ hosts }: { hosts: Host[] }) {
           </Button>
         }
       />
-      {hosts.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No engine host is configured. Start one with <code className="font-mono text-xs">make run</code>.</p>}
+      {hosts.length === 0 && (
+        <p className="px-4 py-6 text-sm text-ink-3">
+          No engine host is configured. Start one with <code className="font-mono text-xs">make run</code>.
+        </p>
+      )}
       <ul className="divide-y">
         {shown.map((host) => (
           <li key={host.name} className="grid grid-cols-[minmax(0,1fr)] gap-2.5 px-4 py-3.5">
@@ -174,7 +200,11 @@ function Hosts({ hosts }: { hosts: Host[] }) {
               <span className="min-w-0 font-medium wrap-anywhere">{host.name}</span>
               <HostStatus host={host} />
               <span className="tnum ml-auto text-xs whitespace-nowrap text-ink-3">
-                {isHeard(host) ? `${number(host.running)} running · ${number(Math.round(host.tokens_per_second))} tok/s` : <RelativeTime at={host.last_seen} />}
+                {isHeard(host) ? (
+                  `${number(host.running)} running · ${number(Math.round(host.tokens_per_second))} tok/s`
+                ) : (
+                  <RelativeTime at={host.last_seen} />
+                )}
               </span>
             </div>
             <PoolBar pool={host.pool} />
@@ -184,7 +214,9 @@ function Hosts({ hosts }: { hosts: Host[] }) {
               </span>
               <span className="whitespace-nowrap">{percent(host.pool.free, host.pool.total)} free</span>
             </p>
-            <p className="text-xs text-ink-3">{plural(host.adapters.filter(({ tier }) => tier !== "disk").length, "adapter")} loaded</p>
+            <p className="text-xs text-ink-3">
+              {plural(host.adapters.filter(({ tier }) => tier !== "disk").length, "adapter")} loaded
+            </p>
           </li>
         ))}
       </ul>
@@ -194,7 +226,12 @@ function Hosts({ hosts }: { hosts: Host[] }) {
           {unused > 0 && (
             <>
               {" "}
-              <Link to="/t/$tenant/hosts" params={{ tenant }} search={{ use: "unused" }} className="underline underline-offset-2 hover:text-ink">
+              <Link
+                to="/t/$tenant/hosts"
+                params={{ tenant }}
+                search={{ use: "unused" }}
+                className="underline underline-offset-2 hover:text-ink"
+              >
                 {unused === 1 ? "1 is" : `${number(unused)} are`} not in use
               </Link>
             </>
@@ -209,7 +246,10 @@ function Hosts({ hosts }: { hosts: Host[] }) {
 function MostUsedAdapters() {
   const tenant = useTenant();
   const { data } = useQuery(usageQuery(tenant, 7));
-  const rows = (data?.by_adapter ?? []).map((row) => ({ name: row.adapter, tokens: row.prompt_tokens + row.completion_tokens }));
+  const rows = (data?.by_adapter ?? []).map((row) => ({
+    name: row.adapter,
+    tokens: row.prompt_tokens + row.completion_tokens,
+  }));
   const top = rows.toSorted((a, b) => b.tokens - a.tokens).slice(0, 5);
   if (!top[0]?.tokens) return null;
   const most = top[0].tokens;
@@ -221,7 +261,11 @@ function MostUsedAdapters() {
           <li key={name ?? ""} className="grid grid-cols-[minmax(0,1fr)] gap-1.5">
             <span className="flex justify-between gap-3">
               {name ? (
-                <Link to="/t/$tenant/adapters/$name" params={{ tenant, name }} className="truncate font-medium hover:underline">
+                <Link
+                  to="/t/$tenant/adapters/$name"
+                  params={{ tenant, name }}
+                  className="truncate font-medium hover:underline"
+                >
                   {name}
                 </Link>
               ) : (
@@ -229,7 +273,11 @@ function MostUsedAdapters() {
               )}
               <span className="tnum text-xs whitespace-nowrap text-ink-3">{short(tokens)} tokens</span>
             </span>
-            <StackedBar total={most} segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]} className="h-1!" />
+            <StackedBar
+              total={most}
+              segments={[{ key: "tokens", label: "", value: tokens, className: "bg-series-1" }]}
+              className="h-1!"
+            />
           </li>
         ))}
       </ul>

@@ -3,7 +3,12 @@ export function Sparkline({ values, label }: { values: number[]; label: string }
   const top = Math.max(1, ...values);
   const width = 4;
   return (
-    <svg role="img" aria-label={label} viewBox={`0 0 ${values.length * (width + 2) - 2} 28`} className="hidden h-7 shrink-0 sm:block">
+    <svg
+      role="img"
+      aria-label={label}
+      viewBox={`0 0 ${values.length * (width + 2) - 2} 28`}
+      className="hidden h-7 shrink-0 sm:block"
+    >
       {values.map((value, index) => {
         const height = Math.max(1.5, (value / top) * 28);
         return (

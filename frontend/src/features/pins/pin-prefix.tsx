@@ -13,7 +13,12 @@ import { z } from "@/lib/zod";
 import { usePinPrefix } from "./queries";
 
 const SCHEMA = z.object({
-  name: z.string().check(z.trim(), z.regex(/^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/, "Lower-case letters, digits, dots, hyphens and underscores.")),
+  name: z
+    .string()
+    .check(
+      z.trim(),
+      z.regex(/^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$/, "Lower-case letters, digits, dots, hyphens and underscores."),
+    ),
   model: z.string().check(z.minLength(1, "Choose a model.")),
   kind: z.enum(["system", "prompt"]),
   text: z.string().check(z.minLength(1, "Paste what the requests begin with.")),
@@ -26,7 +31,10 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
   const tenant = useTenant();
   const pin = usePinPrefix(tenant);
   const models = useQuery({ ...modelsQuery(tenant), enabled: !model });
-  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: "", model: model ?? "", kind: "system", text: "", salt: "" } });
+  const form = useForm<Form>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: { name: "", model: model ?? "", kind: "system", text: "", salt: "" },
+  });
   const { errors } = form.formState;
   const submit = form.handleSubmit(({ name, model, kind, text, salt }) => {
     const content = kind === "prompt" ? { prompt: text } : { messages: [{ role: "system" as const, content: text }] };
@@ -41,7 +49,13 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
     );
   });
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="Pin a prefix" description="Its text is stored until it is unpinned. It is computed at nobody’s cost, and takes memory of the tenant’s quota." className="max-w-2xl!">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="Pin a prefix"
+      description="Its text is stored until it is unpinned. It is computed at nobody’s cost, and takes memory of the tenant’s quota."
+      className="max-w-2xl!"
+    >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {pin.error && <ErrorNotice error={asApiError(pin.error)} />}
         <div className="grid gap-4 sm:grid-cols-2">
@@ -74,8 +88,14 @@ export function PinPrefix({ model, onClose }: { model?: string; onClose: () => v
             {(control) => <Input {...control} {...form.register("salt")} autoComplete="off" spellCheck={false} />}
           </Field>
         </div>
-        <Field label="Text" hint="Exactly as the requests send it. With several messages or tools, use the API or lorikeet pin." error={errors.text?.message}>
-          {(control) => <Textarea {...control} {...form.register("text")} rows={10} className="max-h-80" spellCheck={false} />}
+        <Field
+          label="Text"
+          hint="Exactly as the requests send it. With several messages or tools, use the API or lorikeet pin."
+          error={errors.text?.message}
+        >
+          {(control) => (
+            <Textarea {...control} {...form.register("text")} rows={10} className="max-h-80" spellCheck={false} />
+          )}
         </Field>
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>

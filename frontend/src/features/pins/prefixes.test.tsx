@@ -18,7 +18,12 @@ const handbook: Prefix = {
   pinned_at: "2026-05-04T10:00:00Z",
   hosts: [
     { host: "gpu1", state: "kept", bytes: 12 * MB, error: null },
-    { host: "gpu2", state: "failed", bytes: 12 * MB, error: { code: "too_large_for_host", message: "It does not fit.", fix: "Ask the operator." } },
+    {
+      host: "gpu2",
+      state: "failed",
+      bytes: 12 * MB,
+      error: { code: "too_large_for_host", message: "It does not fit.", fix: "Ask the operator." },
+    },
   ],
 };
 const nothing: TenantPins = { used_bytes: 0, limit_bytes: 64 * MB, adapters: [], prefixes: [] };
@@ -27,7 +32,9 @@ function serve(first: TenantPins) {
   let pins = first;
   const sent: unknown[] = [];
   server.use(
-    http.get(`${T}/adapters/support`, () => HttpResponse.json({ ...data.adapterDetail, name: "support", versions: [version] })),
+    http.get(`${T}/adapters/support`, () =>
+      HttpResponse.json({ ...data.adapterDetail, name: "support", versions: [version] }),
+    ),
     http.get(`${T}/adapters/support/versions/1`, () => HttpResponse.json(version)),
     http.get(`${T}/pins`, () => HttpResponse.json(pins)),
     http.post(`${T}/pinned-prefixes`, async ({ request }) => {
@@ -35,7 +42,9 @@ function serve(first: TenantPins) {
       pins = { ...pins, used_bytes: 12 * MB, prefixes: [handbook] };
       return HttpResponse.json(handbook, { status: 201 });
     }),
-    http.get(`${T}/pinned-prefixes/handbook`, () => HttpResponse.json({ ...handbook, content: { messages: [{ role: "system", content: "Be brief." }] } })),
+    http.get(`${T}/pinned-prefixes/handbook`, () =>
+      HttpResponse.json({ ...handbook, content: { messages: [{ role: "system", content: "Be brief." }] } }),
+    ),
     http.delete(`${T}/pinned-prefixes/handbook`, () => {
       pins = nothing;
       return new HttpResponse(null, { status: 204 });
@@ -55,7 +64,11 @@ describe("pinned prefixes", () => {
     await user.type(await screen.findByLabelText("Name"), "handbook");
     await user.type(screen.getByLabelText("Text"), "Be brief.");
     await user.click(screen.getByRole("button", { name: "Pin it" }));
-    await waitFor(() => expect(sent).toEqual([{ name: "handbook", model: "support", cache_salt: "", messages: [{ role: "system", content: "Be brief." }] }]));
+    await waitFor(() =>
+      expect(sent).toEqual([
+        { name: "handbook", model: "support", cache_salt: "", messages: [{ role: "system", content: "Be brief." }] },
+      ]),
+    );
     expect(await prefixes.findByText("gpu1: kept")).toBeVisible();
     expect(prefixes.getByText("It does not fit. Ask the operator.")).toBeVisible();
     expect(prefixes.getByText(/4,096 tokens · 12(\.0)? MB of each host/)).toBeVisible();
@@ -77,7 +90,9 @@ describe("pinned prefixes", () => {
 
   it("shows a refusal with its fix, and keeps what was written", async () => {
     serve(nothing);
-    server.use(http.post(`${T}/pinned-prefixes`, () => refusal(409, "pins_full", "Pins take a quarter.", "Unpin another one.")));
+    server.use(
+      http.post(`${T}/pinned-prefixes`, () => refusal(409, "pins_full", "Pins take a quarter.", "Unpin another one.")),
+    );
     const { user } = openConsole("/t/acme/adapters/support");
     const prefixes = await card("Pinned prefixes");
     await user.click(await prefixes.findByRole("button", { name: "Pin a prefix" }));
@@ -91,7 +106,12 @@ describe("pinned prefixes", () => {
   });
 
   it("lists all that is pinned in the settings, with the quota, and of a base model that is not served", async () => {
-    serve({ used_bytes: 24 * MB, limit_bytes: 64 * MB, adapters: [{ name: "legal", bytes: 12 * MB, pinned_at: handbook.pinned_at }], prefixes: [{ ...handbook, model: "", hosts: [] }] });
+    serve({
+      used_bytes: 24 * MB,
+      limit_bytes: 64 * MB,
+      adapters: [{ name: "legal", bytes: 12 * MB, pinned_at: handbook.pinned_at }],
+      prefixes: [{ ...handbook, model: "", hosts: [] }],
+    });
     openConsole("/t/acme/settings");
     const pins = await card("Pinned memory");
     expect(await pins.findByText(/24(\.0)? MB of 64(\.0)? MB of each host/)).toBeVisible();

@@ -38,7 +38,11 @@ export function PinsCard() {
   const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
   return (
     <Card aria-label="Pinned memory">
-      <CardHeader title="Pinned memory" note="Adapters and beginnings of prompts that stay in the device memory of hosts" actions={data && <PinButton pins={data} />} />
+      <CardHeader
+        title="Pinned memory"
+        note="Adapters and beginnings of prompts that stay in the device memory of hosts"
+        actions={data && <PinButton pins={data} />}
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-12" />}
       {data && <Quota pins={data} />}
@@ -58,18 +62,32 @@ export function PinsCard() {
 }
 
 function Quota({ pins }: { pins: TenantPins }) {
-  if (!pins.limit_bytes) return <p className="px-4 py-3 text-sm text-ink-3">The operator has granted this tenant no device memory for pins.</p>;
+  if (!pins.limit_bytes)
+    return (
+      <p className="px-4 py-3 text-sm text-ink-3">The operator has granted this tenant no device memory for pins.</p>
+    );
   const text = `${bytes(pins.used_bytes)} of ${bytes(pins.limit_bytes)} of each host’s device memory`;
   return (
     <div className="grid gap-1.5 px-4 py-3 text-sm">
-      <Progress label={`Pinned memory: ${percent(pins.used_bytes, pins.limit_bytes)} used`} value={pins.used_bytes} max={pins.limit_bytes} tone={pins.used_bytes > pins.limit_bytes * 0.8 ? "danger" : "accent"} />
+      <Progress
+        label={`Pinned memory: ${percent(pins.used_bytes, pins.limit_bytes)} used`}
+        value={pins.used_bytes}
+        max={pins.limit_bytes}
+        tone={pins.used_bytes > pins.limit_bytes * 0.8 ? "danger" : "accent"}
+      />
       <p className="text-xs text-ink-3">{text}</p>
     </div>
   );
 }
 
 function Nothing({ pins }: { pins: TenantPins }) {
-  return <p className="px-4 py-3 text-sm text-ink-3">{pins.limit_bytes ? "None yet: a long system prompt or document that many requests begin with is worth one." : "The operator has granted this tenant no device memory for pins."}</p>;
+  return (
+    <p className="px-4 py-3 text-sm text-ink-3">
+      {pins.limit_bytes
+        ? "None yet: a long system prompt or document that many requests begin with is worth one."
+        : "The operator has granted this tenant no device memory for pins."}
+    </p>
+  );
 }
 
 function PinButton({ pins, model }: { pins: TenantPins; model?: string }) {
@@ -152,7 +170,8 @@ function grouped(hosts: HostPrefix[]): { names: string[]; of: HostPrefix }[] {
 }
 
 function Hosts({ hosts }: { hosts: HostPrefix[] }) {
-  if (!hosts.length) return <p className="mt-1 text-xs text-ink-3">No host answers for it now. It is kept once one does.</p>;
+  if (!hosts.length)
+    return <p className="mt-1 text-xs text-ink-3">No host answers for it now. It is kept once one does.</p>;
   return (
     <ul className="mt-1.5 flex flex-wrap gap-1.5" aria-label="Hosts">
       {grouped(hosts).map(({ names, of: { host, state, error } }) => (
@@ -175,7 +194,13 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
   const { data, error } = useQuery(prefixQuery(useTenant(), name));
   const parts = data?.content.messages ?? [{ role: "prompt", content: data?.content.prompt ?? "" }];
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title={name} description="Stored until it is unpinned, for hosts that start or join." className="max-w-2xl!">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title={name}
+      description="Stored until it is unpinned, for hosts that start or join."
+      className="max-w-2xl!"
+    >
       {error && <ErrorNotice error={asApiError(error)} />}
       {!error && !data && <Skeleton className="h-24" />}
       {data && (
@@ -190,7 +215,9 @@ function PrefixText({ name, onClose }: { name: string; onClose: () => void }) {
           {data.content.tools && (
             <div>
               <dt className="text-xs text-ink-3">tools</dt>
-              <dd className="font-mono text-xs break-words whitespace-pre-wrap">{JSON.stringify(data.content.tools, null, 2)}</dd>
+              <dd className="font-mono text-xs break-words whitespace-pre-wrap">
+                {JSON.stringify(data.content.tools, null, 2)}
+              </dd>
             </div>
           )}
         </dl>

@@ -14,7 +14,10 @@ export const pinsQuery = (tenant: string) =>
 export const prefixQuery = (tenant: string, prefix_name: string) =>
   queryOptions({
     queryKey: ["t", tenant, "pins", prefix_name],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } })),
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } }),
+      ),
   });
 
 function useChange<T>(tenant: string, change: (given: T) => Promise<unknown>) {
@@ -22,12 +25,24 @@ function useChange<T>(tenant: string, change: (given: T) => Promise<unknown>) {
   return useMutation({
     mutationFn: change,
     onSuccess: () =>
-      Promise.all([client.invalidateQueries({ queryKey: pinsQuery(tenant).queryKey }), client.invalidateQueries({ queryKey: ["t", tenant, "adapters"], predicate: ({ queryKey }) => queryKey.includes("pin") })]),
+      Promise.all([
+        client.invalidateQueries({ queryKey: pinsQuery(tenant).queryKey }),
+        client.invalidateQueries({
+          queryKey: ["t", tenant, "adapters"],
+          predicate: ({ queryKey }) => queryKey.includes("pin"),
+        }),
+      ]),
   });
 }
 
 export const usePinPrefix = (tenant: string) =>
-  useChange(tenant, (body: NewPrefix) => unwrap(api.POST("/api/tenants/{tenant}/pinned-prefixes", { params: { path: { tenant } }, body })));
+  useChange(tenant, (body: NewPrefix) =>
+    unwrap(api.POST("/api/tenants/{tenant}/pinned-prefixes", { params: { path: { tenant } }, body })),
+  );
 
 export const useUnpinPrefix = (tenant: string) =>
-  useChange(tenant, (prefix_name: string) => unwrap(api.DELETE("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } })));
+  useChange(tenant, (prefix_name: string) =>
+    unwrap(
+      api.DELETE("/api/tenants/{tenant}/pinned-prefixes/{prefix_name}", { params: { path: { tenant, prefix_name } } }),
+    ),
+  );

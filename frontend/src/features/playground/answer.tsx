@@ -31,7 +31,12 @@ export function AnswerView({ answer, latest, onRegenerate, onCode }: AnswerProps
           className="text-base wrap-anywhere whitespace-pre-wrap text-ink"
         >
           {answer.text}
-          {running && <span aria-hidden className="ml-0.5 inline-block h-[1.1em] w-[2px] translate-y-[0.2em] animate-caret bg-accent" />}
+          {running && (
+            <span
+              aria-hidden
+              className="ml-0.5 inline-block h-[1.1em] w-[2px] translate-y-[0.2em] animate-caret bg-accent"
+            />
+          )}
         </div>
       )}
       {answer.toolCalls.map((call, index) => (
@@ -51,7 +56,9 @@ function Reasoning({ answer }: { answer: Answer }) {
   const thinking = isRunning(answer) && !answer.text && !answer.toolCalls.length;
   return (
     <details className="mb-2 rounded-lg border bg-fill/60 text-sm">
-      <summary className="cursor-pointer px-3 py-1.5 text-ink-2 select-none">{thinking ? "Reasoning…" : "Reasoning"}</summary>
+      <summary className="cursor-pointer px-3 py-1.5 text-ink-2 select-none">
+        {thinking ? "Reasoning…" : "Reasoning"}
+      </summary>
       <p className="border-t px-3 py-2 break-words whitespace-pre-wrap text-ink-2">{answer.reasoning}</p>
     </details>
   );
@@ -64,7 +71,9 @@ function ToolCallView({ call, running }: { call: ToolCall; running: boolean }) {
         <Wrench className="size-3.5 text-ink-3" aria-hidden />
         calls <code className="min-w-0 font-mono break-all text-ink">{call.name}</code>
       </figcaption>
-      <pre className="border-t bg-fill px-3 py-2 font-mono text-xs break-words whitespace-pre-wrap">{running ? call.arguments : indented(call.arguments)}</pre>
+      <pre className="border-t bg-fill px-3 py-2 font-mono text-xs break-words whitespace-pre-wrap">
+        {running ? call.arguments : indented(call.arguments)}
+      </pre>
     </figure>
   );
 }
@@ -90,7 +99,11 @@ function Metrics({ answer }: { answer: Answer }) {
   if (firstTextMs === null && !finish && status !== "stopped") return null;
   return (
     <div className="tnum contents text-xs text-ink-3">
-      {firstTextMs !== null && <span title="From sending to the first text, seen from this browser">{milliseconds(firstTextMs)} to first token</span>}
+      {firstTextMs !== null && (
+        <span title="From sending to the first text, seen from this browser">
+          {milliseconds(firstTextMs)} to first token
+        </span>
+      )}
       {perSecond !== null && <span>{number(Math.round(perSecond))} tok/s</span>}
       {finish && (
         <span title="Prompt and completion tokens">
@@ -116,10 +129,23 @@ const TOOL =
 function Tools({ answer, onRegenerate, onCode }: Omit<AnswerProps, "latest">) {
   return (
     <div className="ml-auto flex items-center">
-      <button type="button" aria-label="Regenerate the answer" title="Regenerate the answer" disabled={!onRegenerate} onClick={() => onRegenerate?.()} className={TOOL}>
+      <button
+        type="button"
+        aria-label="Regenerate the answer"
+        title="Regenerate the answer"
+        disabled={!onRegenerate}
+        onClick={() => onRegenerate?.()}
+        className={TOOL}
+      >
         <RotateCw className="size-3.5" />
       </button>
-      <button type="button" aria-label="The request as code" title="The request as code" onClick={onCode} className={TOOL}>
+      <button
+        type="button"
+        aria-label="The request as code"
+        title="The request as code"
+        onClick={onCode}
+        className={TOOL}
+      >
         <Code className="size-3.5" />
       </button>
       {answer.text && <CopyButton text={answer.text} label="Copy answer" className={TOOL} />}
@@ -138,7 +164,10 @@ function Warmth({ timings }: { timings: Timings }) {
   ];
   return (
     <Tooltip content={parts.join(" · ")}>
-      <button type="button" className={cold ? "inline-flex items-center gap-1 text-blue-text" : "inline-flex items-center gap-1 text-ink-3"}>
+      <button
+        type="button"
+        className={cold ? "inline-flex items-center gap-1 text-blue-text" : "inline-flex items-center gap-1 text-ink-3"}
+      >
         {cold ? <Snowflake className="size-3" aria-hidden /> : <Zap className="size-3" aria-hidden />}
         {cold ? `cold, +${milliseconds(timings.adapter_load_ms)}` : "warm"}
       </button>

@@ -3,7 +3,15 @@ import { type ReactNode, useEffect, useRef } from "react";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
 import { AnswerView } from "./answer";
-import { type Answer, branchesOf, type Column, isRunning, type ToolResult, type Turn, wholeCalls } from "./conversation";
+import {
+  type Answer,
+  branchesOf,
+  type Column,
+  isRunning,
+  type ToolResult,
+  type Turn,
+  wholeCalls,
+} from "./conversation";
 import { ModelPicker } from "./model-picker";
 import { Question } from "./question";
 import { ToolResultsForm, ToolResultView } from "./tool-results";
@@ -36,7 +44,10 @@ interface ColumnProps {
 export function ColumnView({ column, turns, all, models, onChoose, onRemove, actions, empty }: ColumnProps) {
   const answered = turns.filter((turn) => turn.answers[column.id]);
   return (
-    <section aria-label={`Conversation with ${column.model}`} className="card flex min-h-0 min-w-0 snap-center flex-col">
+    <section
+      aria-label={`Conversation with ${column.model}`}
+      className="card flex min-h-0 min-w-0 snap-center flex-col"
+    >
       <div className="flex items-center gap-1.5 border-b p-2">
         <ModelPicker models={models} value={column.model} onChange={onChoose} />
         {onRemove && (
@@ -49,7 +60,14 @@ export function ColumnView({ column, turns, all, models, onChoose, onRemove, act
         {answered.length === 0 && empty}
         {/* By place: what steps to another branch keeps the focus. */}
         {answered.map((turn, index) => (
-          <TurnView key={index} turn={turn} branches={branchesOf(all, turn)} column={column} latest={index === answered.length - 1} actions={actions} />
+          <TurnView
+            key={index}
+            turn={turn}
+            branches={branchesOf(all, turn)}
+            column={column}
+            latest={index === answered.length - 1}
+            actions={actions}
+          />
         ))}
       </Scroller>
     </section>
@@ -71,7 +89,9 @@ function Scroller({ follow, children }: { follow: unknown; children: ReactNode }
       role="log"
       aria-live="off"
       aria-label="Messages"
-      onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => (atEnd.current = scrollHeight - scrollTop - clientHeight < 48)}
+      onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) =>
+        (atEnd.current = scrollHeight - scrollTop - clientHeight < 48)
+      }
       className="scroll-quiet flex min-h-0 flex-1 flex-col gap-6 overflow-y-auto p-4 -outline-offset-2"
     >
       {children}
@@ -98,7 +118,12 @@ function TurnView({ turn, branches, column, latest, actions: { send, show, code 
       ))}
       <Question turn={turn} branches={branches} onEdit={send && ((prompt) => send.edit(turn, prompt))} onShow={show} />
       {answer.model !== column.model && <p className="text-xs break-words text-ink-3">answered by {answer.model}</p>}
-      <AnswerView answer={answer} latest={latest} onRegenerate={send && (() => send.regenerate(turn))} onCode={() => code(turn, answer)} />
+      <AnswerView
+        answer={answer}
+        latest={latest}
+        onRegenerate={send && (() => send.regenerate(turn))}
+        onCode={() => code(turn, answer)}
+      />
       {calls.length > 0 && <ToolResultsForm key={turn.id} calls={calls} onSend={send && send.results} />}
     </div>
   );

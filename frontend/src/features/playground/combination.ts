@@ -15,7 +15,8 @@ const LONGEST_NAME = 200;
 const WEIGHT = /^-?\d{1,2}(\.\d{1,4})?$/;
 
 /** No adapter's name has either in it; base models and names of repositories may. */
-export const isCombination = (name: string, models: Model[]) => /[+:]/.test(name) && !name.startsWith("hub:") && !models.some(({ id }) => id === name);
+export const isCombination = (name: string, models: Model[]) =>
+  /[+:]/.test(name) && !name.startsWith("hub:") && !models.some(({ id }) => id === name);
 
 export const partsOf = (name: string): Part[] =>
   name.split("+").map((text) => {
@@ -26,15 +27,18 @@ export const partsOf = (name: string): Part[] =>
 const weightOf = ({ weight }: Part) => (WEIGHT.test(weight) ? Number(weight) : NaN);
 
 /** A weight as names have it: none for 1, and nothing behind the last digit that counts. */
-export const nameOf = (parts: Part[]) => parts.map((part) => (weightOf(part) === 1 ? part.model : `${part.model}:${weightOf(part)}`)).join("+");
+export const nameOf = (parts: Part[]) =>
+  parts.map((part) => (weightOf(part) === 1 ? part.model : `${part.model}:${weightOf(part)}`)).join("+");
 
 /** The same as the list that `model` may be too. */
-export const listOf = (parts: Part[]) => parts.map((part) => (weightOf(part) === 1 ? part.model : { model: part.model, weight: weightOf(part) }));
+export const listOf = (parts: Part[]) =>
+  parts.map((part) => (weightOf(part) === 1 ? part.model : { model: part.model, weight: weightOf(part) }));
 
 export function weightProblem(part: Part): string | null {
   const weight = weightOf(part);
   if (Number.isNaN(weight)) return "A number with at most four decimals.";
-  if (weight === 0 || Math.abs(weight) > LARGEST_WEIGHT) return `Not 0, and between -${LARGEST_WEIGHT} and ${LARGEST_WEIGHT}.`;
+  if (weight === 0 || Math.abs(weight) > LARGEST_WEIGHT)
+    return `Not 0, and between -${LARGEST_WEIGHT} and ${LARGEST_WEIGHT}.`;
   return null;
 }
 
@@ -45,8 +49,13 @@ export function combinationProblem(parts: Part[], models: Model[]): string | nul
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   if (twice) return `“${twice}” is there twice: name each adapter once, with its weight.`;
   if (parts.some((part) => weightProblem(part))) return "Mend the weights first.";
-  const bases = new Map(names.map((name) => [models.find(({ id }) => id === name.split("@")[0])?.base_model, name] as const).filter(([base]) => base));
-  if (bases.size > 1) return `The adapters belong to different base models: ${[...bases].map(([base, name]) => `“${name}” of ${base}`).join(", ")}. Combine those of one.`;
+  const bases = new Map(
+    names
+      .map((name) => [models.find(({ id }) => id === name.split("@")[0])?.base_model, name] as const)
+      .filter(([base]) => base),
+  );
+  if (bases.size > 1)
+    return `The adapters belong to different base models: ${[...bases].map(([base, name]) => `“${name}” of ${base}`).join(", ")}. Combine those of one.`;
   if (nameOf(parts).length > LONGEST_NAME) return "The names are too long together: combine fewer.";
   return null;
 }

@@ -8,7 +8,15 @@ import { Dialog } from "@/components/dialog";
 import { Input } from "@/components/field";
 import { Snippets } from "@/components/snippets";
 import { useTenant } from "@/features/session/queries";
-import { combinationProblem, LARGEST_WEIGHT, listOf, MOST_PARTS, nameOf, type Part, weightProblem } from "./combination";
+import {
+  combinationProblem,
+  LARGEST_WEIGHT,
+  listOf,
+  MOST_PARTS,
+  nameOf,
+  type Part,
+  weightProblem,
+} from "./combination";
 import { ModelPicker } from "./model-picker";
 
 interface CombineProps {
@@ -25,7 +33,8 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
   const [parts, setParts] = useState(begun);
   const known = useFoundModels(models);
   const problem = combinationProblem(parts, known);
-  const change = (at: number, part: Partial<Part>) => setParts(parts.map((old, index) => (index === at ? { ...old, ...part } : old)));
+  const change = (at: number, part: Partial<Part>) =>
+    setParts(parts.map((old, index) => (index === at ? { ...old, ...part } : old)));
   return (
     <Dialog
       open
@@ -45,14 +54,27 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
         <div className="grid grid-cols-[minmax(0,1fr)] content-start gap-3">
           <ul className="grid gap-3">
             {parts.map((part, index) => (
-              <PartRow key={index} number={index + 1} part={part} models={models} onChange={(next) => change(index, next)} onRemove={parts.length > 1 ? () => setParts(parts.filter((_, other) => other !== index)) : null} />
+              <PartRow
+                key={index}
+                number={index + 1}
+                part={part}
+                models={models}
+                onChange={(next) => change(index, next)}
+                onRemove={parts.length > 1 ? () => setParts(parts.filter((_, other) => other !== index)) : null}
+              />
             ))}
           </ul>
           <div className="flex flex-wrap items-center gap-2">
-            <Button size="sm" disabled={parts.length >= MOST_PARTS} onClick={() => setParts([...parts, { model: "", weight: "1" }])}>
+            <Button
+              size="sm"
+              disabled={parts.length >= MOST_PARTS}
+              onClick={() => setParts([...parts, { model: "", weight: "1" }])}
+            >
               <Plus /> Add an adapter
             </Button>
-            {parts.length >= MOST_PARTS && <span className="text-xs text-ink-3">At most {MOST_PARTS} in one request.</span>}
+            {parts.length >= MOST_PARTS && (
+              <span className="text-xs text-ink-3">At most {MOST_PARTS} in one request.</span>
+            )}
           </div>
           <p role="status" className="min-h-5 text-xs text-ink-2" data-testid="combine-problem">
             {problem}
@@ -65,7 +87,9 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
         </div>
         <div className="grid grid-cols-[minmax(0,1fr)] content-start gap-3">
           {problem ? (
-            <p className="rounded-lg border border-dashed px-4 py-8 text-center text-sm text-ink-3">The request’s code is shown here once it can be sent.</p>
+            <p className="rounded-lg border border-dashed px-4 py-8 text-center text-sm text-ink-3">
+              The request’s code is shown here once it can be sent.
+            </p>
           ) : (
             <>
               <Snippets model={nameOf(parts)} origin={location.origin} />
@@ -115,7 +139,14 @@ function PartRow({ number, part, models, onChange, onRemove }: RowProps) {
           onChange={({ target }) => onChange({ weight: target.value })}
           className="tnum w-20! shrink-0"
         />
-        <Button type="button" size="icon" variant="ghost" disabled={!onRemove} aria-label={`Remove ${part.model || `adapter ${number}`}`} onClick={() => onRemove?.()}>
+        <Button
+          type="button"
+          size="icon"
+          variant="ghost"
+          disabled={!onRemove}
+          aria-label={`Remove ${part.model || `adapter ${number}`}`}
+          onClick={() => onRemove?.()}
+        >
           <X />
         </Button>
       </div>

@@ -66,7 +66,12 @@ export function Composer({ area, initial, onDraft, running, problem, onSend, onS
             <Square className="fill-current" /> Stop
           </Button>
         ) : (
-          <Button variant="primary" disabled={!text.trim() || problem !== null} onClick={send} data-testid="playground-send">
+          <Button
+            variant="primary"
+            disabled={!text.trim() || problem !== null}
+            onClick={send}
+            data-testid="playground-send"
+          >
             <ArrowUp /> Send
           </Button>
         )}

@@ -1,6 +1,16 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { BEGINNING, branchesOf, messagesFor, type Playground, reduce, shownTurns, start, startColumns, turnsUpTo } from "./conversation";
+import {
+  BEGINNING,
+  branchesOf,
+  messagesFor,
+  type Playground,
+  reduce,
+  shownTurns,
+  start,
+  startColumns,
+  turnsUpTo,
+} from "./conversation";
 import { DEFAULTS } from "./sampling";
 
 const ask = (state: Playground, prompt: string, parent = shownTurns(state).at(-1)?.id ?? BEGINNING) =>
@@ -25,20 +35,43 @@ describe("playground state", () => {
     state = reduce(state, { type: "add-column", model: "b" });
     const late = state.columns[1]!.id;
     const two = { prompt: "Two", results: [] };
-    expect(messagesFor(state.turns, 0, " be brief ", two).map(({ content }) => content)).toEqual(["be brief", "One", "1", "Two"]);
+    expect(messagesFor(state.turns, 0, " be brief ", two).map(({ content }) => content)).toEqual([
+      "be brief",
+      "One",
+      "1",
+      "Two",
+    ]);
     expect(messagesFor(state.turns, late, "", two).map(({ content }) => content)).toEqual(["Two"]);
   });
 
   it("sends calls back that are whole, and what the tools returned", () => {
     let state = ask(start("a"), "Weather?");
     const turn = state.turns[0]!.id;
-    const called = (index: number, id: string, written: string) => ({ index, id, function: { name: "get_weather", arguments: written } });
-    state = reduce(state, { type: "tool-calls", turn, column: 0, calls: [called(0, "c0", '{"city": '), called(1, "c1", '{"cit')] });
-    state = reduce(state, { type: "tool-calls", turn, column: 0, calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] });
+    const called = (index: number, id: string, written: string) => ({
+      index,
+      id,
+      function: { name: "get_weather", arguments: written },
+    });
+    state = reduce(state, {
+      type: "tool-calls",
+      turn,
+      column: 0,
+      calls: [called(0, "c0", '{"city": '), called(1, "c1", '{"cit')],
+    });
+    state = reduce(state, {
+      type: "tool-calls",
+      turn,
+      column: 0,
+      calls: [{ index: 0, function: { arguments: '"Oslo"}' } }],
+    });
     const results = [{ id: "c0", name: "get_weather", content: "sunny" }];
     expect(messagesFor(state.turns, 0, "", { prompt: "", results })).toEqual([
       { role: "user", content: "Weather?" },
-      { role: "assistant", content: "", tool_calls: [{ id: "c0", type: "function", function: { name: "get_weather", arguments: '{"city": "Oslo"}' } }] },
+      {
+        role: "assistant",
+        content: "",
+        tool_calls: [{ id: "c0", type: "function", function: { name: "get_weather", arguments: '{"city": "Oslo"}' } }],
+      },
       { role: "tool", content: "sunny", tool_call_id: "c0" },
     ]);
   });
@@ -71,14 +104,24 @@ describe("playground state", () => {
     let state = ask(startColumns(["a", "b"]), "Hi");
     const first = state.turns[0]!;
     state = text(text(state, first.id, 0, "A"), first.id, 1, "B");
-    state = reduce(state, { type: "again", turn: state.nextId, of: first.id, column: { id: 0, model: "a@v2" }, sampling: DEFAULTS });
+    state = reduce(state, {
+      type: "again",
+      turn: state.nextId,
+      of: first.id,
+      column: { id: 0, model: "a@v2" },
+      sampling: DEFAULTS,
+    });
     const [shown] = shownTurns(state);
     expect(shown!.answers[0]).toMatchObject({ model: "a@v2", text: "", status: "waiting" });
     expect(shown!.answers[1]!.text).toBe("B");
     state = text(state, shown!.id, 0, "A2");
     state = ask(state, "And?");
     const past = turnsUpTo(state.turns, shownTurns(state).at(-1)!.parent);
-    expect(messagesFor(past, 0, "", { prompt: "And?", results: [] }).map(({ content }) => content)).toEqual(["Hi", "A2", "And?"]);
+    expect(messagesFor(past, 0, "", { prompt: "And?", results: [] }).map(({ content }) => content)).toEqual([
+      "Hi",
+      "A2",
+      "And?",
+    ]);
     expect(state.turns[0]!.answers[0]!.text).toBe("A");
   });
 
@@ -86,7 +129,13 @@ describe("playground state", () => {
     let state = ask(startColumns(["a", "b"]), "Hi");
     const turn = state.turns[0]!.id;
     state = reduce(state, { type: "change", turn, column: 1, change: { requestId: "req_1", status: "done" } });
-    state = reduce(state, { type: "again", turn: state.nextId, of: turn, column: state.columns[0]!, sampling: DEFAULTS });
+    state = reduce(state, {
+      type: "again",
+      turn: state.nextId,
+      of: turn,
+      column: state.columns[0]!,
+      sampling: DEFAULTS,
+    });
     const cost = { micros: 12, currency: "EUR" };
     state = reduce(state, { type: "billed", requestId: "req_1", cost });
     expect(state.turns.map(({ answers }) => answers[1]!.cost)).toEqual([cost, cost]);

@@ -75,7 +75,15 @@ export const MOST_COLUMNS = 4;
 export const isRunning = (answer: Answer | undefined) => answer?.status === "waiting" || answer?.status === "streaming";
 
 export type Action =
-  | { type: "ask"; turn: number; parent: number; prompt: string; results?: ToolResult[]; columns: Column[]; sampling: Sampling }
+  | {
+      type: "ask";
+      turn: number;
+      parent: number;
+      prompt: string;
+      results?: ToolResult[];
+      columns: Column[];
+      sampling: Sampling;
+    }
   | { type: "again"; turn: number; of: number; column: Column; sampling: Sampling }
   | { type: "show"; turn: number }
   | { type: "billed"; requestId: string; cost: Cost }
@@ -88,7 +96,12 @@ export type Action =
   | { type: "choose"; column: number; model: string }
   | { type: "clear" };
 
-export const startColumns = (models: string[]): Playground => ({ columns: models.map((model, id) => ({ id, model })), turns: [], shown: {}, nextId: Math.max(1, models.length) });
+export const startColumns = (models: string[]): Playground => ({
+  columns: models.map((model, id) => ({ id, model })),
+  turns: [],
+  shown: {},
+  nextId: Math.max(1, models.length),
+});
 
 export const start = (model: string): Playground => startColumns([model]);
 
@@ -126,15 +139,32 @@ export function reduce(state: Playground, action: Action): Playground {
         firstTextMs: answer.firstTextMs ?? action.firstTextMs,
       }));
     case "reasoning":
-      return changeAnswer(state, action.turn, action.column, (answer) => ({ ...answer, ...streaming(answer), reasoning: answer.reasoning + action.text }));
+      return changeAnswer(state, action.turn, action.column, (answer) => ({
+        ...answer,
+        ...streaming(answer),
+        reasoning: answer.reasoning + action.text,
+      }));
     case "tool-calls":
-      return changeAnswer(state, action.turn, action.column, (answer) => ({ ...answer, ...streaming(answer), toolCalls: action.calls.reduce(grown, answer.toolCalls) }));
+      return changeAnswer(state, action.turn, action.column, (answer) => ({
+        ...answer,
+        ...streaming(answer),
+        toolCalls: action.calls.reduce(grown, answer.toolCalls),
+      }));
     case "add-column":
-      return { ...state, nextId: state.nextId + 1, columns: [...state.columns, { id: state.nextId, model: action.model }] };
+      return {
+        ...state,
+        nextId: state.nextId + 1,
+        columns: [...state.columns, { id: state.nextId, model: action.model }],
+      };
     case "remove-column":
       return { ...state, columns: state.columns.filter(({ id }) => id !== action.column) };
     case "choose":
-      return { ...state, columns: state.columns.map((column) => (column.id === action.column ? { ...column, model: action.model } : column)) };
+      return {
+        ...state,
+        columns: state.columns.map((column) =>
+          column.id === action.column ? { ...column, model: action.model } : column,
+        ),
+      };
     case "clear":
       return { ...state, turns: [], shown: {} };
   }
@@ -164,7 +194,10 @@ function billed(state: Playground, { requestId, cost }: Extract<Action, { type: 
   const ofRequest = (answer: Answer) => answer.requestId === requestId && answer.cost === null;
   const inTurn = (turn: Turn): Turn => {
     if (!Object.values(turn.answers).some(ofRequest)) return turn;
-    const answers = Object.entries(turn.answers).map(([column, answer]) => [column, ofRequest(answer) ? { ...answer, cost } : answer]);
+    const answers = Object.entries(turn.answers).map(([column, answer]) => [
+      column,
+      ofRequest(answer) ? { ...answer, cost } : answer,
+    ]);
     return { ...turn, answers: Object.fromEntries(answers) as Turn["answers"] };
   };
   const turns = state.turns.map(inTurn);
@@ -175,7 +208,8 @@ function billed(state: Playground, { requestId, cost }: Extract<Action, { type: 
 export function shownTurns({ turns, shown }: Playground): Turn[] {
   const byId = new Map(turns.map((turn) => [turn.id, turn]));
   const found: Turn[] = [];
-  for (let next = byId.get(shown[BEGINNING] ?? BEGINNING); next; next = byId.get(shown[next.id] ?? BEGINNING)) found.push(next);
+  for (let next = byId.get(shown[BEGINNING] ?? BEGINNING); next; next = byId.get(shown[next.id] ?? BEGINNING))
+    found.push(next);
   return found;
 }
 
@@ -191,7 +225,9 @@ export function turnsUpTo(turns: Turn[], parent: number): Turn[] {
 export const branchesOf = (turns: Turn[], { parent }: Turn): Turn[] => turns.filter((turn) => turn.parent === parent);
 
 /** What comes in the last frame may come after a stop; it belongs to the answer but does not revive it. */
-const streaming = (answer: Answer): Pick<Answer, "status"> => ({ status: isRunning(answer) ? "streaming" : answer.status });
+const streaming = (answer: Answer): Pick<Answer, "status"> => ({
+  status: isRunning(answer) ? "streaming" : answer.status,
+});
 
 function grown(calls: ToolCall[], { index, id, function: { name, arguments: more } }: ToolCallDelta): ToolCall[] {
   const old = calls[index] ?? { id: "", name: "", arguments: "" };
@@ -219,11 +255,16 @@ function changeAnswer(state: Playground, turn: number, column: number, change: (
 
 export type ChatMessage =
   | { role: "system" | "user" | "assistant"; content: string }
-  | { role: "assistant"; content: string; tool_calls: { id: string; type: "function"; function: { name: string; arguments: string } }[] }
+  | {
+      role: "assistant";
+      content: string;
+      tool_calls: { id: string; type: "function"; function: { name: string; arguments: string } }[];
+    }
   | { role: "tool"; content: string; tool_call_id: string };
 
 /** The calls that can be sent back and answered: a stopped or cut answer may end within one. */
-export const wholeCalls = ({ toolCalls }: Answer): ToolCall[] => toolCalls.filter((call) => call.id && isJsonObject(call.arguments));
+export const wholeCalls = ({ toolCalls }: Answer): ToolCall[] =>
+  toolCalls.filter((call) => call.id && isJsonObject(call.arguments));
 
 function isJsonObject(text: string): boolean {
   try {
@@ -235,7 +276,12 @@ function isJsonObject(text: string): boolean {
 }
 
 /** The conversation as one column saw it: turns that it answered, then what is asked now. */
-export function messagesFor(turns: Turn[], column: number, system: string, question: Pick<Turn, "prompt" | "results">): ChatMessage[] {
+export function messagesFor(
+  turns: Turn[],
+  column: number,
+  system: string,
+  question: Pick<Turn, "prompt" | "results">,
+): ChatMessage[] {
   const past = turns.flatMap((turn): ChatMessage[] => {
     const answer = turn.answers[column];
     const said = answer && answerMessage(answer);
@@ -246,7 +292,9 @@ export function messagesFor(turns: Turn[], column: number, system: string, quest
 }
 
 const questionMessages = ({ prompt, results }: Pick<Turn, "prompt" | "results">): ChatMessage[] =>
-  results.length > 0 ? results.map(({ id, content }) => ({ role: "tool", content, tool_call_id: id })) : [{ role: "user", content: prompt }];
+  results.length > 0
+    ? results.map(({ id, content }) => ({ role: "tool", content, tool_call_id: id }))
+    : [{ role: "user", content: prompt }];
 
 /** Null where nothing was said. */
 function answerMessage(answer: Answer): ChatMessage | null {
@@ -255,7 +303,11 @@ function answerMessage(answer: Answer): ChatMessage | null {
   return {
     role: "assistant",
     content: answer.text,
-    tool_calls: calls.map(({ id, name, arguments: written }) => ({ id, type: "function", function: { name, arguments: written } })),
+    tool_calls: calls.map(({ id, name, arguments: written }) => ({
+      id,
+      type: "function",
+      function: { name, arguments: written },
+    })),
   };
 }
 
@@ -266,4 +318,5 @@ export const comparable = (turn: Turn, columns: Column[]): Column[] =>
     return answer?.text && !isRunning(answer);
   });
 
-export const comparableTurns = (turns: Turn[], columns: Column[]): Turn[] => turns.filter((turn) => comparable(turn, columns).length > 1);
+export const comparableTurns = (turns: Turn[], columns: Column[]): Turn[] =>
+  turns.filter((turn) => comparable(turn, columns).length > 1);

@@ -20,7 +20,8 @@ export function Differences({ columns, turns }: DifferencesProps) {
   const first = answered[places[0]] ?? answered[0];
   const second = answered[places[1]] ?? answered.find(({ id }) => id !== first?.id);
   const [a, b] = [first && turn?.answers[first.id], second && turn?.answers[second.id]];
-  if (!turn || !first || !second || !a || !b) return <p className="text-sm text-ink-3">No question here has two answers yet.</p>;
+  if (!turn || !first || !second || !a || !b)
+    return <p className="text-sm text-ink-3">No question here has two answers yet.</p>;
   // The same model may answer in two columns.
   const label = (column: Column, index: number) => `${index + 1}: ${turn.answers[column.id]?.model ?? column.model}`;
   const choice = (side: 0 | 1, title: string) => (
@@ -29,7 +30,9 @@ export function Differences({ columns, turns }: DifferencesProps) {
         <Select
           {...control}
           value={answered.indexOf(side === 0 ? first : second)}
-          onChange={(event) => setPlaces(side === 0 ? [Number(event.target.value), places[1]] : [places[0], Number(event.target.value)])}
+          onChange={(event) =>
+            setPlaces(side === 0 ? [Number(event.target.value), places[1]] : [places[0], Number(event.target.value)])
+          }
         >
           {answered.map((column, index) => (
             <option key={column.id} value={index}>
@@ -64,7 +67,10 @@ export function Differences({ columns, turns }: DifferencesProps) {
   );
 }
 
-const count = (pieces: Piece[], kind: Piece["kind"]) => pieces.filter((piece) => piece.kind === kind).reduce((sum, { text }) => sum + words(text).filter((word) => /[\p{L}\p{N}]/u.test(word)).length, 0);
+const count = (pieces: Piece[], kind: Piece["kind"]) =>
+  pieces
+    .filter((piece) => piece.kind === kind)
+    .reduce((sum, { text }) => sum + words(text).filter((word) => /[\p{L}\p{N}]/u.test(word)).length, 0);
 
 function Marked({ first, second }: { first: string; second: string }) {
   const pieces = useMemo(() => wordDiff(first, second), [first, second]);
@@ -76,11 +82,28 @@ function Marked({ first, second }: { first: string; second: string }) {
           ? "Both answers are the same, word for word."
           : `${plural(count(pieces, "first"), "word")} taken away, ${plural(count(pieces, "second"), "word")} added, ${number(count(pieces, "both"))} the same.`}
       </p>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
-      <div dir="auto" tabIndex={0} role="region" aria-label="Differences" data-testid="playground-differences" className="scroll-quiet max-h-[50dvh] overflow-y-auto rounded-lg border bg-fill p-3 text-sm leading-6 wrap-anywhere whitespace-pre-wrap">
+      <div
+        dir="auto"
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+        tabIndex={0}
+        role="region"
+        aria-label="Differences"
+        data-testid="playground-differences"
+        className="scroll-quiet max-h-[50dvh] overflow-y-auto rounded-lg border bg-fill p-3 text-sm leading-6 wrap-anywhere whitespace-pre-wrap"
+      >
         {pieces.map(({ kind, text }, index) => {
-          if (kind === "first") return <del key={index} className="rounded-sm bg-danger-soft text-danger-text">{text}</del>;
-          if (kind === "second") return <ins key={index} className="rounded-sm bg-accent-soft text-accent-text underline">{text}</ins>;
+          if (kind === "first")
+            return (
+              <del key={index} className="rounded-sm bg-danger-soft text-danger-text">
+                {text}
+              </del>
+            );
+          if (kind === "second")
+            return (
+              <ins key={index} className="rounded-sm bg-accent-soft text-accent-text underline">
+                {text}
+              </ins>
+            );
           return <span key={index}>{text}</span>;
         })}
       </div>

@@ -28,19 +28,27 @@ const nameOf = (user: string, tenant: string) => `playground.${user}.${tenant}`;
 /** What still runs is kept as far as it came: nobody receives the rest of it. */
 export function keepBoards(user: string, tenant: string, { board, earlier }: KeptBoards): void {
   const turns = board.state.turns.map(withoutRunning);
-  keepHere(nameOf(user, tenant), JSON.stringify({ form: FORM, board: { ...board, state: { ...board.state, turns } }, earlier }));
+  keepHere(
+    nameOf(user, tenant),
+    JSON.stringify({ form: FORM, board: { ...board, state: { ...board.state, turns } }, earlier }),
+  );
 }
 
 function withoutRunning(turn: Turn): Turn {
   if (!Object.values(turn.answers).some(isRunning)) return turn;
-  const answers = Object.entries(turn.answers).map(([column, answer]): [string, Answer] => [column, isRunning(answer) ? { ...answer, status: "stopped" } : answer]);
+  const answers = Object.entries(turn.answers).map(([column, answer]): [string, Answer] => [
+    column,
+    isRunning(answer) ? { ...answer, status: "stopped" } : answer,
+  ]);
   return { ...turn, answers: Object.fromEntries(answers) };
 }
 
 /** Null if there are none, or some that this console does not understand. */
 export function keptBoards(user: string, tenant: string): KeptBoards | null {
   try {
-    const { form, board, earlier } = JSON.parse(keptHere(nameOf(user, tenant)) ?? "{}") as Partial<KeptBoards> & { form?: number };
+    const { form, board, earlier } = JSON.parse(keptHere(nameOf(user, tenant)) ?? "{}") as Partial<KeptBoards> & {
+      form?: number;
+    };
     const sound = form === FORM && board ? soundBoard(board) : null;
     return sound && { board: sound, earlier: earlier ? soundBoard(earlier) : null };
   } catch {
@@ -52,6 +60,9 @@ export function keptBoards(user: string, tenant: string): KeptBoards | null {
 function soundBoard(board: Board): Board | null {
   const { columns, turns, shown } = board.state;
   const parents = new Map(turns.map(({ id, parent }) => [id, parent]));
-  const sound = columns.length > 0 && turns.every(({ id, parent }) => parent < id) && Object.entries(shown).every(([parent, id]) => parents.get(id) === Number(parent));
+  const sound =
+    columns.length > 0 &&
+    turns.every(({ id, parent }) => parent < id) &&
+    Object.entries(shown).every(([parent, id]) => parents.get(id) === Number(parent));
   return sound ? { ...board, sampling: readSampling(board.sampling) } : null;
 }

@@ -23,15 +23,25 @@ const problem = (code: string, message: string, fix: string) => new ApiError({ c
 /** The address of the page at `page` with this setup. It is behind the #, which no browser sends to a server. Raises ApiError. */
 export async function linkTo(page: string, { models, sampling }: Setup): Promise<string> {
   const names = Object.keys(DEFAULTS) as (keyof Sampling)[];
-  const changed = Object.fromEntries(names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [name, sampling[name]]));
+  const changed = Object.fromEntries(
+    names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [name, sampling[name]]),
+  );
   const json = JSON.stringify({ models, ...(Object.keys(changed).length > 0 ? { sampling: changed } : {}) });
   if (API_KEY.test(json)) {
-    throw problem("playground_link_secret", "The settings hold what looks like an API key, and a link must not.", "Take the key out of the system prompt, the schema or the tools, then copy the link again.");
+    throw problem(
+      "playground_link_secret",
+      "The settings hold what looks like an API key, and a link must not.",
+      "Take the key out of the system prompt, the schema or the tools, then copy the link again.",
+    );
   }
   const link = `${page}#${await packed(json)}`;
   if (link.length > LONGEST_LINK) {
     const size = `${link.length.toLocaleString("en-US")} characters`;
-    throw problem("playground_link_too_long", `The link would be ${size} long, more than the ${LONGEST_LINK.toLocaleString("en-US")} that arrive everywhere.`, "Shorten the system prompt, the schema or the tools, or send the request as code instead.");
+    throw problem(
+      "playground_link_too_long",
+      `The link would be ${size} long, more than the ${LONGEST_LINK.toLocaleString("en-US")} that arrive everywhere.`,
+      "Shorten the system prompt, the schema or the tools, or send the request as code instead.",
+    );
   }
   return link;
 }
@@ -47,24 +57,42 @@ async function packed(json: string): Promise<string> {
 export async function readLink(hash: string): Promise<Setup> {
   try {
     const bytes = fromBase64(hash.slice(1));
-    const json = hash.startsWith(DEFLATED) ? await through(new DecompressionStream("deflate-raw"), bytes, MOST_BYTES) : bytes;
-    const { models, sampling } = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json)) as Record<string, unknown>;
-    const names = (models as unknown[]).filter((name): name is string => typeof name === "string" && name !== "" && name.length <= LONGEST_NAME);
+    const json = hash.startsWith(DEFLATED)
+      ? await through(new DecompressionStream("deflate-raw"), bytes, MOST_BYTES)
+      : bytes;
+    const { models, sampling } = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json)) as Record<
+      string,
+      unknown
+    >;
+    const names = (models as unknown[]).filter(
+      (name): name is string => typeof name === "string" && name !== "" && name.length <= LONGEST_NAME,
+    );
     if (names.length === 0) throw new Error("It names no model.");
     return { models: names.slice(0, MOST_COLUMNS), sampling: readSampling(sampling) };
   } catch {
-    throw problem("playground_link_damaged", "This link is damaged: its settings cannot be read.", "Ask for it again, and copy all of it.");
+    throw problem(
+      "playground_link_damaged",
+      "This link is damaged: its settings cannot be read.",
+      "Ask for it again, and copy all of it.",
+    );
   }
 }
 
 /** Raises when more than `most` bytes come out. */
-async function through(stream: CompressionStream | DecompressionStream, bytes: Uint8Array<ArrayBuffer>, most: number): Promise<Uint8Array<ArrayBuffer>> {
+async function through(
+  stream: CompressionStream | DecompressionStream,
+  bytes: Uint8Array<ArrayBuffer>,
+  most: number,
+): Promise<Uint8Array<ArrayBuffer>> {
   const writer = stream.writable.getWriter();
   // Of damaged input it fails too; the reader below says so.
-  void writer.write(bytes).then(() => writer.close()).catch(() => {});
+  void writer
+    .write(bytes)
+    .then(() => writer.close())
+    .catch(() => {});
   const parts: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
-  const reader = (stream.readable).getReader();
+  const reader = stream.readable.getReader();
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     parts.push(next.value);
     size += next.value.length;
@@ -88,4 +116,5 @@ function base64(bytes: Uint8Array): string {
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
-const fromBase64 = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (char) => char.charCodeAt(0));
+const fromBase64 = (text: string): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (char) => char.charCodeAt(0));

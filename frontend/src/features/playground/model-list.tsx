@@ -38,7 +38,9 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
   const chosen = value.split("@")[0];
   const namesOf = ({ id, aliases }: Model) => {
     if (pointer === undefined && found.length > FEW_MODELS && id !== chosen) return [];
-    return aliases.filter((alias) => alias.split("@")[1]?.startsWith(pointer ?? "") ?? pointer === undefined).slice(0, MOST_NAMES);
+    return aliases
+      .filter((alias) => alias.split("@")[1]?.startsWith(pointer ?? "") ?? pointer === undefined)
+      .slice(0, MOST_NAMES);
   };
   // The list comes after the popover has opened and taken the focus.
   const input = useRef<HTMLInputElement>(null);
@@ -46,7 +48,10 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
   // Answers of the server come after what is typed: the first of them is chosen by Enter, unless another was moved to.
   const [moved, setMoved] = useState("");
   const typed = (adaptersOnly ? /^[^+:]+@[^+:]+$/ : /[@+:]/).test(needle) ? needle.trim() : "";
-  const offered = [...found.flatMap((model) => [...(pointer === undefined ? [model.id] : []), ...namesOf(model)]), ...(typed ? [typed] : [])];
+  const offered = [
+    ...found.flatMap((model) => [...(pointer === undefined ? [model.id] : []), ...namesOf(model)]),
+    ...(typed ? [typed] : []),
+  ];
   const combines = onCombine !== null && needle === "";
   const marked = offered.includes(moved) || (combines && moved === COMBINE) ? moved : (offered[0] ?? "");
   return (
@@ -59,14 +64,29 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
         className="h-10 w-full border-b bg-transparent px-3.5 text-sm outline-none"
       />
       <Command.List className="scroll-quiet max-h-80 overflow-y-auto p-1">
-        <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">Nothing that can be called has this name.</Command.Empty>
+        <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">
+          Nothing that can be called has this name.
+        </Command.Empty>
         {found.map((model) => {
           const names = namesOf(model);
           return (
             <Fragment key={model.id}>
-              {pointer === undefined && <Option model={model} base={showBase && model.kind === "adapter" ? model.base_model : null} selected={model.id === value} onSelect={() => onChoose(model.id)} />}
+              {pointer === undefined && (
+                <Option
+                  model={model}
+                  base={showBase && model.kind === "adapter" ? model.base_model : null}
+                  selected={model.id === value}
+                  onSelect={() => onChoose(model.id)}
+                />
+              )}
               {names.map((alias) => (
-                <Command.Item key={alias} value={alias} onSelect={() => onChoose(alias)} className={cn(ITEM, "min-h-7 pl-7")} data-model={alias}>
+                <Command.Item
+                  key={alias}
+                  value={alias}
+                  onSelect={() => onChoose(alias)}
+                  className={cn(ITEM, "min-h-7 pl-7")}
+                  data-model={alias}
+                >
                   <span className="min-w-0 flex-1 truncate font-mono text-xs text-ink-2">{alias}</span>
                   <Chosen chosen={alias === value} />
                 </Command.Item>
@@ -85,7 +105,12 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
           </Command.Item>
         )}
         {combines && (
-          <Command.Item value={COMBINE} onSelect={onCombine} data-testid="playground-combine" className={cn(ITEM, "sticky -bottom-1 rounded-none border-t bg-raised")}>
+          <Command.Item
+            value={COMBINE}
+            onSelect={onCombine}
+            data-testid="playground-combine"
+            className={cn(ITEM, "sticky -bottom-1 rounded-none border-t bg-raised")}
+          >
             <Blend className="size-4 shrink-0 text-ink-3" aria-hidden />
             Combine adapters…
           </Command.Item>
@@ -95,9 +120,15 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
   );
 }
 
-const ITEM = "flex min-h-9 cursor-pointer items-center gap-2.5 rounded-md px-2.5 py-1.5 text-sm data-[selected=true]:bg-fill-2";
+const ITEM =
+  "flex min-h-9 cursor-pointer items-center gap-2.5 rounded-md px-2.5 py-1.5 text-sm data-[selected=true]:bg-fill-2";
 
-const Chosen = ({ chosen }: { chosen: boolean }) => <Check className={cn("size-4 shrink-0 text-accent-text", !chosen && "invisible")} aria-label={chosen ? "selected" : undefined} />;
+const Chosen = ({ chosen }: { chosen: boolean }) => (
+  <Check
+    className={cn("size-4 shrink-0 text-accent-text", !chosen && "invisible")}
+    aria-label={chosen ? "selected" : undefined}
+  />
+);
 
 interface OptionProps {
   model: Model;
@@ -112,7 +143,11 @@ function Option({ model, base, selected, onSelect }: OptionProps) {
       <ModelDot kind={model.kind} />
       <span className="min-w-0 flex-1">
         <span className="block font-medium wrap-anywhere">{model.id}</span>
-        {(base || model.description) && <span className="block truncate text-xs text-ink-3">{[base, model.description].filter(Boolean).join(" · ")}</span>}
+        {(base || model.description) && (
+          <span className="block truncate text-xs text-ink-3">
+            {[base, model.description].filter(Boolean).join(" · ")}
+          </span>
+        )}
       </span>
       {model.kind === "base" ? <Badge tone="blue">base</Badge> : <Badge>v{model.version}</Badge>}
       <Chosen chosen={selected} />

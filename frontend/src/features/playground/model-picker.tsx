@@ -25,14 +25,19 @@ export function ModelPicker({ models, value, onChange, adaptersOnly = false }: P
   const trigger = useRef<HTMLButtonElement>(null);
   const close = () => setOpen(null);
   const kindOf = (name: string) => models.find(({ id }) => id === name.split("@")[0])?.kind;
-  const begun = isCombination(value, models) ? partsOf(value) : [{ model: kindOf(value) === "adapter" ? value : "", weight: "1" }, { model: "", weight: "1" }];
+  const begun = isCombination(value, models)
+    ? partsOf(value)
+    : [
+        { model: kindOf(value) === "adapter" ? value : "", weight: "1" },
+        { model: "", weight: "1" },
+      ];
   return (
     <>
       <Popover.Root open={open === "list"} onOpenChange={(opened) => setOpen(opened ? "list" : null)}>
         <Popover.Trigger
           ref={trigger}
           data-testid={adaptersOnly ? "combine-adapter" : "playground-model"}
-          aria-label={adaptersOnly ? value ? `Adapter: ${value}` : "Choose an adapter" : `Model: ${value}`}
+          aria-label={adaptersOnly ? (value ? `Adapter: ${value}` : "Choose an adapter") : `Model: ${value}`}
           className="flex h-8.5 min-w-0 flex-1 items-center gap-2 rounded-lg border border-line-2 bg-surface px-3 text-sm font-medium shadow-card hover:bg-fill"
         >
           {value && <ModelDot kind={kindOf(value)} />}

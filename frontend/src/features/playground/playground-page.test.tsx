@@ -30,7 +30,11 @@ const usage = { prompt_tokens: 4, completion_tokens: 11 };
 describe("playground", () => {
   it("streams an answer and says how it was made", async () => {
     const { sent } = await ask("Hi there");
-    expect(sent[0]!.request).toMatchObject({ model: "support", messages: [{ role: "user", content: "Hi there" }], max_tokens: 256 });
+    expect(sent[0]!.request).toMatchObject({
+      model: "support",
+      messages: [{ role: "user", content: "Hi there" }],
+      max_tokens: 256,
+    });
     const { id } = sent[0]!;
     say({ type: "delta", id, seq: 1, choice: 0, text: "Ahoy", tokens: 1 });
     const output = await screen.findByTestId("playground-output");
@@ -49,17 +53,37 @@ describe("playground", () => {
     say({ type: "delta", id: sent[1]!.id, seq: 1, choice: 0, text: "I am the base", tokens: 4 });
     const base = screen.getByRole("region", { name: "Conversation with lorikeet-demo" });
     expect(await within(base).findByText("I am the base")).toBeVisible();
-    expect(within(screen.getByRole("region", { name: "Conversation with support" })).queryByText("I am the base")).toBeNull();
+    expect(
+      within(screen.getByRole("region", { name: "Conversation with support" })).queryByText("I am the base"),
+    ).toBeNull();
   });
 
   it("shows reasoning folded up, and calls of tools", async () => {
     const { sent } = await ask("Weather?");
     const { id } = sent[0]!;
     say({ type: "delta", id, seq: 1, choice: 0, text: "", reasoning: "The city is Oslo.", tokens: 4 });
-    say({ type: "delta", id, seq: 2, choice: 0, text: "", tool_calls: [{ index: 0, id: "c", type: "function", function: { name: "get_weather", arguments: '{"city":' } }], tokens: 4 });
-    say({ type: "delta", id, seq: 3, choice: 0, text: "", tool_calls: [{ index: 0, function: { arguments: ' "Oslo"}' } }], tokens: 4 });
+    say({
+      type: "delta",
+      id,
+      seq: 2,
+      choice: 0,
+      text: "",
+      tool_calls: [{ index: 0, id: "c", type: "function", function: { name: "get_weather", arguments: '{"city":' } }],
+      tokens: 4,
+    });
+    say({
+      type: "delta",
+      id,
+      seq: 3,
+      choice: 0,
+      text: "",
+      tool_calls: [{ index: 0, function: { arguments: ' "Oslo"}' } }],
+      tokens: 4,
+    });
     say({ type: "done", id, seq: 4, finish_reason: ["tool_calls"], usage, timings });
-    await waitFor(() => expect(screen.getByTestId("tool-call")).toHaveTextContent('calls get_weather{ "city": "Oslo" }'));
+    await waitFor(() =>
+      expect(screen.getByTestId("tool-call")).toHaveTextContent('calls get_weather{ "city": "Oslo" }'),
+    );
     expect(screen.getByText("The city is Oslo.")).not.toBeVisible();
     expect(screen.getByText("4 → 11 tokens")).toBeVisible();
   });
@@ -91,7 +115,17 @@ describe("playground", () => {
   });
 
   it("begins with the conversation of a kept request", async () => {
-    const kept = { prompt: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hi" }, { role: "assistant", content: "Ho" }, { role: "user", content: "And?" }], answers: ["So."], settings: { temperature: 0.7, top_k: 5, stop: ["x"] }, cut: false };
+    const kept = {
+      prompt: [
+        { role: "system", content: "Be brief." },
+        { role: "user", content: "Hi" },
+        { role: "assistant", content: "Ho" },
+        { role: "user", content: "And?" },
+      ],
+      answers: ["So."],
+      settings: { temperature: 0.7, top_k: 5, stop: ["x"] },
+      cut: false,
+    };
     server.use(http.get("/api/tenants/acme/transcripts", () => HttpResponse.json([kept])));
     openConsole("/t/acme/playground?model=support&request=req_1");
     expect(await screen.findByTestId("playground-input")).toHaveValue("And?");
@@ -99,7 +133,9 @@ describe("playground", () => {
     expect(await screen.findByRole("textbox", { name: "System prompt" })).toHaveValue("Be brief.");
     expect(screen.getByRole("spinbutton", { name: "Temperature" })).toHaveValue(0.7);
     expect(screen.getByRole("spinbutton", { name: "Top-k" })).toHaveValue(5);
-    expect(screen.getByTestId("playground-left")).toHaveTextContent("That request also set stop, which the playground does not.");
+    expect(screen.getByTestId("playground-left")).toHaveTextContent(
+      "That request also set stop, which the playground does not.",
+    );
   });
 
   it("sends a schema and tools, and the same as code", async () => {
@@ -112,7 +148,9 @@ describe("playground", () => {
     await user.click(screen.getByTestId("playground-code"));
     const code = await within(screen.getByRole("dialog")).findByRole("region", { name: "curl snippet" });
     expect(code).toHaveTextContent('"tools":[{"type":"function","function":{"name":"get_weather"}}]');
-    expect(code).toHaveTextContent('"response_format":{"type":"json_schema","json_schema":{"name":"answer","schema":{"type":"object"');
+    expect(code).toHaveTextContent(
+      '"response_format":{"type":"json_schema","json_schema":{"name":"answer","schema":{"type":"object"',
+    );
   });
 
   it("stops when told to", async () => {
@@ -130,7 +168,12 @@ describe("playground", () => {
       type: "error",
       id: sent[0]!.id,
       seq: 1,
-      error: { code: "context_length_exceeded", message: "5000 tokens do not fit into 4096.", fix: "Shorten the conversation.", param: "messages" },
+      error: {
+        code: "context_length_exceeded",
+        message: "5000 tokens do not fit into 4096.",
+        fix: "Shorten the conversation.",
+        param: "messages",
+      },
     });
     expect(await screen.findByText("Shorten the conversation.")).toBeVisible();
   });
@@ -190,7 +233,12 @@ describe("playground", () => {
     const { sent } = await ask("Hi");
     await answered(sent[0]!.id, "Ho");
     expect(screen.queryByTestId("playground-cost")).toBeNull();
-    say({ type: "event", seq: 2, event: "usage.tick", data: { id: `req_${sent[0]!.id}`, cost_micros: 420, currency: "USD" } });
+    say({
+      type: "event",
+      seq: 2,
+      event: "usage.tick",
+      data: { id: `req_${sent[0]!.id}`, cost_micros: 420, currency: "USD" },
+    });
     expect(await screen.findByTestId("playground-cost")).toHaveTextContent("$0.00042");
   });
 
@@ -199,7 +247,10 @@ describe("playground", () => {
     server.use(
       http.get("/api/tenants/acme/requests", ({ request }) => {
         looked.push(new URL(request.url).searchParams.get("id"));
-        return HttpResponse.json({ next_cursor: null, results: [{ id: looked[0], cost_micros: 1_500_000, currency: "USD" }] });
+        return HttpResponse.json({
+          next_cursor: null,
+          results: [{ id: looked[0], cost_micros: 1_500_000, currency: "USD" }],
+        });
       }),
     );
     const { sent } = await ask("Hi");
@@ -236,7 +287,10 @@ describe("playground", () => {
     say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Aho", tokens: 1 });
     expect(await screen.findByText("Aho")).toBeVisible();
     cleanup();
-    const link = await linkTo("/t/acme/playground", { models: ["support@v2", "lorikeet-demo"], sampling: { ...DEFAULTS, topK: 7, system: "مرحبا 🦜" } });
+    const link = await linkTo("/t/acme/playground", {
+      models: ["support@v2", "lorikeet-demo"],
+      sampling: { ...DEFAULTS, topK: 7, system: "مرحبا 🦜" },
+    });
     const { user } = openConsole(link);
     expect(await screen.findByRole("region", { name: "Conversation with support@v2" })).toBeVisible();
     expect(screen.getByRole("region", { name: "Conversation with lorikeet-demo" })).toBeVisible();
@@ -252,16 +306,33 @@ describe("playground", () => {
   it("says of a damaged link that it is one", async () => {
     openConsole("/t/acme/playground#1abcdef");
     expect(await screen.findByText("Ask for it again, and copy all of it.")).toBeVisible();
-    expect(screen.getByRole("link", { name: "Open the playground without it" })).toHaveAttribute("href", "/t/acme/playground");
+    expect(screen.getByRole("link", { name: "Open the playground without it" })).toHaveAttribute(
+      "href",
+      "/t/acme/playground",
+    );
   });
 
   it("offers versions and aliases of what can be called", async () => {
-    const named = models.map((model) => (model.id === "support" ? { ...model, aliases: ["support@prod", "support@v3", "support@v2", "support@v1"] } : model));
+    const named = models.map((model) =>
+      model.id === "support"
+        ? { ...model, aliases: ["support@prod", "support@v3", "support@v2", "support@v1"] }
+        : model,
+    );
     server.use(http.get("/api/tenants/acme/models", () => HttpResponse.json(named)));
     const { user } = openConsole("/t/acme/playground");
     await user.click(await screen.findByTestId("playground-model"));
-    const names = async () => (await within(screen.getByRole("dialog")).findAllByRole("option")).map((option) => option.dataset.model).filter(Boolean);
-    expect(await names()).toEqual(["lorikeet-demo", "support", "support@prod", "support@v3", "support@v2", "support@v1"]);
+    const names = async () =>
+      (await within(screen.getByRole("dialog")).findAllByRole("option"))
+        .map((option) => option.dataset.model)
+        .filter(Boolean);
+    expect(await names()).toEqual([
+      "lorikeet-demo",
+      "support",
+      "support@prod",
+      "support@v3",
+      "support@v2",
+      "support@v1",
+    ]);
     await user.keyboard("support@v");
     await waitFor(async () => expect(await names()).toEqual(["support@v3", "support@v2", "support@v1"]));
     await user.keyboard("2{Enter}");
@@ -269,8 +340,24 @@ describe("playground", () => {
   });
 
   describe("of several adapters as one", () => {
-    const named: Model[] = [...models, ...["legal", "tone", "other"].map((id): Model => ({ ...models[1]!, id, adapter: id, base_model: id === "other" ? "qwen" : "llama", aliases: [`${id}@v2`] }))];
-    const serve = () => server.use(http.get("/api/tenants/acme/models", ({ request }) => HttpResponse.json(named.filter(({ id }) => id.includes(new URL(request.url).searchParams.get("search") ?? "")))));
+    const named: Model[] = [
+      ...models,
+      ...["legal", "tone", "other"].map((id): Model => ({
+        ...models[1]!,
+        id,
+        adapter: id,
+        base_model: id === "other" ? "qwen" : "llama",
+        aliases: [`${id}@v2`],
+      })),
+    ];
+    const serve = () =>
+      server.use(
+        http.get("/api/tenants/acme/models", ({ request }) =>
+          HttpResponse.json(
+            named.filter(({ id }) => id.includes(new URL(request.url).searchParams.get("search") ?? "")),
+          ),
+        ),
+      );
     const begin = async (path = "/t/acme/playground?model=legal") => {
       serve();
       const { user } = openConsole(path);
@@ -294,8 +381,12 @@ describe("playground", () => {
       const weight = dialog.getByRole("spinbutton", { name: "Weight of tone" });
       await user.clear(weight);
       await user.type(weight, "-0.5");
-      expect(await dialog.findByRole("region", { name: "curl snippet" })).toHaveTextContent('"model":"legal+tone:-0.5"');
-      expect(dialog.getByRole("region", { name: "The model as a list" })).toHaveTextContent('["legal",{"model":"tone","weight":-0.5}]');
+      expect(await dialog.findByRole("region", { name: "curl snippet" })).toHaveTextContent(
+        '"model":"legal+tone:-0.5"',
+      );
+      expect(dialog.getByRole("region", { name: "The model as a list" })).toHaveTextContent(
+        '["legal",{"model":"tone","weight":-0.5}]',
+      );
       await user.click(dialog.getByRole("button", { name: "Use in this column" }));
       expect(screen.getByRole("region", { name: "Conversation with legal+tone:-0.5" })).toBeVisible();
       await waitFor(() => expect(screen.getByTestId("playground-model")).toHaveFocus());
@@ -303,8 +394,16 @@ describe("playground", () => {
 
     it("begins with the one that the column has, and takes parts away", async () => {
       const { user, dialog } = await begin("/t/acme/playground?model=legal%40v2:0.25%2Btone%2Bsupport:3");
-      expect(dialog.getAllByTestId("combine-adapter").map(({ textContent }) => textContent)).toEqual(["legal@v2", "tone", "support"]);
-      expect(dialog.getAllByRole("spinbutton").map((input) => (input as HTMLInputElement).value)).toEqual(["0.25", "1", "3"]);
+      expect(dialog.getAllByTestId("combine-adapter").map(({ textContent }) => textContent)).toEqual([
+        "legal@v2",
+        "tone",
+        "support",
+      ]);
+      expect(dialog.getAllByRole("spinbutton").map((input) => (input as HTMLInputElement).value)).toEqual([
+        "0.25",
+        "1",
+        "3",
+      ]);
       await user.click(dialog.getByRole("button", { name: "Remove tone" }));
       await user.click(dialog.getByRole("button", { name: "Use in this column" }));
       expect(screen.getByRole("region", { name: "Conversation with legal@v2:0.25+support:3" })).toBeVisible();
@@ -316,11 +415,17 @@ describe("playground", () => {
       const problem = dialog.getByTestId("combine-problem");
       expect(problem).toHaveTextContent("“legal” is there twice: name each adapter once, with its weight.");
       await choose(1, "other");
-      expect(problem).toHaveTextContent("The adapters belong to different base models: “legal” of llama, “other” of qwen. Combine those of one.");
+      expect(problem).toHaveTextContent(
+        "The adapters belong to different base models: “legal” of llama, “other” of qwen. Combine those of one.",
+      );
       await choose(1, "tone@v2");
       expect(problem).toBeEmptyDOMElement();
       const weight = dialog.getByRole("spinbutton", { name: "Weight of tone@v2" });
-      for (const [typed, said] of [["0", /Not 0/], ["10.5", /between -10 and 10/], ["0.12345", /four decimals/]] as const) {
+      for (const [typed, said] of [
+        ["0", /Not 0/],
+        ["10.5", /between -10 and 10/],
+        ["0.12345", /four decimals/],
+      ] as const) {
         fireEvent.change(weight, { target: { value: typed } });
         expect(weight).toHaveAccessibleDescription(said);
         expect(dialog.getByRole("button", { name: "Use in this column" })).toBeDisabled();

@@ -16,7 +16,17 @@ import type { SnippetInput } from "@/lib/snippets";
 import { useTitle } from "@/lib/use-title";
 import { ColumnView } from "./column";
 import { Composer, focusOnDesktop } from "./composer";
-import { type Answer, type Column, isRunning, messagesFor, type Playground as PlaygroundState, shownTurns, startColumns, type Turn, turnsUpTo } from "./conversation";
+import {
+  type Answer,
+  type Column,
+  isRunning,
+  messagesFor,
+  type Playground as PlaygroundState,
+  shownTurns,
+  startColumns,
+  type Turn,
+  turnsUpTo,
+} from "./conversation";
 import { EXAMPLES } from "./examples";
 import { type Board, type KeptBoards, keptBoards } from "./kept";
 import type { Setup } from "./link";
@@ -44,7 +54,15 @@ export function PlaygroundPage() {
   const tenant = useTenant();
   const { model, request } = useSearch({ from: "/t/$tenant/playground" });
   const hash = useLocation({ select: ({ hash }) => hash });
-  return <Playground key={`${tenant} ${model} ${request} ${hash}`} tenant={tenant} model={model} request={request} hash={hash} />;
+  return (
+    <Playground
+      key={`${tenant} ${model} ${request} ${hash}`}
+      tenant={tenant}
+      model={model}
+      request={request}
+      hash={hash}
+    />
+  );
 }
 
 interface Asked {
@@ -63,14 +81,29 @@ function Playground({ tenant, model, request, hash }: Asked) {
   // The last that there were: a host that restarts takes no conversation away.
   const [models, setModels] = useState<Model[]>();
   if (data?.length && data !== models) setModels(data);
-  if (may && kept.error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(kept.error)} onRetry={() => void kept.refetch()} />}</PlaygroundLayout>;
-  if (may && setup.error) return <PlaygroundLayout>{<DamagedLink tenant={tenant} error={asApiError(setup.error)} />}</PlaygroundLayout>;
+  if (may && kept.error)
+    return (
+      <PlaygroundLayout>
+        {<ErrorNotice error={asApiError(kept.error)} onRetry={() => void kept.refetch()} />}
+      </PlaygroundLayout>
+    );
+  if (may && setup.error)
+    return <PlaygroundLayout>{<DamagedLink tenant={tenant} error={asApiError(setup.error)} />}</PlaygroundLayout>;
   if (may && models && !kept.isLoading && !setup.isLoading) {
     const replay = kept.data ? replayOf(kept.data) : null;
     const origin = [model, request, hash].join(" ").trim();
-    return <Boards tenant={tenant} models={models} fresh={() => freshBoard(origin, firstModel(models, model), replay, setup.data ?? null)} />;
+    return (
+      <Boards
+        tenant={tenant}
+        models={models}
+        fresh={() => freshBoard(origin, firstModel(models, model), replay, setup.data ?? null)}
+      />
+    );
   }
-  if (error) return <PlaygroundLayout>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</PlaygroundLayout>;
+  if (error)
+    return (
+      <PlaygroundLayout>{<ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}</PlaygroundLayout>
+    );
   if (!data) return <PlaygroundLayout>{<Skeleton className="h-full w-full" />}</PlaygroundLayout>;
   if (!may) return <PlaygroundLayout>{<NotAllowed />}</PlaygroundLayout>;
   return <PlaygroundLayout>{<NoModels />}</PlaygroundLayout>;
@@ -126,7 +159,13 @@ function nextModel(models: Model[], shown: string[]): string {
 
 function freshBoard(origin: string, model: string, replay: Replay | null, setup: Setup | null): Board {
   if (setup) return { origin, state: startColumns(setup.models), sampling: setup.sampling, draft: "", left: [] };
-  return { origin, state: startWith(model, replay), sampling: replay?.sampling ?? DEFAULTS, draft: replay?.prompt ?? "", left: replay?.left ?? [] };
+  return {
+    origin,
+    state: startWith(model, replay),
+    sampling: replay?.sampling ?? DEFAULTS,
+    draft: replay?.prompt ?? "",
+    left: replay?.left ?? [],
+  };
 }
 
 /** The board that is kept, unless the address asks for another; then that one, and the kept one is put aside. */
@@ -137,7 +176,8 @@ function boardsToBegin(kept: KeptBoards | null, fresh: Board): KeptBoards {
   return { board: fresh, earlier: kept.board.state.turns.length > 0 ? kept.board : kept.earlier };
 }
 
-const swapped = ({ board, earlier }: KeptBoards): KeptBoards => (earlier ? { board: earlier, earlier: board.state.turns.length > 0 ? board : null } : { board, earlier });
+const swapped = ({ board, earlier }: KeptBoards): KeptBoards =>
+  earlier ? { board: earlier, earlier: board.state.turns.length > 0 ? board : null } : { board, earlier };
 
 interface BoardsProps {
   tenant: string;
@@ -147,10 +187,17 @@ interface BoardsProps {
 
 function Boards({ tenant, models, fresh }: BoardsProps) {
   const user = useSession().user?.id ?? "";
-  const [{ boards, count }, setBoards] = useState(() => ({ boards: boardsToBegin(keptBoards(user, tenant), fresh()), count: 0 }));
+  const [{ boards, count }, setBoards] = useState(() => ({
+    boards: boardsToBegin(keptBoards(user, tenant), fresh()),
+    count: 0,
+  }));
   // What was put aside takes the place of what the address began, for as long as that address is open.
   const swap = ({ board, earlier }: KeptBoards) =>
-    earlier && setBoards({ boards: swapped({ board: { ...board, origin: "" }, earlier: { ...earlier, origin: board.origin } }), count: count + 1 });
+    earlier &&
+    setBoards({
+      boards: swapped({ board: { ...board, origin: "" }, earlier: { ...earlier, origin: board.origin } }),
+      count: count + 1,
+    });
   return <BoardView key={count} user={user} tenant={tenant} models={models} begun={boards} onSwap={swap} />;
 }
 
@@ -205,7 +252,11 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
         />
         {earlier && (
           <Notice onDismiss={() => setEarlier(null)} name="earlier" text="Your earlier conversation is kept.">
-            <Button size="sm" disabled={running} onClick={() => onSwap({ board: { ...board, draft: draft.current }, earlier })}>
+            <Button
+              size="sm"
+              disabled={running}
+              onClick={() => onSwap({ board: { ...board, draft: draft.current }, earlier })}
+            >
               Back to it
             </Button>
           </Notice>
@@ -265,7 +316,10 @@ function BoardView({ user, tenant, models, begun, onSwap }: BoardProps) {
         />
       </div>
       {panel && (
-        <aside aria-label="Sampling" className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block">
+        <aside
+          aria-label="Sampling"
+          className="scroll-quiet hidden w-72 shrink-0 overflow-y-auto border-l bg-surface p-5 xl:block"
+        >
           <h2 className="mb-4 text-sm font-semibold">Sampling</h2>
           <Suspense fallback={<Skeleton className="h-96 w-full" />}>
             <SamplingPanel sampling={sampling} onChange={change} />
@@ -286,7 +340,11 @@ function nextRequest({ turns, columns }: PlaygroundState, shown: Turn[], samplin
   const [first] = columns;
   const last = shown.findLast(({ answers }) => first && answers[first.id]);
   const question = last ?? { prompt: EXAMPLES[0]!, results: [] };
-  return requestBody(first?.model ?? "", messagesFor(last ? turnsUpTo(turns, last.parent) : [], first?.id ?? 0, sampling.system, question), sampling);
+  return requestBody(
+    first?.model ?? "",
+    messagesFor(last ? turnsUpTo(turns, last.parent) : [], first?.id ?? 0, sampling.system, question),
+    sampling,
+  );
 }
 
 interface NoticeProps {
@@ -298,7 +356,10 @@ interface NoticeProps {
 
 function Notice({ name, text, onDismiss, children }: NoticeProps) {
   return (
-    <div className="flex flex-wrap items-center gap-2 rounded-lg border bg-surface py-1.5 pr-1.5 pl-3 text-sm text-ink-2" data-testid={`playground-${name}`}>
+    <div
+      className="flex flex-wrap items-center gap-2 rounded-lg border bg-surface py-1.5 pr-1.5 pl-3 text-sm text-ink-2"
+      data-testid={`playground-${name}`}
+    >
       <span className="mr-auto min-w-0 break-words">{text}</span>
       {children}
       <Button size="icon" variant="ghost" aria-label="Dismiss" title="Dismiss" className="size-7!" onClick={onDismiss}>

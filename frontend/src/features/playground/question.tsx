@@ -34,7 +34,10 @@ export function Question({ turn, branches, onEdit, onShow }: QuestionProps) {
         <>
           {/* Beside the text, whose own first letter says in which direction it runs. */}
           <span className="sr-only">You: </span>
-          <p dir="auto" className="max-w-[90%] rounded-2xl rounded-br-md bg-fill-2 px-3.5 py-2 text-base wrap-anywhere whitespace-pre-wrap">
+          <p
+            dir="auto"
+            className="max-w-[90%] rounded-2xl rounded-br-md bg-fill-2 px-3.5 py-2 text-base wrap-anywhere whitespace-pre-wrap"
+          >
             {turn.prompt}
           </p>
         </>
@@ -67,13 +70,25 @@ function Branches({ turn, branches, onShow }: Pick<QuestionProps, "turn" | "bran
     const to = branches[place + by];
     return (
       // Not disabled at the end: it would lose the focus that stepped there.
-      <button type="button" aria-label={label} title={label} aria-disabled={!to} onClick={() => to && onShow(to.id)} className={`${TOOL} aria-disabled:opacity-40`}>
+      <button
+        type="button"
+        aria-label={label}
+        title={label}
+        aria-disabled={!to}
+        onClick={() => to && onShow(to.id)}
+        className={`${TOOL} aria-disabled:opacity-40`}
+      >
         {icon}
       </button>
     );
   };
   return (
-    <div role="group" aria-label="Branches of the conversation" className="flex items-center text-xs" data-testid="playground-branches">
+    <div
+      role="group"
+      aria-label="Branches of the conversation"
+      className="flex items-center text-xs"
+      data-testid="playground-branches"
+    >
       {step(-1, "Previous branch", <ChevronLeft className="size-3.5" />)}
       <span className="tnum whitespace-nowrap" aria-live="polite">
         {place + 1} of {branches.length}

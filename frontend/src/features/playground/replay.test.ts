@@ -4,7 +4,12 @@ import { messagesFor } from "./conversation";
 import { replayOf, startWith } from "./replay";
 import { DEFAULTS, requestBody } from "./sampling";
 
-const said = (...messages: [role: string, content: string][]) => ({ prompt: messages.map(([role, content]) => ({ role, content })), answers: ["x"], settings: null, cut: false });
+const said = (...messages: [role: string, content: string][]) => ({
+  prompt: messages.map(([role, content]) => ({ role, content })),
+  answers: ["x"],
+  settings: null,
+  cut: false,
+});
 
 describe("a kept request in the playground", () => {
   it("asks what was asked", () => {
@@ -30,11 +35,17 @@ describe("a kept request in the playground", () => {
       response_format: { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } },
       tools: [{ type: "function", function: { name: "f", parameters: { type: "object" } } }],
     };
-    const { sampling, left } = replayOf({ ...said(["user", "Hi"]), settings: { ...settings, stop: ["\n"], n: 2, reasoning_effort: "low" } })!;
+    const { sampling, left } = replayOf({
+      ...said(["user", "Hi"]),
+      settings: { ...settings, stop: ["\n"], n: 2, reasoning_effort: "low" },
+    })!;
     expect(left).toEqual(["stop", "n", "reasoning_effort"]);
     expect(requestBody("support", [], sampling)).toEqual({ model: "support", messages: [], ...settings });
     const odd = { seed: 2 ** 60, response_format: { type: "regex", text: "a+" }, tools: "none" };
-    expect(replayOf({ ...said(["user", "Hi"]), settings: odd })).toMatchObject({ sampling: DEFAULTS, left: ["seed", "response_format", "tools"] });
+    expect(replayOf({ ...said(["user", "Hi"]), settings: odd })).toMatchObject({
+      sampling: DEFAULTS,
+      left: ["seed", "response_format", "tools"],
+    });
   });
 
   it("takes a prompt without roles as a message", () => {

@@ -39,7 +39,14 @@ export function startWith(model: string, replay: Replay | null): Playground {
   let state = start(model);
   for (const { prompt, answer } of replay?.turns ?? []) {
     const turn = state.nextId;
-    state = reduce(state, { type: "ask", turn, parent: shownTurns(state).at(-1)?.id ?? BEGINNING, prompt, columns: state.columns, sampling: replay?.sampling ?? DEFAULTS });
+    state = reduce(state, {
+      type: "ask",
+      turn,
+      parent: shownTurns(state).at(-1)?.id ?? BEGINNING,
+      prompt,
+      columns: state.columns,
+      sampling: replay?.sampling ?? DEFAULTS,
+    });
     state = reduce(state, { type: "change", turn, column: 0, change: { text: answer, status: "done" } });
   }
   return state;

@@ -2,7 +2,20 @@ import { RotateCcw } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
 import { Button } from "@/components/button";
 import { Field, Input, Select, Textarea } from "@/components/field";
-import { bounded, BOUNDS, DEFAULTS, EXAMPLE_SCHEMA, EXAMPLE_TOOLS, type Format, LONGEST_SALT, type NumberName, type Sampling, schemaProblem, seedOf, toolsProblem } from "./sampling";
+import {
+  bounded,
+  BOUNDS,
+  DEFAULTS,
+  EXAMPLE_SCHEMA,
+  EXAMPLE_TOOLS,
+  type Format,
+  LONGEST_SALT,
+  type NumberName,
+  type Sampling,
+  schemaProblem,
+  seedOf,
+  toolsProblem,
+} from "./sampling";
 
 interface PanelProps {
   sampling: Sampling;
@@ -24,7 +37,13 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
           />
         )}
       </Field>
-      <Setting name="temperature" label="Temperature" hint="0 always picks the likeliest token." step={0.05} {...rest} />
+      <Setting
+        name="temperature"
+        label="Temperature"
+        hint="0 always picks the likeliest token."
+        step={0.05}
+        {...rest}
+      />
       <Setting name="topP" label="Top-p" hint="Only the likeliest tokens up to this share." step={0.05} {...rest} />
       <Setting name="maxTokens" label="Max tokens" hint="The answer ends here at the latest." step={1} {...rest} />
       <Field label="Seed" hint="The same seed gives the same answer.">
@@ -54,7 +73,12 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
       </Field>
       <Field label="Answer">
         {(control) => (
-          <Select {...control} value={sampling.format} onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))} data-testid="playground-format">
+          <Select
+            {...control}
+            value={sampling.format}
+            onChange={(event) => onChange(withFormat(sampling, event.target.value as Format))}
+            data-testid="playground-format"
+          >
             <option value="text">Text</option>
             <option value="json">Any JSON object</option>
             <option value="schema">JSON by a schema</option>
@@ -77,7 +101,11 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
         </Field>
       )}
       <div className="grid gap-1.5">
-        <Field label="Tools" error={toolsProblem(sampling) ?? undefined} hint="Functions that the model may call, as JSON. You write what a call returns.">
+        <Field
+          label="Tools"
+          error={toolsProblem(sampling) ?? undefined}
+          hint="Functions that the model may call, as JSON. You write what a call returns."
+        >
           {(control) => (
             <Textarea
               {...control}
@@ -92,7 +120,12 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
           )}
         </Field>
         {!sampling.tools && (
-          <Button size="sm" variant="ghost" className="justify-self-start" onClick={() => onChange({ tools: EXAMPLE_TOOLS })}>
+          <Button
+            size="sm"
+            variant="ghost"
+            className="justify-self-start"
+            onClick={() => onChange({ tools: EXAMPLE_TOOLS })}
+          >
             Use an example
           </Button>
         )}
@@ -104,7 +137,10 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
   );
 }
 
-const withFormat = ({ schema }: Sampling, format: Format): Partial<Sampling> => ({ format, schema: format === "schema" && !schema ? EXAMPLE_SCHEMA : schema });
+const withFormat = ({ schema }: Sampling, format: Format): Partial<Sampling> => ({
+  format,
+  schema: format === "schema" && !schema ? EXAMPLE_SCHEMA : schema,
+});
 
 const IN_PENALTIES: NumberName[] = ["presencePenalty", "frequencyPenalty", "repetitionPenalty", "topK", "minP"];
 
@@ -112,14 +148,51 @@ const IN_PENALTIES: NumberName[] = ["presencePenalty", "frequencyPenalty", "repe
 function Penalties(rest: PanelProps) {
   const [open, setOpen] = useState(() => IN_PENALTIES.some((name) => rest.sampling[name] !== DEFAULTS[name]));
   return (
-    <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)} className="rounded-lg border" data-testid="playground-penalties">
+    <details
+      open={open}
+      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+      className="rounded-lg border"
+      data-testid="playground-penalties"
+    >
       <summary className="cursor-pointer px-3 py-2 text-sm font-medium select-none">Penalties and cut-offs</summary>
       <div className="grid gap-5 border-t p-3">
-        <Setting name="presencePenalty" label="Presence penalty" hint="Above 0: less of what was in the answer already." step={0.1} {...rest} />
-        <Setting name="frequencyPenalty" label="Frequency penalty" hint="The same, for each time that it was." step={0.1} {...rest} />
-        <Setting name="repetitionPenalty" label="Repetition penalty" hint="Above 1: less of what was in the prompt or the answer." slider={[0.5, 2]} step={0.05} {...rest} />
-        <Setting name="topK" label="Top-k" hint="Only so many of the likeliest tokens; 0 for all." slider={[0, 100]} step={1} {...rest} />
-        <Setting name="minP" label="Min-p" hint="Only tokens with this share of the likeliest one’s probability." step={0.01} {...rest} />
+        <Setting
+          name="presencePenalty"
+          label="Presence penalty"
+          hint="Above 0: less of what was in the answer already."
+          step={0.1}
+          {...rest}
+        />
+        <Setting
+          name="frequencyPenalty"
+          label="Frequency penalty"
+          hint="The same, for each time that it was."
+          step={0.1}
+          {...rest}
+        />
+        <Setting
+          name="repetitionPenalty"
+          label="Repetition penalty"
+          hint="Above 1: less of what was in the prompt or the answer."
+          slider={[0.5, 2]}
+          step={0.05}
+          {...rest}
+        />
+        <Setting
+          name="topK"
+          label="Top-k"
+          hint="Only so many of the likeliest tokens; 0 for all."
+          slider={[0, 100]}
+          step={1}
+          {...rest}
+        />
+        <Setting
+          name="minP"
+          label="Min-p"
+          hint="Only tokens with this share of the likeliest one’s probability."
+          step={0.01}
+          {...rest}
+        />
       </div>
     </details>
   );

@@ -72,10 +72,21 @@ export const seedOf = (text: string) => text.replace(/\D/g, "").slice(0, LONGEST
 /** Settings from elsewhere, a link or an earlier console: what is missing or wrong is as by default. */
 export function readSampling(value: unknown): Sampling {
   const given = isObject(value) ? value : {};
-  const text = (name: "system" | "seed" | "cacheSalt" | "schema" | "tools") => (typeof given[name] === "string" ? given[name] : DEFAULTS[name]);
-  const numbers = Object.fromEntries(Object.keys(BOUNDS).map((name) => [name, bounded(name as NumberName, given[name])])) as Pick<Sampling, NumberName>;
+  const text = (name: "system" | "seed" | "cacheSalt" | "schema" | "tools") =>
+    typeof given[name] === "string" ? given[name] : DEFAULTS[name];
+  const numbers = Object.fromEntries(
+    Object.keys(BOUNDS).map((name) => [name, bounded(name as NumberName, given[name])]),
+  ) as Pick<Sampling, NumberName>;
   const format = FORMATS.find((one) => one === given.format) ?? DEFAULTS.format;
-  return { ...numbers, format, system: text("system"), seed: seedOf(text("seed")), cacheSalt: text("cacheSalt").slice(0, LONGEST_SALT), schema: text("schema"), tools: text("tools") };
+  return {
+    ...numbers,
+    format,
+    system: text("system"),
+    seed: seedOf(text("seed")),
+    cacheSalt: text("cacheSalt").slice(0, LONGEST_SALT),
+    schema: text("schema"),
+    tools: text("tools"),
+  };
 }
 
 export const EXAMPLE_SCHEMA = `{
@@ -99,7 +110,8 @@ export const EXAMPLE_TOOLS = `[{
 
 type Json = Record<string, unknown>;
 
-const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value);
+const isObject = (value: unknown): value is Json =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
 
 function parsed(text: string): unknown {
   try {
@@ -116,7 +128,9 @@ export const schemaProblem = ({ format, schema }: Sampling): string | null =>
 export const toolsProblem = ({ tools }: Sampling): string | null => {
   if (!tools.trim()) return null;
   const list = parsed(tools);
-  return Array.isArray(list) && list.every((tool) => isObject(tool) && typeof functionOf(tool).name === "string") ? null : "A JSON array of functions, each with a name.";
+  return Array.isArray(list) && list.every((tool) => isObject(tool) && typeof functionOf(tool).name === "string")
+    ? null
+    : "A JSON array of functions, each with a name.";
 };
 
 export const problemOf = (sampling: Sampling): string | null => {
@@ -129,7 +143,8 @@ const functionOf = (tool: Json): Json => (isObject(tool.function) ? tool.functio
 
 function responseFormat({ format, schema }: Sampling): Json {
   if (format === "json") return { response_format: { type: "json_object" } };
-  if (format === "schema") return { response_format: { type: "json_schema", json_schema: { name: "answer", schema: parsed(schema) } } };
+  if (format === "schema")
+    return { response_format: { type: "json_schema", json_schema: { name: "answer", schema: parsed(schema) } } };
   return {};
 }
 
@@ -164,9 +179,11 @@ export function settingsOf(settings: Json): { sampling: Partial<Sampling>; left:
     if (known) sampling[known] = bounded(known, value);
     else if (format) Object.assign(sampling, format);
     // Of larger ones the browser's numbers lose digits.
-    else if (name === "seed" && Number.isSafeInteger(value) && seedOf(String(value)) === String(value)) sampling.seed = String(value);
+    else if (name === "seed" && Number.isSafeInteger(value) && seedOf(String(value)) === String(value))
+      sampling.seed = String(value);
     else if (name === "cache_salt" && typeof value === "string") sampling.cacheSalt = value;
-    else if (name === "tools" && toolsProblem({ ...DEFAULTS, tools: JSON.stringify(value) }) === null) sampling.tools = JSON.stringify((value as Json[]).map(functionOf), null, 2);
+    else if (name === "tools" && toolsProblem({ ...DEFAULTS, tools: JSON.stringify(value) }) === null)
+      sampling.tools = JSON.stringify((value as Json[]).map(functionOf), null, 2);
     else left.push(name);
   }
   return { sampling, left };
@@ -176,12 +193,16 @@ function formatOf(value: unknown): Partial<Sampling> | null {
   if (!isObject(value)) return null;
   if (value.type === "json_object") return { format: "json" };
   const schema = isObject(value.json_schema) ? value.json_schema.schema : undefined;
-  return value.type === "json_schema" && isObject(schema) ? { format: "schema", schema: JSON.stringify(schema, null, 2) } : null;
+  return value.type === "json_schema" && isObject(schema)
+    ? { format: "schema", schema: JSON.stringify(schema, null, 2) }
+    : null;
 }
 
 function changedNumbers(sampling: Sampling): Json {
   const names = Object.keys(SENT_IF_CHANGED) as (keyof typeof SENT_IF_CHANGED)[];
-  return Object.fromEntries(names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [SENT_IF_CHANGED[name], sampling[name]]));
+  return Object.fromEntries(
+    names.filter((name) => sampling[name] !== DEFAULTS[name]).map((name) => [SENT_IF_CHANGED[name], sampling[name]]),
+  );
 }
 
 /** Of what `problemOf` finds nothing wrong with. */

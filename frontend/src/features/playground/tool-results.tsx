@@ -39,7 +39,13 @@ export function ToolResultsForm({ calls, onSend }: FormProps) {
           )}
         </Field>
       ))}
-      <Button type="submit" size="sm" className="justify-self-start" disabled={!onSend || !complete} data-testid="playground-results-send">
+      <Button
+        type="submit"
+        size="sm"
+        className="justify-self-start"
+        disabled={!onSend || !complete}
+        data-testid="playground-results-send"
+      >
         <CornerDownRight /> {calls.length > 1 ? "Send results" : "Send result"}
       </Button>
     </form>
@@ -52,7 +58,9 @@ export function ToolResultView({ result }: { result: ToolResult }) {
       <figcaption className="px-3 py-1.5 text-xs text-ink-2">
         <code className="font-mono break-all text-ink">{result.name}</code> returned
       </figcaption>
-      <pre className="border-t bg-fill px-3 py-2 font-mono text-xs break-words whitespace-pre-wrap">{result.content}</pre>
+      <pre className="border-t bg-fill px-3 py-2 font-mono text-xs break-words whitespace-pre-wrap">
+        {result.content}
+      </pre>
     </figure>
   );
 }

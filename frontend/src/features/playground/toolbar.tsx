@@ -29,23 +29,60 @@ interface ToolbarProps {
   onClear: () => void;
 }
 
-export function Toolbar({ state: { columns, turns: all }, turns, running, sampling, onSampling, onCode, panel, onPanel, onAdd, onClear }: ToolbarProps) {
+export function Toolbar({
+  state: { columns, turns: all },
+  turns,
+  running,
+  sampling,
+  onSampling,
+  onCode,
+  panel,
+  onPanel,
+  onAdd,
+  onClear,
+}: ToolbarProps) {
   const [open, setOpen] = useState<"sampling" | "differences" | null>(null);
   const close = () => setOpen(null);
   return (
     <div className="flex flex-wrap items-center gap-2 max-sm:gap-1">
       <h1 className="mr-auto text-xl font-semibold tracking-tight max-sm:w-full">Playground</h1>
-      <Button variant="ghost" disabled={all.length === 0 || running} onClick={onClear} aria-label="Clear the conversation" title="Clear the conversation">
+      <Button
+        variant="ghost"
+        disabled={all.length === 0 || running}
+        onClick={onClear}
+        aria-label="Clear the conversation"
+        title="Clear the conversation"
+      >
         <Trash2 /> <span className="max-2xl:hidden">Clear</span>
       </Button>
-      <Button variant="ghost" onClick={() => void copyLink({ models: columns.map(({ model }) => model), sampling })} aria-label="Copy a link to these columns and settings" title="Copy a link to these columns and settings" data-testid="playground-link">
+      <Button
+        variant="ghost"
+        onClick={() => void copyLink({ models: columns.map(({ model }) => model), sampling })}
+        aria-label="Copy a link to these columns and settings"
+        title="Copy a link to these columns and settings"
+        data-testid="playground-link"
+      >
         <Link2 /> <span className="max-2xl:hidden">Link</span>
       </Button>
-      <Button variant="ghost" disabled={!onCode} onClick={() => onCode?.()} aria-label="Copy as code" title="Copy as code" data-testid="playground-code">
+      <Button
+        variant="ghost"
+        disabled={!onCode}
+        onClick={() => onCode?.()}
+        aria-label="Copy as code"
+        title="Copy as code"
+        data-testid="playground-code"
+      >
         <Code /> <span className="max-lg:hidden">Code</span>
       </Button>
       {columns.length > 1 && (
-        <Button variant="ghost" disabled={comparableTurns(turns, columns).length === 0} onClick={() => setOpen("differences")} aria-label="Differences between answers" title="Differences between answers" data-testid="playground-diff">
+        <Button
+          variant="ghost"
+          disabled={comparableTurns(turns, columns).length === 0}
+          onClick={() => setOpen("differences")}
+          aria-label="Differences between answers"
+          title="Differences between answers"
+          data-testid="playground-diff"
+        >
           <Diff /> <span className="max-lg:hidden">Differences</span>
         </Button>
       )}
@@ -55,7 +92,12 @@ export function Toolbar({ state: { columns, turns: all }, turns, running, sampli
       <Button variant={panel ? "secondary" : "ghost"} onClick={onPanel} aria-pressed={panel} className="max-xl:hidden">
         <SlidersHorizontal /> Sampling
       </Button>
-      <Button disabled={columns.length >= MOST_COLUMNS} onClick={onAdd} data-testid="playground-add" aria-label="Compare: add a column">
+      <Button
+        disabled={columns.length >= MOST_COLUMNS}
+        onClick={onAdd}
+        data-testid="playground-add"
+        aria-label="Compare: add a column"
+      >
         <Columns2 /> <span className="max-sm:hidden">Compare</span>
       </Button>
       <Dialog open={open === "sampling"} onOpenChange={close} title="Sampling">
@@ -63,7 +105,13 @@ export function Toolbar({ state: { columns, turns: all }, turns, running, sampli
           <SamplingPanel sampling={sampling} onChange={onSampling} />
         </Suspense>
       </Dialog>
-      <Dialog open={open === "differences"} onOpenChange={close} title="Differences" description="Two answers to one question, word by word." className="max-w-3xl!">
+      <Dialog
+        open={open === "differences"}
+        onOpenChange={close}
+        title="Differences"
+        description="Two answers to one question, word by word."
+        className="max-w-3xl!"
+      >
         <Suspense fallback={<Skeleton className="h-40 w-full" />}>
           <Differences columns={columns} turns={turns} />
         </Suspense>
@@ -76,7 +124,8 @@ async function copyLink(setup: { models: string[]; sampling: Sampling }): Promis
   try {
     const { linkTo } = await loaded(() => import("./link"));
     const link = await linkTo(location.origin + location.pathname, setup);
-    if (await copyText(link)) toast.good("The link is copied.", "It restores columns and settings. The conversation and keys are not in it.");
+    if (await copyText(link))
+      toast.good("The link is copied.", "It restores columns and settings. The conversation and keys are not in it.");
     else throw new Error("This browser does not let the console copy.");
   } catch (cause) {
     toast.bad(cause);
@@ -86,9 +135,20 @@ async function copyLink(setup: { models: string[]; sampling: Sampling }): Promis
 /** A request in each language. */
 export function CodeDialog({ body, onClose }: { body: SnippetInput["body"]; onClose: () => void }) {
   return (
-    <Dialog open={body !== undefined} onOpenChange={onClose} title="Copy as code" description={body && `All that is sent to ${body.model}: messages, settings, schema and tools. It reads the API key from your environment.`} className="max-w-2xl!">
+    <Dialog
+      open={body !== undefined}
+      onOpenChange={onClose}
+      title="Copy as code"
+      description={
+        body &&
+        `All that is sent to ${body.model}: messages, settings, schema and tools. It reads the API key from your environment.`
+      }
+      className="max-w-2xl!"
+    >
       <div className="min-w-0">
-        <Suspense fallback={<Skeleton className="h-40 w-full" />}>{body && <Snippets body={body} origin={location.origin} />}</Suspense>
+        <Suspense fallback={<Skeleton className="h-40 w-full" />}>
+          {body && <Snippets body={body} origin={location.origin} />}
+        </Suspense>
       </div>
     </Dialog>
   );

@@ -16,7 +16,9 @@ export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<A
     dispatch({ type: "billed", requestId: row.id, cost: costOf(row) });
   });
   const asked = useRef(new Set<string>());
-  const missing = state.turns.flatMap(({ answers }) => Object.values(answers).filter(isUnbilled)).map(({ requestId }) => requestId);
+  const missing = state.turns
+    .flatMap(({ answers }) => Object.values(answers).filter(isUnbilled))
+    .map(({ requestId }) => requestId);
   const wanted = [...new Set(missing)].join(" ");
   useEffect(() => {
     const ids = wanted.split(" ").filter((id) => id && !asked.current.has(id));
@@ -25,7 +27,12 @@ export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<A
       // Once: a request that the ledger does not have by then was refused, or its host died with it.
       ids.forEach((id) => asked.current.add(id));
       void Promise.allSettled(ids.map((id) => recordOf(tenant, id))).then((found) =>
-        found.forEach((one) => one.status === "fulfilled" && one.value && dispatch({ type: "billed", requestId: one.value.id, cost: costOf(one.value) })),
+        found.forEach(
+          (one) =>
+            one.status === "fulfilled" &&
+            one.value &&
+            dispatch({ type: "billed", requestId: one.value.id, cost: costOf(one.value) }),
+        ),
       );
     }, LATE_MS);
     return () => clearTimeout(timer);
@@ -35,6 +42,8 @@ export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<A
 const isUnbilled = (answer: Answer) => answer.requestId !== null && answer.cost === null && !isRunning(answer);
 
 async function recordOf(tenant: string, id: string): Promise<RequestRecord | undefined> {
-  const { results } = await unwrap(api.GET("/api/tenants/{tenant}/requests", { params: { path: { tenant }, query: { id, limit: 1 } } }));
+  const { results } = await unwrap(
+    api.GET("/api/tenants/{tenant}/requests", { params: { path: { tenant }, query: { id, limit: 1 } } }),
+  );
   return results[0];
 }

@@ -1,7 +1,18 @@
 import { type RefObject, useCallback, useEffect, useReducer, useRef } from "react";
 import { useGenerations } from "@/app/live-connection";
 import type { GenerationHandlers } from "@/lib/inference-socket";
-import { type Action, BEGINNING, type Column, messagesFor, type Playground, reduce, shownTurns, type ToolResult, type Turn, turnsUpTo } from "./conversation";
+import {
+  type Action,
+  BEGINNING,
+  type Column,
+  messagesFor,
+  type Playground,
+  reduce,
+  shownTurns,
+  type ToolResult,
+  type Turn,
+  turnsUpTo,
+} from "./conversation";
 import { requestBody, type Sampling } from "./sampling";
 
 /** Text that came since the last frame; drawing once a frame keeps four fast columns smooth. */
@@ -51,14 +62,18 @@ export function usePlayground(beginning: Playground) {
   const askColumns = (columns: Column[], question: Pick<Turn, "parent" | "prompt" | "results">, sampling: Sampling) => {
     const turn = state.nextId;
     dispatch({ type: "ask", turn, columns, sampling, ...question });
-    for (const column of columns) generate(turn, column, requestBody(column.model, messages(question, column, sampling), sampling));
+    for (const column of columns)
+      generate(turn, column, requestBody(column.model, messages(question, column, sampling), sampling));
   };
   const end = () => shownTurns(state).at(-1)?.id ?? BEGINNING;
-  const ask = (prompt: string, sampling: Sampling) => askColumns(state.columns, { parent: end(), prompt, results: [] }, sampling);
+  const ask = (prompt: string, sampling: Sampling) =>
+    askColumns(state.columns, { parent: end(), prompt, results: [] }, sampling);
   /** Only the column that made the calls goes on. */
-  const sendResults = (column: Column, results: ToolResult[], sampling: Sampling) => askColumns([column], { parent: end(), prompt: "", results }, sampling);
+  const sendResults = (column: Column, results: ToolResult[], sampling: Sampling) =>
+    askColumns([column], { parent: end(), prompt: "", results }, sampling);
   /** A branch with another message, which every column answers. */
-  const edit = ({ parent }: Turn, prompt: string, sampling: Sampling) => askColumns(state.columns, { parent, prompt, results: [] }, sampling);
+  const edit = ({ parent }: Turn, prompt: string, sampling: Sampling) =>
+    askColumns(state.columns, { parent, prompt, results: [] }, sampling);
   /** A branch with another answer of one column. */
   const regenerate = (of: Turn, column: Column, sampling: Sampling) => {
     const turn = state.nextId;
@@ -81,11 +96,19 @@ function useStopOnLeave(stops: RefObject<Map<string, () => void>>): void {
   }, [stops]);
 }
 
-function handlers(dispatch: (action: Action) => void, turn: number, column: number, ended: () => void): GenerationHandlers {
+function handlers(
+  dispatch: (action: Action) => void,
+  turn: number,
+  column: number,
+  ended: () => void,
+): GenerationHandlers {
   const asked = performance.now();
   let firstTextMs: number | null = null;
-  const change = (part: Extract<Action, { type: "change" }>["change"]) => dispatch({ type: "change", turn, column, change: part });
-  const buffer = new FrameBuffer((text) => dispatch({ type: "text", turn, column, text, firstTextMs: firstTextMs ?? 0 }));
+  const change = (part: Extract<Action, { type: "change" }>["change"]) =>
+    dispatch({ type: "change", turn, column, change: part });
+  const buffer = new FrameBuffer((text) =>
+    dispatch({ type: "text", turn, column, text, firstTextMs: firstTextMs ?? 0 }),
+  );
   const thoughts = new FrameBuffer((text) => dispatch({ type: "reasoning", turn, column, text }));
   const flush = () => {
     thoughts.flush();

@@ -1,4 +1,10 @@
-import { infiniteQueryOptions, keepPreviousData, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
+import {
+  infiniteQueryOptions,
+  keepPreviousData,
+  queryOptions,
+  useMutation,
+  useQueryClient,
+} from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { Recording } from "@/api/types";
 import { asked, type RequestsSearch } from "./search";
@@ -8,7 +14,11 @@ const MOST_NEW = 100;
 
 /** The newest rows that the filters let through: what may have ended since the list was read. */
 export const newestRequests = (tenant: string, search: RequestsSearch) =>
-  unwrap(api.GET("/api/tenants/{tenant}/requests", { params: { path: { tenant }, query: { limit: MOST_NEW, ...asked(search, Date.now()) } } }));
+  unwrap(
+    api.GET("/api/tenants/{tenant}/requests", {
+      params: { path: { tenant }, query: { limit: MOST_NEW, ...asked(search, Date.now()) } },
+    }),
+  );
 
 export const requestsQuery = (tenant: string, search: RequestsSearch = {}) =>
   infiniteQueryOptions({
@@ -46,7 +56,8 @@ export const recordingQuery = (tenant: string) =>
 export function useSetRecording(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: Recording) => unwrap(api.PUT("/api/tenants/{tenant}/recording", { params: { path: { tenant } }, body })),
+    mutationFn: (body: Recording) =>
+      unwrap(api.PUT("/api/tenants/{tenant}/recording", { params: { path: { tenant } }, body })),
     onSuccess: (recording) => client.setQueryData(recordingQuery(tenant).queryKey, recording),
   });
 }

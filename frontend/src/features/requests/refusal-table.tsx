@@ -37,7 +37,9 @@ export function RefusalTable({ rows }: { rows: Refusal[] }) {
             <Td className="tnum w-20 text-right font-medium">{number(row.count)}</Td>
             <Td>
               <span className="inline-flex items-center gap-2">
-                <Badge tone={row.status >= 500 ? "danger" : row.status === 429 ? "amber" : "neutral"}>{row.status}</Badge>
+                <Badge tone={row.status >= 500 ? "danger" : row.status === 429 ? "amber" : "neutral"}>
+                  {row.status}
+                </Badge>
                 <span className="font-mono text-xs">{row.code}</span>
               </span>
             </Td>

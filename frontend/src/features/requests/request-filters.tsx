@@ -9,7 +9,13 @@ import { useTenant } from "@/features/session/queries";
 import { usageQuery } from "@/features/usage/queries";
 import { isFiltered, NO_FILTERS, OUTCOMES, type RequestsSearch, SPANS } from "./search";
 
-const SPAN_LABELS: Record<(typeof SPANS)[number], string> = { "15m": "Last 15 minutes", "1h": "Last hour", "6h": "Last 6 hours", "1d": "Last day", "7d": "Last 7 days" };
+const SPAN_LABELS: Record<(typeof SPANS)[number], string> = {
+  "15m": "Last 15 minutes",
+  "1h": "Last hour",
+  "6h": "Last 6 hours",
+  "1d": "Last day",
+  "7d": "Last 7 days",
+};
 const SLOWER: [ms: number, label: string][] = [
   [100, "100 ms and slower"],
   [1000, "1 s and slower"],
@@ -30,7 +36,9 @@ const numeric = (value: string) => (value === "" ? undefined : Number(value));
 export function RequestFilters({ search, onChange }: Props) {
   const tenant = useTenant();
   const keys = useQuery(keysQuery(tenant)).data ?? [];
-  const bases = (useQuery(usageQuery(tenant, 30)).data?.by_base_model ?? []).flatMap(({ base_model }) => base_model ?? []);
+  const bases = (useQuery(usageQuery(tenant, 30)).data?.by_base_model ?? []).flatMap(
+    ({ base_model }) => base_model ?? [],
+  );
   const find = (typed: string) => {
     const isId = REQUEST_ID.test(typed.trim()) || typed.trim().startsWith("req_");
     onChange(isId ? { id: typed.trim(), model: undefined } : { id: undefined, model: typed || undefined });
@@ -39,12 +47,30 @@ export function RequestFilters({ search, onChange }: Props) {
     <div role="search" aria-label="Requests" className="mb-3 grid gap-2">
       <div className="grid grid-cols-2 gap-2 lg:grid-cols-4">
         <SearchInput label="Model, or a request id" value={search.id ?? search.model ?? ""} onChange={find} />
-        <SearchInput label="Adapter" value={search.adapter ?? ""} onChange={(adapter) => onChange({ adapter: adapter || undefined })} />
-        <SearchInput label="Version" value={search.version === undefined ? "" : String(search.version)} onChange={(version) => onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })} />
-        <SearchInput label="Host" value={search.host ?? ""} onChange={(host) => onChange({ host: host || undefined })} />
+        <SearchInput
+          label="Adapter"
+          value={search.adapter ?? ""}
+          onChange={(adapter) => onChange({ adapter: adapter || undefined })}
+        />
+        <SearchInput
+          label="Version"
+          value={search.version === undefined ? "" : String(search.version)}
+          onChange={(version) =>
+            onChange({ version: version.replace(/\D/g, "") ? Number(version.replace(/\D/g, "")) : undefined })
+          }
+        />
+        <SearchInput
+          label="Host"
+          value={search.host ?? ""}
+          onChange={(host) => onChange({ host: host || undefined })}
+        />
       </div>
       <div className="grid grid-cols-2 gap-2 sm:grid-cols-3 lg:auto-cols-fr lg:grid-flow-col lg:grid-cols-none">
-        <Select aria-label="Outcome" value={search.outcome ?? ""} onChange={(event) => onChange({ outcome: (event.target.value || undefined) as RequestsSearch["outcome"] })}>
+        <Select
+          aria-label="Outcome"
+          value={search.outcome ?? ""}
+          onChange={(event) => onChange({ outcome: (event.target.value || undefined) as RequestsSearch["outcome"] })}
+        >
           <option value="">Any outcome</option>
           {OUTCOMES.map((outcome) => (
             <option key={outcome} value={outcome}>
@@ -53,17 +79,27 @@ export function RequestFilters({ search, onChange }: Props) {
           ))}
         </Select>
         <BaseModelSelect value={search.base_model} names={bases} onChange={(base_model) => onChange({ base_model })} />
-        <Select aria-label="Key" value={search.key ?? ""} onChange={(event) => onChange({ key: event.target.value || undefined })}>
+        <Select
+          aria-label="Key"
+          value={search.key ?? ""}
+          onChange={(event) => onChange({ key: event.target.value || undefined })}
+        >
           <option value="">Any key</option>
           <option value="console">The console</option>
-          {search.key && search.key !== "console" && !keys.some(({ id }) => id === search.key) && <option value={search.key}>{search.key}</option>}
+          {search.key && search.key !== "console" && !keys.some(({ id }) => id === search.key) && (
+            <option value={search.key}>{search.key}</option>
+          )}
           {keys.map((key) => (
             <option key={key.id} value={key.id}>
               {key.name}
             </option>
           ))}
         </Select>
-        <Select aria-label="Latency" value={search.min_ms ?? ""} onChange={(event) => onChange({ min_ms: numeric(event.target.value) })}>
+        <Select
+          aria-label="Latency"
+          value={search.min_ms ?? ""}
+          onChange={(event) => onChange({ min_ms: numeric(event.target.value) })}
+        >
           <option value="">Any latency</option>
           {SLOWER.map(([ms, label]) => (
             <option key={ms} value={ms}>
@@ -71,7 +107,11 @@ export function RequestFilters({ search, onChange }: Props) {
             </option>
           ))}
         </Select>
-        <Select aria-label="Tokens" value={search.min_tokens ?? ""} onChange={(event) => onChange({ min_tokens: numeric(event.target.value) })}>
+        <Select
+          aria-label="Tokens"
+          value={search.min_tokens ?? ""}
+          onChange={(event) => onChange({ min_tokens: numeric(event.target.value) })}
+        >
           <option value="">Any tokens</option>
           {LARGER.map((tokens) => (
             <option key={tokens} value={tokens}>
@@ -79,7 +119,13 @@ export function RequestFilters({ search, onChange }: Props) {
             </option>
           ))}
         </Select>
-        <Select aria-label="Time" value={search.last ?? ""} onChange={(event) => onChange({ last: (event.target.value || undefined) as RequestsSearch["last"], since: undefined })}>
+        <Select
+          aria-label="Time"
+          value={search.last ?? ""}
+          onChange={(event) =>
+            onChange({ last: (event.target.value || undefined) as RequestsSearch["last"], since: undefined })
+          }
+        >
           <option value="">Any time</option>
           {SPANS.map((span) => (
             <option key={span} value={span}>

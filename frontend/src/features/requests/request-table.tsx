@@ -12,7 +12,12 @@ import { ReplayLink, TranscriptView } from "./transcript";
 import { TimingBar, totalMs } from "./timings";
 import { Waterfall } from "./waterfall";
 
-const OUTCOMES: Record<RequestRecord["outcome"], Tone> = { finished: "green", aborted: "neutral", failed: "danger", refused: "amber" };
+const OUTCOMES: Record<RequestRecord["outcome"], Tone> = {
+  finished: "green",
+  aborted: "neutral",
+  failed: "danger",
+  refused: "amber",
+};
 
 /** As the API says it, and what that means. */
 const FINISH_REASONS: Record<string, string> = {
@@ -95,13 +100,19 @@ function Row({ row, brief, longest, open, onToggle }: RowProps) {
       <Td className="max-w-56 truncate font-medium">{row.model}</Td>
       <Td>
         <Status tone={OUTCOMES[row.outcome]} label={row.outcome} />
-        {row.error_code && !brief && <span className="ml-2 hidden font-mono text-2xs text-ink-2 sm:inline">{row.error_code}</span>}
+        {row.error_code && !brief && (
+          <span className="ml-2 hidden font-mono text-2xs text-ink-2 sm:inline">{row.error_code}</span>
+        )}
       </Td>
       <Td className="tnum text-right">
         {number(row.prompt_tokens)} <span className="text-ink-3">→</span> {number(row.completion_tokens)}
       </Td>
       <Td className="tnum hidden text-right sm:table-cell">{firstToken(row)}</Td>
-      {!brief && <Td className="tnum text-right">{row.outcome === "failed" && totalMs(row) === 0 ? <Unknown /> : milliseconds(totalMs(row))}</Td>}
+      {!brief && (
+        <Td className="tnum text-right">
+          {row.outcome === "failed" && totalMs(row) === 0 ? <Unknown /> : milliseconds(totalMs(row))}
+        </Td>
+      )}
       {!brief && (
         <Td>
           <TimingBar times={row} scale={longest} />
@@ -133,9 +144,24 @@ function Details({ row, span }: { row: RequestRecord; span: number }) {
     ...(row.base_model ? ([["Base model", row.base_model]] as [string, string][]) : []),
     ["Host", row.host || "none"],
     ["Cached prompt tokens", number(row.cached_prompt_tokens)],
-    ...(row.completion_tokens > 1 && row.decode_ms > 0 ? ([["Tokens per second", number(Math.round((row.completion_tokens / row.decode_ms) * 1000))]] as [string, string][]) : []),
+    ...(row.completion_tokens > 1 && row.decode_ms > 0
+      ? ([["Tokens per second", number(Math.round((row.completion_tokens / row.decode_ms) * 1000))]] as [
+          string,
+          string,
+        ][])
+      : []),
     ...(row.cost_micros === null ? [] : ([["Cost", money(row.cost_micros, row.currency)]] as [string, string][])),
-    ...(row.finish_reason ? ([["Ended by", row.finish_reason.split(",").map((reason) => FINISH_REASONS[reason] ?? reason).join(", ")]] as [string, string][]) : []),
+    ...(row.finish_reason
+      ? ([
+          [
+            "Ended by",
+            row.finish_reason
+              .split(",")
+              .map((reason) => FINISH_REASONS[reason] ?? reason)
+              .join(", "),
+          ],
+        ] as [string, string][])
+      : []),
     ["Asked by", row.key ? `key ${row.key}` : "the console"],
     ...(row.error_code ? ([["Error", row.error_code]] as [string, string][]) : []),
   ];

@@ -70,7 +70,15 @@ const text = { prompt: [{ role: "user", content: "Where is my parcel?" }], answe
 describe("the request log", () => {
   it("shows requests that failed, with the reason and what was received", async () => {
     serve();
-    const failed: RequestRecord = { ...row, id: "req_2", outcome: "failed", error_code: "engine_disconnected", prompt_tokens: 0, completion_tokens: 7, decode_ms: 0 };
+    const failed: RequestRecord = {
+      ...row,
+      id: "req_2",
+      outcome: "failed",
+      error_code: "engine_disconnected",
+      prompt_tokens: 0,
+      completion_tokens: 7,
+      decode_ms: 0,
+    };
     server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [failed, row], next_cursor: null })));
     openConsole("/t/acme/requests");
     const line = (await screen.findByRole("button", { name: "Details of request req_2" })).closest("tr");
@@ -110,14 +118,20 @@ describe("the request log", () => {
     server.use(http.get(`${tenant}/transcripts`, () => HttpResponse.json([{ ...text, cut: false }])));
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
-    expect(await screen.findByRole("link", { name: "Replay in the playground" })).toHaveAttribute("href", expect.stringMatching(/playground\?model=support%40v1&request=req_1/));
+    expect(await screen.findByRole("link", { name: "Replay in the playground" })).toHaveAttribute(
+      "href",
+      expect.stringMatching(/playground\?model=support%40v1&request=req_1/),
+    );
   });
 
   it("opens the version that answered where no text may be read", async () => {
     serve({ capabilities: ["infer"] });
     const { user } = openConsole("/t/acme/requests");
     await user.click(await screen.findByRole("button", { name: "Details of request req_1" }));
-    expect(await screen.findByRole("link", { name: "Open its model in the playground" })).toHaveAttribute("href", expect.stringMatching(/playground\?model=support%40v1$/));
+    expect(await screen.findByRole("link", { name: "Open its model in the playground" })).toHaveAttribute(
+      "href",
+      expect.stringMatching(/playground\?model=support%40v1$/),
+    );
   });
 
   it("says why there is none", async () => {
@@ -209,7 +223,10 @@ describe("the choice to keep text", () => {
     serve();
     server.use(
       http.get(`${tenant}/requests`, () =>
-        HttpResponse.json({ results: [{ ...row, queue_ms: 20, adapter_load_ms: 30, prefill_ms: 50, decode_ms: 400, first_token_ms: 100 }], next_cursor: null }),
+        HttpResponse.json({
+          results: [{ ...row, queue_ms: 20, adapter_load_ms: 30, prefill_ms: 50, decode_ms: 400, first_token_ms: 100 }],
+          next_cursor: null,
+        }),
       ),
     );
     const { user, router } = openConsole("/t/acme/requests");
@@ -224,9 +241,32 @@ describe("the choice to keep text", () => {
   });
 
   it("shows what came before an engine had it, the tier, pre-emptions, cost and why it ended", async () => {
-    const times = { auth_ms: 6, quota_ms: 4, queue_ms: 20, adapter_load_ms: 30, prefill_ms: 50, decode_ms: 400, first_token_ms: 100 };
-    const away = { preemptions: 2, preempted_ms: 90, preemption_spans: [{ at_ms: 150, ms: 60 }, { at_ms: 300, ms: 30 }] };
-    const full = { ...row, ...times, ...away, adapter_loaded_from: "disk", finish_reason: "length", cost_micros: 420, currency: "EUR" };
+    const times = {
+      auth_ms: 6,
+      quota_ms: 4,
+      queue_ms: 20,
+      adapter_load_ms: 30,
+      prefill_ms: 50,
+      decode_ms: 400,
+      first_token_ms: 100,
+    };
+    const away = {
+      preemptions: 2,
+      preempted_ms: 90,
+      preemption_spans: [
+        { at_ms: 150, ms: 60 },
+        { at_ms: 300, ms: 30 },
+      ],
+    };
+    const full = {
+      ...row,
+      ...times,
+      ...away,
+      adapter_loaded_from: "disk",
+      finish_reason: "length",
+      cost_micros: 420,
+      currency: "EUR",
+    };
     serve();
     server.use(http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [full], next_cursor: null })));
     openConsole("/t/acme/requests?open=req_1");

@@ -32,13 +32,20 @@ export function RequestsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const view = search.view ?? "requests";
-  const setView = (next: (typeof VIEWS)[number]["value"]) => void navigate({ search: { view: next === "refusals" ? next : undefined } });
+  const setView = (next: (typeof VIEWS)[number]["value"]) =>
+    void navigate({ search: { view: next === "refusals" ? next : undefined } });
   const { data: recording } = useQuery(recordingQuery(useTenant()));
-  const kept = recording?.enabled ? `Prompts and answers are kept for ${plural(recording.days, "day")}.` : "Prompts and answers are not kept.";
+  const kept = recording?.enabled
+    ? `Prompts and answers are kept for ${plural(recording.days, "day")}.`
+    : "Prompts and answers are not kept.";
   return (
     <Page
       title="Requests"
-      note={view === "requests" ? `Every request as the engine counted it. ${kept}` : "Requests refused before an engine ran them, counted by minute, key and reason. Kept for 30 days."}
+      note={
+        view === "requests"
+          ? `Every request as the engine counted it. ${kept}`
+          : "Requests refused before an engine ran them, counted by minute, key and reason. Kept for 30 days."
+      }
       actions={<SegmentedControl label="Which requests" value={view} options={VIEWS} onChange={setView} />}
     >
       {view === "requests" ? <RequestList /> : <RefusalList />}
@@ -50,14 +57,24 @@ function RequestList() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const query = useInfiniteQuery(requestsQuery(useTenant(), search));
-  const show = (change: RequestsSearch) => void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
+  const show = (change: RequestsSearch) =>
+    void navigate({ search: (now) => ({ ...now, open: undefined, ...change }), replace: true });
   // A single request is what somebody came to see.
   const open = search.open ?? search.id;
   return (
     <>
       <RequestFilters search={search} onChange={show} />
-      {follows(search) && <Tail search={search} onPause={(paused) => void navigate({ search: (now) => ({ ...now, paused }), replace: true })} />}
-      <Paged query={query} older="Load older requests" empty={isFiltered(search) ? <NothingFits onClear={() => show(NO_FILTERS)} /> : <NoRequests />}>
+      {follows(search) && (
+        <Tail
+          search={search}
+          onPause={(paused) => void navigate({ search: (now) => ({ ...now, paused }), replace: true })}
+        />
+      )}
+      <Paged
+        query={query}
+        older="Load older requests"
+        empty={isFiltered(search) ? <NothingFits onClear={() => show(NO_FILTERS)} /> : <NoRequests />}
+      >
         {(rows) => <RequestTable rows={rows} open={open} onOpen={(id) => show({ open: id })} />}
       </Paged>
     </>
@@ -151,11 +168,19 @@ function Paged<Row>({ query, older, empty, children }: PagedProps<Row>) {
 }
 
 /** The server looks through a part of very many at a time. */
-const NoneYet = () => <p className="px-4 py-8 text-center text-sm text-ink-2">None among the newest requests. Older ones have not been looked through yet.</p>;
+const NoneYet = () => (
+  <p className="px-4 py-8 text-center text-sm text-ink-2">
+    None among the newest requests. Older ones have not been looked through yet.
+  </p>
+);
 
 function NoRequests() {
   return (
-    <Empty icon={<Activity />} title="No requests yet" command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}>
+    <Empty
+      icon={<Activity />}
+      title="No requests yet"
+      command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}
+    >
       They appear here the moment they end. Send the first one from the playground, or with a key:
     </Empty>
   );
@@ -164,7 +189,8 @@ function NoRequests() {
 function NoRefusals() {
   return (
     <Empty icon={<CircleSlash />} title="Nothing was refused">
-      Requests that pass a limit, ask for what is not there, or are not understood are counted here by minute, key and reason, for 30 days.
+      Requests that pass a limit, ask for what is not there, or are not understood are counted here by minute, key and
+      reason, for 30 days.
     </Empty>
   );
 }

@@ -50,15 +50,40 @@ export const readRequestsSearch = (search: Record<string, unknown>): RequestsSea
   open: text(search.open),
 });
 
-const SECONDS: Record<(typeof SPANS)[number], number> = { "15m": 900, "1h": 3600, "6h": 21_600, "1d": 86_400, "7d": 604_800 };
+const SECONDS: Record<(typeof SPANS)[number], number> = {
+  "15m": 900,
+  "1h": 3600,
+  "6h": 21_600,
+  "1d": 86_400,
+  "7d": 604_800,
+};
 
 /** The filters as the server takes them: a span of time begins now, at the whole minute, so that pages belong together. */
-export function asked({ view: _view, open: _open, paused: _paused, last, since, ...filters }: RequestsSearch, now: number) {
+export function asked(
+  { view: _view, open: _open, paused: _paused, last, since, ...filters }: RequestsSearch,
+  now: number,
+) {
   const minute = Math.floor(now / 60_000) * 60_000;
   return { ...filters, since: last ? new Date(minute - SECONDS[last] * 1000).toISOString() : since };
 }
 
-const FILTERS = ["id", "model", "adapter", "version", "base_model", "key", "outcome", "error", "host", "min_ms", "min_first_token_ms", "min_tokens", "last", "since", "until"] as const;
+const FILTERS = [
+  "id",
+  "model",
+  "adapter",
+  "version",
+  "base_model",
+  "key",
+  "outcome",
+  "error",
+  "host",
+  "min_ms",
+  "min_first_token_ms",
+  "min_tokens",
+  "last",
+  "since",
+  "until",
+] as const;
 
 export const isFiltered = (search: RequestsSearch) => FILTERS.some((name) => search[name] !== undefined);
 

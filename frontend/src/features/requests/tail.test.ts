@@ -5,8 +5,14 @@ import { MOST_TAILED, type Pages, withNewest } from "./tail";
 
 const row = (id: number) => ({ id: `req_${id}` }) as RequestRecord;
 const rows = (from: number, to: number) => Array.from({ length: from - to + 1 }, (_, index) => row(from - index));
-const page = (from: number, to: number, next_cursor: string | null = `c${to}`) => ({ results: rows(from, to), next_cursor });
-const list = (...pages: ReturnType<typeof page>[]): Pages => ({ pages, pageParams: pages.map((_, index) => (index ? `c${index}` : undefined)) });
+const page = (from: number, to: number, next_cursor: string | null = `c${to}`) => ({
+  results: rows(from, to),
+  next_cursor,
+});
+const list = (...pages: ReturnType<typeof page>[]): Pages => ({
+  pages,
+  pageParams: pages.map((_, index) => (index ? `c${index}` : undefined)),
+});
 const ids = ({ pages }: Pages) => pages.flatMap(({ results }) => results.map(({ id }) => id));
 
 describe("the tail", () => {

@@ -16,6 +16,7 @@ export function withNewest(list: Pages, newest: RequestPage): Pages {
   // Both are newest first: what stands before a row that is shown is new, what stands behind it may be of a later page.
   const joint = newest.results.findIndex(({ id }) => known.has(id));
   if (joint === 0 || newest.results.length === 0) return list;
-  if (!first || joint < 0 || first.results.length + joint > MOST_TAILED) return { pages: [newest], pageParams: [undefined] };
+  if (!first || joint < 0 || first.results.length + joint > MOST_TAILED)
+    return { pages: [newest], pageParams: [undefined] };
   return { ...list, pages: [{ ...first, results: [...newest.results.slice(0, joint), ...first.results] }, ...older] };
 }

@@ -6,7 +6,8 @@ type Times = Pick<RequestRecord, "auth_ms" | "quota_ms" | "queue_ms" | "adapter_
 /** Before an engine has it. */
 export const gatewayMs = (times: Times) => times.auth_ms + times.quota_ms;
 
-export const totalMs = (times: Times) => gatewayMs(times) + times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
+export const totalMs = (times: Times) =>
+  gatewayMs(times) + times.queue_ms + times.adapter_load_ms + times.prefill_ms + times.decode_ms;
 
 export const parts = (times: Times): Segment[] => [
   { key: "auth", label: "Key and adapter", value: times.auth_ms, className: "bg-ink-3" },

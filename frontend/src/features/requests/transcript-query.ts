@@ -6,6 +6,11 @@ export const transcriptQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "transcripts", id],
     // Asked for as a list, which may be empty: that it is not kept is an answer and no error.
-    queryFn: async () => (await unwrap(api.GET("/api/tenants/{tenant}/transcripts", { params: { path: { tenant }, query: { request: id } } })))[0] ?? null,
+    queryFn: async () =>
+      (
+        await unwrap(
+          api.GET("/api/tenants/{tenant}/transcripts", { params: { path: { tenant }, query: { request: id } } }),
+        )
+      )[0] ?? null,
     gcTime: 0,
   });

@@ -69,7 +69,11 @@ function Text({ transcript }: { transcript: Transcript }) {
       {transcript.answers.map((answer, index) => (
         <Piece key={index} who={several ? `answer ${index + 1}` : "answer"} text={answer} answer />
       ))}
-      {transcript.cut && <p className="text-xs text-amber-text">It was longer than is kept: the end of the prompt and the beginning of the answer are here.</p>}
+      {transcript.cut && (
+        <p className="text-xs text-amber-text">
+          It was longer than is kept: the end of the prompt and the beginning of the answer are here.
+        </p>
+      )}
     </div>
   );
 }
@@ -81,8 +85,13 @@ function Piece({ who, text, answer = false }: { who: string; text: string; answe
         {who}
         {text && <CopyButton text={text} label={`Copy ${who}`} />}
       </figcaption>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard */}
-      <div className="max-h-72 overflow-y-auto px-3 py-2 text-sm break-words whitespace-pre-wrap" tabIndex={0} role="region" aria-label={who}>
+      <div
+        className="max-h-72 overflow-y-auto px-3 py-2 text-sm break-words whitespace-pre-wrap"
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a scrolling region must be reachable by keyboard
+        tabIndex={0}
+        role="region"
+        aria-label={who}
+      >
         {text || <span className="text-ink-3">nothing</span>}
       </div>
     </figure>

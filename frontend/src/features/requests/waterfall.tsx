@@ -29,12 +29,25 @@ export function Waterfall({ row }: { row: RequestRecord }) {
   return (
     <dl className="grid gap-1.5" data-testid="waterfall">
       {phases.map((phase) => (
-        <Line key={phase.key} label={phase.label} spans={[{ from: phase.from, ms: phase.value }]} total={total} mark={firstToken} className={phase.className}>
+        <Line
+          key={phase.key}
+          label={phase.label}
+          spans={[{ from: phase.from, ms: phase.value }]}
+          total={total}
+          mark={firstToken}
+          className={phase.className}
+        >
           {milliseconds(phase.value)} <span className="text-ink-3">at {milliseconds(phase.from)}</span>
         </Line>
       ))}
       {row.preemptions > 0 && (
-        <Line label={`Pre-empted ${plural(row.preemptions, "time")}`} spans={away} total={total} mark={firstToken} className="bg-danger">
+        <Line
+          label={`Pre-empted ${plural(row.preemptions, "time")}`}
+          spans={away}
+          total={total}
+          mark={firstToken}
+          className="bg-danger"
+        >
           {milliseconds(row.preempted_ms)}
           {away[0] && <span className="text-ink-3"> at {milliseconds(away[0].from)}</span>}
         </Line>
@@ -42,7 +55,9 @@ export function Waterfall({ row }: { row: RequestRecord }) {
       {away.length > 1 && (
         <div className="flex flex-wrap gap-x-2 text-xs text-ink-3">
           <dt>Each</dt>
-          <dd className="tnum">{away.map((span) => `${milliseconds(span.ms)} at ${milliseconds(span.from)}`).join(", ")}</dd>
+          <dd className="tnum">
+            {away.map((span) => `${milliseconds(span.ms)} at ${milliseconds(span.from)}`).join(", ")}
+          </dd>
         </div>
       )}
       {firstToken !== null && (
@@ -71,7 +86,11 @@ function Line({ label, spans, total, mark, className, children }: LineProps) {
       <dt className="text-ink-2">{label}</dt>
       <dd className="relative h-3 overflow-x-clip rounded-sm bg-fill-2" aria-hidden>
         {spans.map(({ from, ms }, index) => (
-          <span key={index} className={cn("absolute inset-y-0 rounded-sm", className)} style={{ left: share(from), width: `max(${ms > 0 ? 2 : 0}px, ${share(ms)})` }} />
+          <span
+            key={index}
+            className={cn("absolute inset-y-0 rounded-sm", className)}
+            style={{ left: share(from), width: `max(${ms > 0 ? 2 : 0}px, ${share(ms)})` }}
+          />
         ))}
         {mark !== null && <span className="absolute -inset-y-0.5 w-px bg-ink" style={{ left: share(mark) }} />}
       </dd>

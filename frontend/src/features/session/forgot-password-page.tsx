@@ -17,7 +17,10 @@ export function ForgotPasswordPage() {
   const submit = form.handleSubmit(({ email }) => forgot.mutate(email));
   if (forgot.isSuccess) {
     return (
-      <SignInLayout title="Check your e-mail" note={`If ${forgot.variables} has an account, a link is on its way. It is good for an hour.`}>
+      <SignInLayout
+        title="Check your e-mail"
+        note={`If ${forgot.variables} has an account, a link is on its way. It is good for an hour.`}
+      >
         <BackToSignIn />
       </SignInLayout>
     );
@@ -27,7 +30,15 @@ export function ForgotPasswordPage() {
       <form onSubmit={submit} noValidate className="grid gap-4">
         {forgot.error && <ErrorNotice error={asApiError(forgot.error)} />}
         <Field label="E-mail" error={form.formState.errors.email?.message}>
-          {(control) => <Input {...control} {...form.register("email")} type="email" autoComplete="username" data-testid="forgot-email" />}
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("email")}
+              type="email"
+              autoComplete="username"
+              data-testid="forgot-email"
+            />
+          )}
         </Field>
         <Button type="submit" variant="primary" busy={forgot.isPending} className="h-9.5!" data-testid="forgot-submit">
           Send link

@@ -36,7 +36,10 @@ export function InvitationPage() {
     );
   }
   return (
-    <SignInLayout title={`Join ${invitation.tenant_name}`} note={`${invitation.invited_by ?? "An administrator"} invites ${invitation.email} as ${invitation.role}.`}>
+    <SignInLayout
+      title={`Join ${invitation.tenant_name}`}
+      note={`${invitation.invited_by ?? "An administrator"} invites ${invitation.email} as ${invitation.role}.`}
+    >
       <InvitationOptions invitation={invitation} token={token} />
     </SignInLayout>
   );
@@ -105,7 +108,13 @@ function Accept({ invitation, token }: { invitation: InvitationDetails; token: s
   return (
     <>
       {accept.error && <ErrorNotice error={asApiError(accept.error)} />}
-      <Button variant="primary" busy={accept.isPending} onClick={() => send({ token, name: "" })} className="h-9.5!" data-testid="invitation-accept">
+      <Button
+        variant="primary"
+        busy={accept.isPending}
+        onClick={() => send({ token, name: "" })}
+        className="h-9.5!"
+        data-testid="invitation-accept"
+      >
         Accept invitation
       </Button>
     </>
@@ -119,19 +128,40 @@ const SCHEMA = z.object({
 
 function NewAccount({ invitation, token }: { invitation: InvitationDetails; token: string }) {
   const { accept, send } = useAccept(invitation);
-  const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { name: "", password: "" } });
+  const form = useForm<z.infer<typeof SCHEMA>>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: { name: "", password: "" },
+  });
   const { errors } = form.formState;
   return (
     <form onSubmit={form.handleSubmit((values) => send({ token, ...values }))} noValidate className="grid gap-4">
       {accept.error && <ErrorNotice error={asApiError(accept.error)} />}
-      <Field label="E-mail">{(control) => <Input {...control} value={invitation.email} readOnly autoComplete="username" />}</Field>
+      <Field label="E-mail">
+        {(control) => <Input {...control} value={invitation.email} readOnly autoComplete="username" />}
+      </Field>
       <Field label="Name" hint="As others here should see you." error={errors.name?.message}>
-        {(control) => <Input {...control} {...form.register("name")} autoComplete="name" data-testid="invitation-name" />}
+        {(control) => (
+          <Input {...control} {...form.register("name")} autoComplete="name" data-testid="invitation-name" />
+        )}
       </Field>
       <Field label="Password" hint="At least 10 characters." error={errors.password?.message}>
-        {(control) => <Input {...control} {...form.register("password")} type="password" autoComplete="new-password" data-testid="invitation-password" />}
+        {(control) => (
+          <Input
+            {...control}
+            {...form.register("password")}
+            type="password"
+            autoComplete="new-password"
+            data-testid="invitation-password"
+          />
+        )}
       </Field>
-      <Button type="submit" variant="primary" busy={accept.isPending} className="h-9.5!" data-testid="invitation-accept">
+      <Button
+        type="submit"
+        variant="primary"
+        busy={accept.isPending}
+        className="h-9.5!"
+        data-testid="invitation-accept"
+      >
         Create account and join
       </Button>
     </form>

@@ -5,7 +5,11 @@ import * as data from "../../../tests/data";
 import { openConsole } from "../../../tests/render";
 import { refusal, server } from "../../../tests/server";
 
-async function signIn(user: ReturnType<typeof openConsole>["user"], email = "ada@example.org", password = "secret-secret") {
+async function signIn(
+  user: ReturnType<typeof openConsole>["user"],
+  email = "ada@example.org",
+  password = "secret-secret",
+) {
   await user.type(await screen.findByTestId("login-email"), email);
   if (password) await user.type(screen.getByTestId("login-password"), password);
   await user.click(screen.getByTestId("login-submit"));
@@ -15,7 +19,11 @@ describe("login", () => {
   beforeEach(() => server.use(http.get("/api/session", () => HttpResponse.json(data.nobody))));
 
   it("shows the server's message, fix and request id unchanged", async () => {
-    server.use(http.post("/api/session", () => refusal(401, "wrong_credentials", "E-mail and password do not match.", "Check both.")));
+    server.use(
+      http.post("/api/session", () =>
+        refusal(401, "wrong_credentials", "E-mail and password do not match.", "Check both."),
+      ),
+    );
     const { user } = openConsole("/login");
     await signIn(user);
     const alert = await screen.findByRole("alert");
@@ -42,7 +50,9 @@ describe("login", () => {
   it("sends the CSRF token and leads back to where one wanted to go", async () => {
     server.use(
       http.post("/api/session", ({ request }) =>
-        request.headers.get("x-csrftoken") === "csrf-0" ? HttpResponse.json(data.session) : refusal(403, "csrf", "No token.", "Reload."),
+        request.headers.get("x-csrftoken") === "csrf-0"
+          ? HttpResponse.json(data.session)
+          : refusal(403, "csrf", "No token.", "Reload."),
       ),
     );
     const { user, router } = openConsole("/t/acme/keys");

@@ -29,7 +29,8 @@ export function LoginPage() {
           <SignInOptions />
         </div>
         <p className="text-xs text-ink-3">
-          No account? An owner or admin of your organisation can invite you. A fresh installation prints a demo login when it starts.
+          No account? An owner or admin of your organisation can invite you. A fresh installation prints a demo login
+          when it starts.
         </p>
       </div>
       <Showcase />
@@ -60,11 +61,25 @@ function LoginForm() {
     <form onSubmit={submit} noValidate className="grid gap-4">
       {login.error && <ErrorNotice error={asApiError(login.error)} />}
       <Field label="E-mail" error={errors.email?.message}>
-        {(control) => <Input {...control} {...form.register("email")} type="email" autoComplete="username" data-testid="login-email" />}
+        {(control) => (
+          <Input
+            {...control}
+            {...form.register("email")}
+            type="email"
+            autoComplete="username"
+            data-testid="login-email"
+          />
+        )}
       </Field>
       <Field label="Password" error={errors.password?.message}>
         {(control) => (
-          <Input {...control} {...form.register("password")} type="password" autoComplete="current-password" data-testid="login-password" />
+          <Input
+            {...control}
+            {...form.register("password")}
+            type="password"
+            autoComplete="current-password"
+            data-testid="login-password"
+          />
         )}
       </Field>
       <Button type="submit" variant="primary" busy={login.isPending} className="mt-1 h-9.5!" data-testid="login-submit">
@@ -84,9 +99,12 @@ function Showcase() {
       <div className="absolute inset-0 bg-[radial-gradient(60rem_40rem_at_85%_-10%,#2f62dd66,transparent_60%),radial-gradient(50rem_40rem_at_10%_110%,#1a9d6677,transparent_60%),radial-gradient(24rem_20rem_at_100%_90%,#f2694a44,transparent_60%)]" />
       <div className="relative flex h-full flex-col justify-center px-16 xl:px-24">
         <Mark className="mb-8 size-14" />
-        <p className="max-w-md text-3xl leading-tight font-semibold tracking-tight text-balance">One base model. Thousands of voices.</p>
+        <p className="max-w-md text-3xl leading-tight font-semibold tracking-tight text-balance">
+          One base model. Thousands of voices.
+        </p>
         <p className="mt-3 max-w-md text-base text-white/75">
-          Upload a LoRA adapter, see it checked in seconds, and stream from it beside all the others, on GPUs that are yours.
+          Upload a LoRA adapter, see it checked in seconds, and stream from it beside all the others, on GPUs that are
+          yours.
         </p>
         <AdapterLanes />
       </div>

@@ -9,7 +9,12 @@ export function NoTenantPage() {
   const logout = useLogout();
   return (
     <main id="main">
-      <Empty icon={<Building2 />} heading="h1" title="You are in no tenant yet" action={<Button onClick={() => logout.mutate()}>Sign out</Button>}>
+      <Empty
+        icon={<Building2 />}
+        heading="h1"
+        title="You are in no tenant yet"
+        action={<Button onClick={() => logout.mutate()}>Sign out</Button>}
+      >
         Ask an owner or admin of your organisation to add this account, then reload the page.
       </Empty>
     </main>

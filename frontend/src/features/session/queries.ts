@@ -56,20 +56,25 @@ export const invitationQuery = (token: string) =>
 export function useAcceptInvitation() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async (body: { token: string; name: string; password?: string }) => remember(await unwrap(api.POST("/api/invitations/accept", { body }))),
+    mutationFn: async (body: { token: string; name: string; password?: string }) =>
+      remember(await unwrap(api.POST("/api/invitations/accept", { body }))),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }
 
-export const useForgotPassword = () => useMutation({ mutationFn: (email: string) => unwrap(api.POST("/api/password/forgot", { body: { email } })) });
+export const useForgotPassword = () =>
+  useMutation({ mutationFn: (email: string) => unwrap(api.POST("/api/password/forgot", { body: { email } })) });
 
 export const useResetPassword = () =>
-  useMutation({ mutationFn: (body: { token: string; password: string }) => unwrap(api.POST("/api/password/reset", { body })) });
+  useMutation({
+    mutationFn: (body: { token: string; password: string }) => unwrap(api.POST("/api/password/reset", { body })),
+  });
 
 export function useChangePassword() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: async (body: { current_password: string; password: string }) => remember(await unwrap(api.POST("/api/password", { body }))),
+    mutationFn: async (body: { current_password: string; password: string }) =>
+      remember(await unwrap(api.POST("/api/password", { body }))),
     onSuccess: (session) => client.setQueryData(sessionQuery.queryKey, session),
   });
 }

@@ -33,7 +33,15 @@ export function ResetPasswordPage() {
       <form onSubmit={submit} noValidate className="grid gap-4">
         {reset.error && <ErrorNotice error={asApiError(reset.error)} />}
         <Field label="New password" hint="At least 10 characters." error={form.formState.errors.password?.message}>
-          {(control) => <Input {...control} {...form.register("password")} type="password" autoComplete="new-password" data-testid="reset-password" />}
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("password")}
+              type="password"
+              autoComplete="new-password"
+              data-testid="reset-password"
+            />
+          )}
         </Field>
         <Button type="submit" variant="primary" busy={reset.isPending} className="h-9.5!" data-testid="reset-submit">
           Change password

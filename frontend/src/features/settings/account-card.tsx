@@ -25,7 +25,9 @@ export function AccountCard() {
       {user.has_password && password_login ? (
         <ChangePassword />
       ) : (
-        <p className="px-4 py-4 text-sm text-ink-3">You sign in with {provider ?? "your organisation's provider"}; there is no password here to change.</p>
+        <p className="px-4 py-4 text-sm text-ink-3">
+          You sign in with {provider ?? "your organisation's provider"}; there is no password here to change.
+        </p>
       )}
     </Card>
   );
@@ -40,13 +42,33 @@ function ChangePassword() {
     form.reset(EMPTY);
   };
   return (
-    <form onSubmit={form.handleSubmit((body) => change.mutate(body, { onSuccess: done }))} noValidate className="grid items-start gap-4 p-4 sm:grid-cols-2">
+    <form
+      onSubmit={form.handleSubmit((body) => change.mutate(body, { onSuccess: done }))}
+      noValidate
+      className="grid items-start gap-4 p-4 sm:grid-cols-2"
+    >
       {change.error && <ErrorNotice error={asApiError(change.error)} className="sm:col-span-2" />}
       <Field label="Current password" error={errors.current_password?.message}>
-        {(control) => <Input {...control} {...form.register("current_password")} type="password" autoComplete="current-password" data-testid="current-password" />}
+        {(control) => (
+          <Input
+            {...control}
+            {...form.register("current_password")}
+            type="password"
+            autoComplete="current-password"
+            data-testid="current-password"
+          />
+        )}
       </Field>
       <Field label="New password" hint="At least 10 characters." error={errors.password?.message}>
-        {(control) => <Input {...control} {...form.register("password")} type="password" autoComplete="new-password" data-testid="new-password" />}
+        {(control) => (
+          <Input
+            {...control}
+            {...form.register("password")}
+            type="password"
+            autoComplete="new-password"
+            data-testid="new-password"
+          />
+        )}
       </Field>
       <div className="sm:col-span-2">
         <Button type="submit" busy={change.isPending} data-testid="change-password">

@@ -7,7 +7,12 @@ import { server } from "../../../tests/server";
 
 const FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:141.0) Gecko/20100101 Firefox/141.0";
 const device = (id: string, user_agent: string, current = false) => ({
-  id, current, user_agent, address: "192.0.2.1", created_at: "2026-05-04T10:00:00Z", last_seen_at: "2026-05-04T11:00:00Z",
+  id,
+  current,
+  user_agent,
+  address: "192.0.2.1",
+  created_at: "2026-05-04T10:00:00Z",
+  last_seen_at: "2026-05-04T11:00:00Z",
 });
 
 function serve() {

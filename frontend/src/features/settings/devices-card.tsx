@@ -20,7 +20,9 @@ function useEnd(what: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (id: string | null) =>
-      id === null ? unwrap(api.DELETE("/api/sessions")) : unwrap(api.DELETE("/api/sessions/{session_id}", { params: { path: { session_id: id } } })),
+      id === null
+        ? unwrap(api.DELETE("/api/sessions"))
+        : unwrap(api.DELETE("/api/sessions/{session_id}", { params: { path: { session_id: id } } })),
     onSuccess: () => {
       toast.good(what);
       return client.invalidateQueries({ queryKey: devicesQuery.queryKey });
@@ -80,7 +82,8 @@ function DeviceRow({ device }: { device: Device }) {
           {device.current && <Badge tone="green">This device</Badge>}
         </p>
         <p className="text-xs text-ink-3">
-          <span className="break-all">{device.address || "Address not known"}</span>, since {fullTime(device.created_at)}
+          <span className="break-all">{device.address || "Address not known"}</span>, since{" "}
+          {fullTime(device.created_at)}
         </p>
         {end.error && <ErrorNotice error={asApiError(end.error)} className="mt-2" />}
       </div>
@@ -88,7 +91,12 @@ function DeviceRow({ device }: { device: Device }) {
         last used <RelativeTime at={device.last_seen_at} />
       </p>
       {!device.current && (
-        <Button size="sm" aria-label={`Sign out ${name}, ${device.address}`} busy={end.isPending} onClick={() => end.mutate(device.id)}>
+        <Button
+          size="sm"
+          aria-label={`Sign out ${name}, ${device.address}`}
+          busy={end.isPending}
+          onClick={() => end.mutate(device.id)}
+        >
           Sign out
         </Button>
       )}

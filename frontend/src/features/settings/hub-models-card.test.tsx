@@ -9,7 +9,16 @@ const tenant = "/api/tenants/:tenant";
 describe("models from the Hub", () => {
   it("are allowed, of some organisations, and forbidden again", async () => {
     let hub = { enabled: false, organizations: [] as string[] };
-    const models = [{ name: "hub:org/a@v1", state: "accepted", adapter: "hub-org-a-1", version: 2, upload: "u", requested_at: "2026-05-04T10:00:00Z" }];
+    const models = [
+      {
+        name: "hub:org/a@v1",
+        state: "accepted",
+        adapter: "hub-org-a-1",
+        version: 2,
+        upload: "u",
+        requested_at: "2026-05-04T10:00:00Z",
+      },
+    ];
     server.use(
       http.get(`${tenant}/recording`, () => HttpResponse.json({ enabled: false, days: 30 })),
       http.get(`${tenant}/origins`, () => HttpResponse.json({ origins: [] })),

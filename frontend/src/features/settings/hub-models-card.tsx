@@ -21,7 +21,8 @@ const hubModelsQuery = (tenant: string) =>
 function useSetHubModels(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: { enabled: boolean; organizations: string[] }) => unwrap(api.PUT("/api/tenants/{tenant}/hub-models", { params: { path: { tenant } }, body })),
+    mutationFn: (body: { enabled: boolean; organizations: string[] }) =>
+      unwrap(api.PUT("/api/tenants/{tenant}/hub-models", { params: { path: { tenant } }, body })),
     onSuccess: (data) => client.setQueryData(hubModelsQuery(tenant).queryKey, data),
   });
 }
@@ -35,12 +36,20 @@ export function HubModelsCard() {
       <CardHeader title="Models from the Hub" note="Imported when a request first names them" />
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
-          A request may name <code className="font-mono text-xs">hub:org/name@revision</code> as its model. It is imported like any other adapter, at the commit that the revision then means, and answers
-          as soon as it is on a host. Every key of this tenant can start such imports.
+          A request may name <code className="font-mono text-xs">hub:org/name@revision</code> as its model. It is
+          imported like any other adapter, at the commit that the revision then means, and answers as soon as it is on a
+          host. Every key of this tenant can start such imports.
         </p>
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-9 w-64" />}
-        {data && (may ? <Choose key={data.organizations?.join()} hub={data} /> : <p className="text-ink-3">{data.enabled ? "It is allowed." : "It is not allowed."} Owners of the tenant can change this.</p>)}
+        {data &&
+          (may ? (
+            <Choose key={data.organizations?.join()} hub={data} />
+          ) : (
+            <p className="text-ink-3">
+              {data.enabled ? "It is allowed." : "It is not allowed."} Owners of the tenant can change this.
+            </p>
+          ))}
         {data && data.models.length > 0 && <Imported models={data.models} />}
       </div>
     </Card>
@@ -58,7 +67,17 @@ function Choose({ hub }: { hub: HubModels }) {
   return (
     <form onSubmit={submit} className="grid gap-3">
       <Field label="Organisations" hint="Only of these, with commas between; empty for all.">
-        {(control) => <Input {...control} value={text} onChange={(event) => setText(event.target.value)} autoComplete="off" spellCheck={false} placeholder="my-org" className="font-mono" />}
+        {(control) => (
+          <Input
+            {...control}
+            value={text}
+            onChange={(event) => setText(event.target.value)}
+            autoComplete="off"
+            spellCheck={false}
+            placeholder="my-org"
+            className="font-mono"
+          />
+        )}
       </Field>
       {set.error && <ErrorNotice error={asApiError(set.error)} />}
       <div className="flex gap-3">

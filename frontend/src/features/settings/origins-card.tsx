@@ -21,12 +21,17 @@ const originsQuery = (tenant: string) =>
 function useSetOrigins(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (origins: string[]) => unwrap(api.PUT("/api/tenants/{tenant}/origins", { params: { path: { tenant } }, body: { origins } })),
+    mutationFn: (origins: string[]) =>
+      unwrap(api.PUT("/api/tenants/{tenant}/origins", { params: { path: { tenant } }, body: { origins } })),
     onSuccess: (data) => client.setQueryData(originsQuery(tenant).queryKey, data),
   });
 }
 
-const SCHEMA = z.object({ origin: z.string().check(z.trim(), z.regex(/^https?:\/\/[^\s/]+$/, "Scheme, host and port, without a path: https://app.example.org")) });
+const SCHEMA = z.object({
+  origin: z
+    .string()
+    .check(z.trim(), z.regex(/^https?:\/\/[^\s/]+$/, "Scheme, host and port, without a path: https://app.example.org")),
+});
 
 /** Whose web pages may call inference from a browser (CORS). */
 export function OriginsCard() {
@@ -37,7 +42,8 @@ export function OriginsCard() {
       <CardHeader title="Browser origins" note="Web pages that may call inference with this tenant’s keys" />
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
-          Browsers let a page of another origin read no answer of this server unless its origin is listed here. A key in a page is its visitors’: give it its own limits.
+          Browsers let a page of another origin read no answer of this server unless its origin is listed here. A key in
+          a page is its visitors’: give it its own limits.
         </p>
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-9 w-64" />}
@@ -50,7 +56,9 @@ export function OriginsCard() {
 function Origins({ origins, may }: { origins: string[]; may: boolean }) {
   const set = useSetOrigins(useTenant());
   const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { origin: "" } });
-  const allow = form.handleSubmit(({ origin }) => set.mutate([...new Set([...origins, origin.trim().toLowerCase()])], { onSuccess: () => form.reset() }));
+  const allow = form.handleSubmit(({ origin }) =>
+    set.mutate([...new Set([...origins, origin.trim().toLowerCase()])], { onSuccess: () => form.reset() }),
+  );
   return (
     <>
       {origins.length === 0 && <p className="text-ink-3">No origin is allowed.</p>}
@@ -60,7 +68,13 @@ function Origins({ origins, may }: { origins: string[]; may: boolean }) {
             <li key={origin} className="flex min-h-row items-center justify-between gap-2 pr-1 pl-3">
               <code className="min-w-0 font-mono text-xs break-all">{origin}</code>
               {may && (
-                <Button size="icon" variant="ghost" aria-label={`Remove ${origin}`} disabled={set.isPending} onClick={() => set.mutate(origins.filter((other) => other !== origin))}>
+                <Button
+                  size="icon"
+                  variant="ghost"
+                  aria-label={`Remove ${origin}`}
+                  disabled={set.isPending}
+                  onClick={() => set.mutate(origins.filter((other) => other !== origin))}
+                >
                   <X />
                 </Button>
               )}
@@ -73,7 +87,16 @@ function Origins({ origins, may }: { origins: string[]; may: boolean }) {
         <form onSubmit={allow} noValidate className="flex flex-wrap items-start gap-3">
           <div className="min-w-0 flex-1 basis-60">
             <Field label="Origin" error={form.formState.errors.origin?.message}>
-              {(control) => <Input {...control} {...form.register("origin")} type="url" autoComplete="off" placeholder="https://app.example.org" data-testid="origin" />}
+              {(control) => (
+                <Input
+                  {...control}
+                  {...form.register("origin")}
+                  type="url"
+                  autoComplete="off"
+                  placeholder="https://app.example.org"
+                  data-testid="origin"
+                />
+              )}
             </Field>
           </div>
           <Button type="submit" className="mt-6.5" busy={set.isPending} data-testid="origin-allow">

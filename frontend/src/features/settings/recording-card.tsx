@@ -16,7 +16,9 @@ import { useCan, useTenant } from "@/features/session/queries";
 import { plural } from "@/lib/format";
 import { z } from "@/lib/zod";
 
-const SCHEMA = z.object({ days: z.string().check(z.regex(/^\s*([1-9]\d?|[12]\d\d|3[0-5]\d|36[0-5])\s*$/, "Days from 1 to 365.")) });
+const SCHEMA = z.object({
+  days: z.string().check(z.regex(/^\s*([1-9]\d?|[12]\d\d|3[0-5]\d|36[0-5])\s*$/, "Days from 1 to 365.")),
+});
 
 /** Whether this tenant keeps what is asked and answered. Off unless an admin turns it on. */
 export function RecordingCard() {
@@ -27,12 +29,20 @@ export function RecordingCard() {
       <CardHeader
         title="Prompts and answers"
         note="Keep the text of requests beside their timings"
-        actions={data && <Status tone={data.enabled ? "amber" : "neutral"} label={data.enabled ? `kept for ${plural(data.days, "day")}` : "not kept"} />}
+        actions={
+          data && (
+            <Status
+              tone={data.enabled ? "amber" : "neutral"}
+              label={data.enabled ? `kept for ${plural(data.days, "day")}` : "not kept"}
+            />
+          )
+        }
       />
       <div className="grid gap-4 p-4 text-sm">
         <p className="max-w-prose text-ink-2">
-          While this is on, the prompt and the answer of every request of this tenant are stored, up to 32,768 characters of each. Admins and owners read them in the
-          details of a request. After the days below they are deleted. They never appear in usage, exports, webhooks or logs.
+          While this is on, the prompt and the answer of every request of this tenant are stored, up to 32,768
+          characters of each. Admins and owners read them in the details of a request. After the days below they are
+          deleted. They never appear in usage, exports, webhooks or logs.
         </p>
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {!error && !data && <Skeleton className="h-9 w-64" />}
@@ -45,10 +55,19 @@ export function RecordingCard() {
 
 function Choose({ recording }: { recording: Recording }) {
   const set = useSetRecording(useTenant());
-  const form = useForm<z.infer<typeof SCHEMA>>({ resolver: zodResolver(SCHEMA), defaultValues: { days: String(recording.days) } });
+  const form = useForm<z.infer<typeof SCHEMA>>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: { days: String(recording.days) },
+  });
   const save = (enabled: boolean) =>
     form.handleSubmit(({ days }) =>
-      set.mutate({ enabled, days: Number(days) }, { onSuccess: () => toast.good(enabled ? "Prompts and answers are kept" : "Prompts and answers are no longer kept") }),
+      set.mutate(
+        { enabled, days: Number(days) },
+        {
+          onSuccess: () =>
+            toast.good(enabled ? "Prompts and answers are kept" : "Prompts and answers are no longer kept"),
+        },
+      ),
     );
   return (
     <form onSubmit={save(recording.enabled)} noValidate className="grid gap-3">
@@ -56,12 +75,25 @@ function Choose({ recording }: { recording: Recording }) {
       <div className="flex flex-wrap items-start gap-3">
         <div className="w-40">
           <Field label="Days" hint="Then they are deleted." error={form.formState.errors.days?.message}>
-            {(control) => <Input {...control} {...form.register("days")} inputMode="numeric" autoComplete="off" data-testid="recording-days" />}
+            {(control) => (
+              <Input
+                {...control}
+                {...form.register("days")}
+                inputMode="numeric"
+                autoComplete="off"
+                data-testid="recording-days"
+              />
+            )}
           </Field>
         </div>
         <div className="flex flex-wrap gap-2 pt-6.5">
           {recording.enabled && <Button type="submit">Save days</Button>}
-          <Button variant={recording.enabled ? "secondary" : "primary"} busy={set.isPending} onClick={() => void save(!recording.enabled)()} data-testid="recording-toggle">
+          <Button
+            variant={recording.enabled ? "secondary" : "primary"}
+            busy={set.isPending}
+            onClick={() => void save(!recording.enabled)()}
+            data-testid="recording-toggle"
+          >
             {recording.enabled ? "Stop keeping them" : "Keep prompts and answers"}
           </Button>
           <DeleteAll />

@@ -38,15 +38,29 @@ const DENSITIES: Choice<Density>[] = [
 export function SettingsPage() {
   const preferences = usePreferences();
   return (
-    <Page title="Settings" note="How the console looks on this browser, your account, what is kept of requests, and where the API is." narrow>
+    <Page
+      title="Settings"
+      note="How the console looks on this browser, your account, what is kept of requests, and where the API is."
+      narrow
+    >
       <div className="grid gap-4">
         <Card>
           <CardHeader title="Theme" />
-          <Choices label="Theme" value={preferences.theme} choices={THEMES} onChange={(theme) => setPreferences({ theme })} />
+          <Choices
+            label="Theme"
+            value={preferences.theme}
+            choices={THEMES}
+            onChange={(theme) => setPreferences({ theme })}
+          />
         </Card>
         <Card>
           <CardHeader title="Density" />
-          <Choices label="Density" value={preferences.density} choices={DENSITIES} onChange={(density) => setPreferences({ density })} />
+          <Choices
+            label="Density"
+            value={preferences.density}
+            choices={DENSITIES}
+            onChange={(density) => setPreferences({ density })}
+          />
         </Card>
         <Suspense fallback={<Skeleton className="h-screen w-full" />}>
           <AccountCard />
@@ -72,7 +86,12 @@ interface ChoicesProps<T extends string> {
 
 function Choices<T extends string>({ label, value, choices, onChange }: ChoicesProps<T>) {
   return (
-    <RadioGroup.Root aria-label={label} value={value} onValueChange={(next) => onChange(next as T)} className="grid gap-3 p-4 sm:grid-cols-3">
+    <RadioGroup.Root
+      aria-label={label}
+      value={value}
+      onValueChange={(next) => onChange(next as T)}
+      className="grid gap-3 p-4 sm:grid-cols-3"
+    >
       {choices.map((choice) => (
         <RadioGroup.Item
           key={choice.value}

@@ -12,7 +12,9 @@ import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
 import { useSetSlo } from "./queries";
 
-const MS = z.string().check(z.regex(/^\s*([1-9]\d{0,5})?\s*$/, "Milliseconds from 1 to 600000, or nothing for no objective."));
+const MS = z
+  .string()
+  .check(z.regex(/^\s*([1-9]\d{0,5})?\s*$/, "Milliseconds from 1 to 600000, or nothing for no objective."));
 const SCHEMA = z.object({ first_token_ms: MS, inter_token_ms: MS, target: z.string() });
 type Form = z.infer<typeof SCHEMA>;
 
@@ -33,12 +35,20 @@ export function EditObjectives({ slo, set, onClose }: Props) {
   const targets = [...new Set([...TARGETS, String(slo.target)])].sort();
   const form = useForm<Form>({
     resolver: zodResolver(SCHEMA),
-    defaultValues: { first_token_ms: String(slo.first_token_ms ?? ""), inter_token_ms: String(slo.inter_token_ms ?? ""), target: String(slo.target) },
+    defaultValues: {
+      first_token_ms: String(slo.first_token_ms ?? ""),
+      inter_token_ms: String(slo.inter_token_ms ?? ""),
+      target: String(slo.target),
+    },
   });
   const { errors } = form.formState;
   const submit = form.handleSubmit((values) =>
     set.mutate(
-      { first_token_ms: toNumber(values.first_token_ms), inter_token_ms: toNumber(values.inter_token_ms), target: Number(values.target) },
+      {
+        first_token_ms: toNumber(values.first_token_ms),
+        inter_token_ms: toNumber(values.inter_token_ms),
+        target: Number(values.target),
+      },
       {
         onSuccess: () => {
           toast.good("Set the objectives");
@@ -56,11 +66,36 @@ export function EditObjectives({ slo, set, onClose }: Props) {
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {set.error && <ErrorNotice error={asApiError(set.error)} />}
-        <Field label="Time to first token" hint="Milliseconds; empty for no objective." error={errors.first_token_ms?.message}>
-          {(control) => <Input {...control} {...form.register("first_token_ms")} inputMode="numeric" autoComplete="off" placeholder="500" data-testid="slo-first" />}
+        <Field
+          label="Time to first token"
+          hint="Milliseconds; empty for no objective."
+          error={errors.first_token_ms?.message}
+        >
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("first_token_ms")}
+              inputMode="numeric"
+              autoComplete="off"
+              placeholder="500"
+              data-testid="slo-first"
+            />
+          )}
         </Field>
-        <Field label="Inter-token latency" hint="Milliseconds, the mean of a request." error={errors.inter_token_ms?.message}>
-          {(control) => <Input {...control} {...form.register("inter_token_ms")} inputMode="numeric" autoComplete="off" placeholder="50" />}
+        <Field
+          label="Inter-token latency"
+          hint="Milliseconds, the mean of a request."
+          error={errors.inter_token_ms?.message}
+        >
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("inter_token_ms")}
+              inputMode="numeric"
+              autoComplete="off"
+              placeholder="50"
+            />
+          )}
         </Field>
         <Field label="Target" hint="The rest is the error budget.">
           {(control) => (

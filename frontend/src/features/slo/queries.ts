@@ -12,7 +12,8 @@ export const sloQuery = (tenant: string, days: number) =>
 export function useSetSlo(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: LatencyObjectives) => unwrap(api.PUT("/api/tenants/{tenant}/slo", { params: { path: { tenant } }, body })),
+    mutationFn: (body: LatencyObjectives) =>
+      unwrap(api.PUT("/api/tenants/{tenant}/slo", { params: { path: { tenant } }, body })),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "slo"] }),
   });
 }

@@ -46,7 +46,9 @@ describe("objectives", () => {
     expect(screen.getByText("overdrawn")).toBeVisible();
     expect(screen.getByText("15 missed of 10 allowed")).toBeVisible();
     expect(screen.getByText("No objective set")).toBeVisible();
-    expect(screen.getByRole("list", { name: "Time to first token by day" })).toHaveTextContent("4 May: 98.5% of 1,000 requests, 1.5× the misses allowed");
+    expect(screen.getByRole("list", { name: "Time to first token by day" })).toHaveTextContent(
+      "4 May: 98.5% of 1,000 requests, 1.5× the misses allowed",
+    );
     expect(screen.getByText("14 missed of 100")).toBeVisible();
     expect(screen.getByText("14×")).toBeVisible();
   });
@@ -55,14 +57,30 @@ describe("objectives", () => {
     server.use(http.get("/api/tenants/acme/slo", () => HttpResponse.json({ ...slo, requests: 0 })));
     openConsole("/t/acme/slo");
     expect(await screen.findByText("Nothing measured in this time")).toBeVisible();
-    expect(screen.getByText(/neither met nor missed: the first token within 200 ms, for 99% of requests/)).toBeVisible();
+    expect(
+      screen.getByText(/neither met nor missed: the first token within 200 ms, for 99% of requests/),
+    ).toBeVisible();
     expect(screen.queryByText("Attainment")).toBeNull();
   });
 
   it("claims no attainment where requests were only refused", async () => {
-    const none = { ...metric, measured: 0, met: 0, attainment: null, budget: { allowed: 0, missed: 0, left: null }, percentiles: { p50_ms: null, p95_ms: null, p99_ms: null } };
+    const none = {
+      ...metric,
+      measured: 0,
+      met: 0,
+      attainment: null,
+      budget: { allowed: 0, missed: 0, left: null },
+      percentiles: { p50_ms: null, p95_ms: null, p99_ms: null },
+    };
     server.use(
-      http.get("/api/tenants/acme/slo", () => HttpResponse.json({ ...slo, requests: 0, first_token: none, inter_token: { ...none, objective_ms: null, met: null, budget: null } })),
+      http.get("/api/tenants/acme/slo", () =>
+        HttpResponse.json({
+          ...slo,
+          requests: 0,
+          first_token: none,
+          inter_token: { ...none, objective_ms: null, met: null, budget: null },
+        }),
+      ),
       http.get("/api/tenants/acme/refusals/series", () => HttpResponse.json({ ...data.noRefusals, total: 4 })),
     );
     openConsole("/t/acme/slo");

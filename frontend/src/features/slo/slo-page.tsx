@@ -67,8 +67,16 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
       <Stats>
         <Stat label="Weight" value={slo.weight} note="beside other tenants; set by the operator" />
         <Stat label="Target" value={share(slo.target)} note="of requests should meet each objective" />
-        <Stat label="Requests" value={short(slo.requests)} note={slo.failed ? `${short(slo.failed)} failed and met no objective` : undefined} />
-        <Stat label="Mean time in the queue" value={slo.mean_queue_ms == null ? "–" : milliseconds(slo.mean_queue_ms)} note="before the engine took them" />
+        <Stat
+          label="Requests"
+          value={short(slo.requests)}
+          note={slo.failed ? `${short(slo.failed)} failed and met no objective` : undefined}
+        />
+        <Stat
+          label="Mean time in the queue"
+          value={slo.mean_queue_ms == null ? "–" : milliseconds(slo.mean_queue_ms)}
+          note="before the engine took them"
+        />
       </Stats>
       <Latencies slo={slo} range={range} />
       <Metric title="Time to first token" slo={slo} metric={slo.first_token} />
@@ -82,7 +90,10 @@ function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
   const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.asked));
   return (
     <Card aria-label="Latency over time">
-      <CardHeader title="Latency over time" note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`} />
+      <CardHeader
+        title="Latency over time"
+        note={data && `Each step is ${stepName(data.step_s)}. Drag over a chart to zoom.`}
+      />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <Skeleton className="m-4 h-44" />}
       {data && (
@@ -101,11 +112,23 @@ function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
 }
 
 function Nothing({ slo: { first_token_ms: first, inter_token_ms: inter, target } }: { slo: SloReport }) {
-  const set = [first != null && `the first token within ${milliseconds(first)}`, inter != null && `${milliseconds(inter)} between tokens`].filter(Boolean).join(" and ");
+  const set = [
+    first != null && `the first token within ${milliseconds(first)}`,
+    inter != null && `${milliseconds(inter)} between tokens`,
+  ]
+    .filter(Boolean)
+    .join(" and ");
   return (
     <Card>
-      <Empty icon={<Gauge />} title="Nothing measured in this time" command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}>
-        Every answered request is measured. Send one to see it here. {set ? `The objective is set and was neither met nor missed: ${set}, for ${share(target)} of requests.` : "Objectives can be set before that."}
+      <Empty
+        icon={<Gauge />}
+        title="Nothing measured in this time"
+        command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}
+      >
+        Every answered request is measured. Send one to see it here.{" "}
+        {set
+          ? `The objective is set and was neither met nor missed: ${set}, for ${share(target)} of requests.`
+          : "Objectives can be set before that."}
       </Empty>
     </Card>
   );
@@ -118,18 +141,37 @@ function Metric({ title, slo, metric }: { title: string; slo: SloReport; metric:
     <Card>
       <CardHeader
         title={title}
-        note={metric.objective_ms === null ? "No objective set" : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), with today.`}
+        note={
+          metric.objective_ms === null
+            ? "No objective set"
+            : `Objective: ${milliseconds(metric.objective_ms)}. Attainment of the last ${plural(slo.days, "day")} (UTC), with today.`
+        }
         actions={<Freshness at={slo.as_of} />}
       />
       <dl className="grid gap-px bg-line sm:grid-cols-2 xl:grid-cols-4">
-        <Figure label="Attainment" value={metric.attainment === null ? "–" : share(metric.attainment)} bad={missed} note={met(metric)} />
+        <Figure
+          label="Attainment"
+          value={metric.attainment === null ? "–" : share(metric.attainment)}
+          bad={missed}
+          note={met(metric)}
+        />
         <Figure
           label="Error budget left"
           value={budget?.left == null ? "–" : budget.left < 0 ? "overdrawn" : share(budget.left)}
           bad={budget?.left != null && budget.left <= 0}
-          note={metric.measured === 0 ? NOT_MEASURED : budget ? `${number(budget.missed)} missed of ${allowed(budget.allowed)} allowed` : "needs an objective"}
+          note={
+            metric.measured === 0
+              ? NOT_MEASURED
+              : budget
+                ? `${number(budget.missed)} missed of ${allowed(budget.allowed)} allowed`
+                : "needs an objective"
+          }
         />
-        <Figure label="Median" value={time(p.p50_ms)} note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this"} />
+        <Figure
+          label="Median"
+          value={time(p.p50_ms)}
+          note={p.p50_ms === null ? NOT_MEASURED : "half of the requests are at most this"}
+        />
         <Figure label="P99" value={time(p.p99_ms)} note={p.p95_ms === null ? NOT_MEASURED : `P95 ${time(p.p95_ms)}`} />
       </dl>
       {metric.objective_ms !== null && <BurnRates title={title} rates={metric.burn} />}
@@ -148,7 +190,12 @@ function Figure({ label, value, note, bad }: { label: string; value: string; not
   );
 }
 
-const SPANS: Record<string, string> = { "1h": "last hour", "6h": "last 6 hours", "1d": "last day", "7d": "last 7 days" };
+const SPANS: Record<string, string> = {
+  "1h": "last hour",
+  "6h": "last 6 hours",
+  "1d": "last day",
+  "7d": "last 7 days",
+};
 
 /** How fast the error budget goes: 1 uses it up exactly. */
 function BurnRates({ title, rates }: { title: string; rates: BurnRate[] }) {
@@ -157,8 +204,17 @@ function BurnRates({ title, rates }: { title: string; rates: BurnRate[] }) {
       {rates.map(({ window, rate, missed, measured }) => (
         <div key={window} className="bg-surface px-4 py-2.5">
           <dt className="text-xs text-ink-3">Burn rate, {SPANS[window] ?? window}</dt>
-          <dd className={cn("tnum mt-0.5 text-lg font-semibold tracking-tight", rate !== null && rate > 1 && "text-danger-text")}>{rate === null ? "–" : `${times(rate)}×`}</dd>
-          <dd className="text-xs text-ink-3">{measured === 0 ? "nothing measured" : `${number(missed ?? 0)} missed of ${number(measured)}`}</dd>
+          <dd
+            className={cn(
+              "tnum mt-0.5 text-lg font-semibold tracking-tight",
+              rate !== null && rate > 1 && "text-danger-text",
+            )}
+          >
+            {rate === null ? "–" : `${times(rate)}×`}
+          </dd>
+          <dd className="text-xs text-ink-3">
+            {measured === 0 ? "nothing measured" : `${number(missed ?? 0)} missed of ${number(measured)}`}
+          </dd>
         </div>
       ))}
     </dl>
@@ -173,7 +229,11 @@ function Days({ metric, target, title }: { metric: Attainment; target: number; t
     <div className="border-t px-4 py-3.5">
       <ul aria-label={`${title} by day`} className="flex gap-0.5 sm:gap-1">
         {metric.by_day.map((row) => (
-          <li key={row.date} title={label(row, target)} className={cn("h-8 min-w-0 flex-1 rounded-[3px]", tone(row.attainment, target))}>
+          <li
+            key={row.date}
+            title={label(row, target)}
+            className={cn("h-8 min-w-0 flex-1 rounded-[3px]", tone(row.attainment, target))}
+          >
             <span className="sr-only">{label(row, target)}</span>
           </li>
         ))}
@@ -210,7 +270,12 @@ const allowed = (misses: number) => (misses < 10 ? String(Math.floor(misses * 10
 
 const NOT_MEASURED = "nothing measured in this time";
 
-const met = ({ objective_ms, met, measured }: Attainment) => (objective_ms !== null && measured === 0 ? NOT_MEASURED : met === null ? "needs an objective" : `${number(met)} of ${number(measured)} answered requests`);
+const met = ({ objective_ms, met, measured }: Attainment) =>
+  objective_ms !== null && measured === 0
+    ? NOT_MEASURED
+    : met === null
+      ? "needs an objective"
+      : `${number(met)} of ${number(measured)} answered requests`;
 
 /** Cut, never rounded up: 99.99 % is not 100 %. */
 export function share(value: number): string {

@@ -9,7 +9,10 @@ export function BaseChoice({ value, onChange }: { value: string; onChange: (base
   const bases = models.filter(({ kind }) => kind === "base");
   if (bases.length < 2) return null;
   return (
-    <Field label="Base model" hint="What it was trained for. Left open, its configuration or its earlier versions say so.">
+    <Field
+      label="Base model"
+      hint="What it was trained for. Left open, its configuration or its earlier versions say so."
+    >
       {(control) => (
         <Select {...control} value={value} onChange={(event) => onChange(event.target.value)}>
           <option value="">As its configuration says</option>

@@ -9,7 +9,14 @@ import { toast } from "@/components/toast";
 import { useTenant } from "@/features/session/queries";
 import { type BucketKeys, bucketsQuery, useBucketKeys } from "./queries";
 
-const EMPTY: BucketKeys = { bucket: "", region: "us-east-1", endpoint: "", access_key_id: "", secret_access_key: "", session_token: "" };
+const EMPTY: BucketKeys = {
+  bucket: "",
+  region: "us-east-1",
+  endpoint: "",
+  access_key_id: "",
+  secret_access_key: "",
+  session_token: "",
+};
 
 /** Keys of buckets, for imports from s3://bucket: set or removed, never shown. */
 export function BucketKeysSection() {
@@ -18,7 +25,12 @@ export function BucketKeysSection() {
   const [open, setOpen] = useState(false);
   const [asked, setAsked] = useState("");
   const remove = useBucketKeys(tenant);
-  const forget = () => remove.mutate(asked, { onSuccess: () => toast.good("The keys are forgotten"), onError: toast.bad, onSettled: () => setAsked("") });
+  const forget = () =>
+    remove.mutate(asked, {
+      onSuccess: () => toast.good("The keys are forgotten"),
+      onError: toast.bad,
+      onSettled: () => setAsked(""),
+    });
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!buckets) return null;
   return (
@@ -65,7 +77,15 @@ function BucketForm({ onDone }: { onDone: () => void }) {
   const field = (name: keyof BucketKeys, label: string, hint: string, type = "text") => (
     <Field label={label} hint={hint}>
       {(control) => (
-        <Input {...control} type={type} value={form[name]} onChange={(event) => setForm({ ...form, [name]: event.target.value.trim() })} autoComplete="off" spellCheck={false} className="font-mono" />
+        <Input
+          {...control}
+          type={type}
+          value={form[name]}
+          onChange={(event) => setForm({ ...form, [name]: event.target.value.trim() })}
+          autoComplete="off"
+          spellCheck={false}
+          className="font-mono"
+        />
       )}
     </Field>
   );
@@ -79,7 +99,12 @@ function BucketForm({ onDone }: { onDone: () => void }) {
       {field("session_token", "Session token", "Of temporary credentials; empty for others.", "password")}
       {keep.error && <ErrorNotice error={asApiError(keep.error)} className="sm:col-span-2" />}
       <div className="flex gap-3 sm:col-span-2">
-        <Button type="submit" size="sm" busy={keep.isPending} disabled={!form.bucket || !form.region || !form.access_key_id || !form.secret_access_key}>
+        <Button
+          type="submit"
+          size="sm"
+          busy={keep.isPending}
+          disabled={!form.bucket || !form.region || !form.access_key_id || !form.secret_access_key}
+        >
           Keep them
         </Button>
         <Button size="sm" onClick={onDone}>

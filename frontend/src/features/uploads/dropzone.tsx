@@ -57,11 +57,13 @@ export function Dropzone({ onFiles, compact }: DropzoneProps) {
             <FolderUp className="size-5" aria-hidden />
           </span>
         )}
-        <span className="text-sm font-medium">{compact ? "Drop or choose other files" : "Drop the folder that PEFT wrote, or click to choose files"}</span>
+        <span className="text-sm font-medium">
+          {compact ? "Drop or choose other files" : "Drop the folder that PEFT wrote, or click to choose files"}
+        </span>
         {!compact && (
           <span className="mt-1 text-sm text-ink-3">
-            <code className="font-mono text-xs">adapter_config.json</code> and <code className="font-mono text-xs">adapter_model.safetensors</code>, or one .zip,
-            .tar or .tar.gz of them
+            <code className="font-mono text-xs">adapter_config.json</code> and{" "}
+            <code className="font-mono text-xs">adapter_model.safetensors</code>, or one .zip, .tar or .tar.gz of them
           </span>
         )}
       </label>

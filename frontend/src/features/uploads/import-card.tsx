@@ -28,16 +28,38 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   };
   return (
     <Card>
-      <CardHeader title="Or import it from where it lies" note="Fetched by the server, at the commit that the revision means now." />
+      <CardHeader
+        title="Or import it from where it lies"
+        note="Fetched by the server, at the commit that the revision means now."
+      />
       <form onSubmit={submit} className="grid items-start gap-4 p-4 sm:grid-cols-2">
-        <Field label="Source" hint="hub:org/name/folder@revision or its page’s address, s3://bucket/folder, or the https address of an archive.">
+        <Field
+          label="Source"
+          hint="hub:org/name/folder@revision or its page’s address, s3://bucket/folder, or the https address of an archive."
+        >
           {(control) => (
-            <Input {...control} value={source} onChange={(event) => setSource(event.target.value)} autoComplete="off" spellCheck={false} placeholder="hub:org/name@main" className="font-mono" />
+            <Input
+              {...control}
+              value={source}
+              onChange={(event) => setSource(event.target.value)}
+              autoComplete="off"
+              spellCheck={false}
+              placeholder="hub:org/name@main"
+              className="font-mono"
+            />
           )}
         </Field>
         <Field label="Name of the adapter" hint="What callers put into “model”.">
           {(control) => (
-            <Input {...control} value={name} onChange={(event) => setName(event.target.value)} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" />
+            <Input
+              {...control}
+              value={name}
+              onChange={(event) => setName(event.target.value)}
+              autoComplete="off"
+              spellCheck={false}
+              placeholder="support"
+              className="font-mono"
+            />
           )}
         </Field>
         <BaseChoice value={base} onChange={setBase} />
@@ -47,7 +69,11 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
           <Button type="submit" busy={bring.isPending} disabled={!source.trim() || !name.trim()}>
             <CloudDownload /> Import
           </Button>
-          <Button busy={follow.isPending} disabled={!source.trim().startsWith("hub:") || !name.trim()} onClick={() => follow.mutate(asked, { onSuccess: () => toast.good("The branch is followed") })}>
+          <Button
+            busy={follow.isPending}
+            disabled={!source.trim().startsWith("hub:") || !name.trim()}
+            onClick={() => follow.mutate(asked, { onSuccess: () => toast.good("The branch is followed") })}
+          >
             Follow this branch
           </Button>
         </div>
@@ -76,7 +102,14 @@ function Follows() {
             {commit && `, at ${commit.slice(0, 12)}`}
             {problem && <span className="block text-danger-text">{problem.message}</span>}
           </span>
-          <Button size="sm" busy={end.isPending} aria-label={`Stop following for ${name}`} onClick={() => end.mutate(id, { onSuccess: () => toast.good("It is followed no longer"), onError: toast.bad })}>
+          <Button
+            size="sm"
+            busy={end.isPending}
+            aria-label={`Stop following for ${name}`}
+            onClick={() =>
+              end.mutate(id, { onSuccess: () => toast.good("It is followed no longer"), onError: toast.bad })
+            }
+          >
             Stop following
           </Button>
         </li>
@@ -95,7 +128,11 @@ function HubToken() {
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!data) return null;
   const change = (value: string | null) =>
-    keep.mutate(value, { onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")), onError: toast.bad, onSettled: () => setAsked(false) });
+    keep.mutate(value, {
+      onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")),
+      onError: toast.bad,
+      onSettled: () => setAsked(false),
+    });
   return (
     <div className="border-t px-4 py-3 text-sm">
       {asked && (
@@ -126,7 +163,16 @@ function HubToken() {
         >
           <div className="min-w-56 flex-1">
             <Field label="Token for private repositories" hint="Kept encrypted for this tenant, and never shown.">
-              {(control) => <Input {...control} type="password" value={token} onChange={(event) => setToken(event.target.value)} autoComplete="off" placeholder="hf_…" />}
+              {(control) => (
+                <Input
+                  {...control}
+                  type="password"
+                  value={token}
+                  onChange={(event) => setToken(event.target.value)}
+                  autoComplete="off"
+                  placeholder="hf_…"
+                />
+              )}
             </Field>
           </div>
           <Button type="submit" size="sm" className="mb-6" busy={keep.isPending} disabled={!token.trim()}>

@@ -13,7 +13,11 @@ export function InspectionCard({ selection }: { selection: Selection }) {
     <Card aria-label="Inspection">
       <CardHeader
         title="Checked in your browser"
-        note={files.length > 0 ? `${files.map(({ name }) => name).join(" and ")} · ${bytes(selection.bytes)}` : "Nothing to send yet"}
+        note={
+          files.length > 0
+            ? `${files.map(({ name }) => name).join(" and ")} · ${bytes(selection.bytes)}`
+            : "Nothing to send yet"
+        }
       />
       {inspection && <Summary summary={inspection.summary} />}
       <div className="border-t empty:hidden">
@@ -56,7 +60,8 @@ function Findings({ findings }: { findings: Finding[] }) {
   if (findings.length === 0) {
     return (
       <p className="flex items-center gap-2 px-4 py-3 text-sm text-accent-text">
-        <Check className="size-4" aria-hidden /> Nothing wrong that a browser can see. The server checks every shape and value.
+        <Check className="size-4" aria-hidden /> Nothing wrong that a browser can see. The server checks every shape and
+        value.
       </p>
     );
   }
@@ -75,7 +80,9 @@ function Findings({ findings }: { findings: Finding[] }) {
           </div>
         </li>
       ))}
-      {findings.length > 8 && <li className="px-4 py-2.5 text-xs text-ink-3">and {plural(findings.length - 8, "more")} of these.</li>}
+      {findings.length > 8 && (
+        <li className="px-4 py-2.5 text-xs text-ink-3">and {plural(findings.length - 8, "more")} of these.</li>
+      )}
     </ul>
   );
 }

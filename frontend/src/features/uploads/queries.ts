@@ -3,19 +3,22 @@ import { api, csrfHeader, unwrap } from "@/api/client";
 import { errorFrom } from "@/api/errors";
 import type { Upload } from "@/api/types";
 
-const isFinal = (upload: Upload | undefined) => upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
+const isFinal = (upload: Upload | undefined) =>
+  upload !== undefined && ["accepted", "refused", "cancelled"].includes(upload.state);
 
 export const uploadsQuery = (tenant: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads"],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/uploads", { params: { path: { tenant } } })),
-    refetchInterval: ({ state }) => (state.data?.some((upload) => upload.imported_from && isUndecided(upload)) ? 2000 : false),
+    refetchInterval: ({ state }) =>
+      state.data?.some((upload) => upload.imported_from && isUndecided(upload)) ? 2000 : false,
   });
 
 export const uploadQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "uploads", id],
-    queryFn: (): Promise<Upload> => unwrap(api.GET("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
+    queryFn: (): Promise<Upload> =>
+      unwrap(api.GET("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
     refetchInterval: ({ state }) => (isFinal(state.data) ? false : 2000),
   });
 
@@ -42,7 +45,8 @@ export const isUndecided = ({ state }: Upload) => ["arriving", "received", "vali
 export function useCancelUpload(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (id: string) => unwrap(api.DELETE("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
+    mutationFn: (id: string) =>
+      unwrap(api.DELETE("/api/tenants/{tenant}/uploads/{upload_id}", { params: { path: { tenant, upload_id: id } } })),
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }
@@ -50,7 +54,8 @@ export function useCancelUpload(tenant: string) {
 export function useImport(tenant: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (body: { source: string; name: string; base_model?: string }) => unwrap(api.POST("/api/tenants/{tenant}/imports", { params: { path: { tenant } }, body })),
+    mutationFn: (body: { source: string; name: string; base_model?: string }) =>
+      unwrap(api.POST("/api/tenants/{tenant}/imports", { params: { path: { tenant } }, body })),
     onSettled: () => client.invalidateQueries({ queryKey: uploadsQuery(tenant).queryKey }),
   });
 }
@@ -67,7 +72,9 @@ export function useFollow(tenant: string) {
   return useMutation({
     mutationFn: async (change: { name: string; source: string } | string) => {
       if (typeof change === "string") {
-        await unwrap(api.DELETE("/api/tenants/{tenant}/follows/{follow_id}", { params: { path: { tenant, follow_id: change } } }));
+        await unwrap(
+          api.DELETE("/api/tenants/{tenant}/follows/{follow_id}", { params: { path: { tenant, follow_id: change } } }),
+        );
       } else {
         await unwrap(api.POST("/api/tenants/{tenant}/follows", { params: { path: { tenant } }, body: change }));
       }
@@ -97,9 +104,15 @@ export function useBucketKeys(tenant: string) {
   return useMutation({
     mutationFn: async (change: BucketKeys | string) => {
       if (typeof change === "string") {
-        await unwrap(api.DELETE("/api/tenants/{tenant}/bucket-credentials/{bucket}", { params: { path: { tenant, bucket: change } } }));
+        await unwrap(
+          api.DELETE("/api/tenants/{tenant}/bucket-credentials/{bucket}", {
+            params: { path: { tenant, bucket: change } },
+          }),
+        );
       } else {
-        await unwrap(api.POST("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } }, body: change }));
+        await unwrap(
+          api.POST("/api/tenants/{tenant}/bucket-credentials", { params: { path: { tenant } }, body: change }),
+        );
       }
     },
     onSuccess: () => client.invalidateQueries({ queryKey: bucketsQuery(tenant).queryKey }),

@@ -31,7 +31,9 @@ export function RecentImports() {
           <Import key={upload.id} upload={upload} />
         ))}
       </ul>
-      {data && data.length >= LISTED && <p className="px-4 pb-3 text-xs text-ink-3">Of the newest {LISTED} uploads. Older ones go on, too.</p>}
+      {data && data.length >= LISTED && (
+        <p className="px-4 pb-3 text-xs text-ink-3">Of the newest {LISTED} uploads. Older ones go on, too.</p>
+      )}
       <Pager label="Pages of imports" page={page} size={PAGE} total={found.length} onPage={choose} />
     </div>
   );
@@ -42,18 +44,28 @@ function Import({ upload }: { upload: Upload }) {
   return (
     <li className="grid gap-1.5">
       <div className="flex flex-wrap items-baseline justify-between gap-x-3">
-        <Link to="/t/$tenant/upload" params={{ tenant }} search={{ id: upload.id }} className="min-w-0 font-mono text-xs break-all underline">
+        <Link
+          to="/t/$tenant/upload"
+          params={{ tenant }}
+          search={{ id: upload.id }}
+          className="min-w-0 font-mono text-xs break-all underline"
+        >
           {upload.imported_from?.name}
           {upload.imported_from?.revision && `@${upload.imported_from.revision}`}
         </Link>
         <span className="tnum text-xs text-ink-3">{stateOf(upload)}</span>
       </div>
       {upload.reason && (
-        <p title={upload.reason.message} className={cn("line-clamp-3 break-words", upload.state === "refused" ? "text-danger-text" : "text-ink-2")}>
+        <p
+          title={upload.reason.message}
+          className={cn("line-clamp-3 break-words", upload.state === "refused" ? "text-danger-text" : "text-ink-2")}
+        >
           {upload.reason.message}
         </p>
       )}
-      {upload.fetched_bytes != null && upload.bytes > 0 && <Progress label={`Fetched of ${upload.adapter}`} value={upload.fetched_bytes} max={upload.bytes} />}
+      {upload.fetched_bytes != null && upload.bytes > 0 && (
+        <Progress label={`Fetched of ${upload.adapter}`} value={upload.fetched_bytes} max={upload.bytes} />
+      )}
     </li>
   );
 }
@@ -73,7 +85,13 @@ function worthShowing(uploads: Upload[], since: number): Upload[] {
     const source = `${from.name}@${from.revision ?? ""}`;
     return !known.has(source) && known.add(source);
   });
-  const refused = newest.filter(({ state, updated_at }) => state === "refused" && Date.parse(updated_at) > since).slice(0, MOST_REFUSED);
+  const refused = newest
+    .filter(({ state, updated_at }) => state === "refused" && Date.parse(updated_at) > since)
+    .slice(0, MOST_REFUSED);
   const undecided = uploads.filter((upload) => upload.imported_from && isUndecided(upload));
-  return [...undecided.filter(({ state }) => state !== "received"), ...undecided.filter(({ state }) => state === "received"), ...refused];
+  return [
+    ...undecided.filter(({ state }) => state !== "received"),
+    ...undecided.filter(({ state }) => state === "received"),
+    ...refused,
+  ];
 }

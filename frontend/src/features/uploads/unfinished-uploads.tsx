@@ -18,7 +18,10 @@ export function UnfinishedUploads() {
   if (arriving.length === 0) return null;
   return (
     <Card>
-      <CardHeader title="Unfinished uploads" note="Choose the same files again, under the same name and in the same browser, to resume where they stopped." />
+      <CardHeader
+        title="Unfinished uploads"
+        note="Choose the same files again, under the same name and in the same browser, to resume where they stopped."
+      />
       <ul className="divide-y">
         {arriving.map((upload) => (
           <UnfinishedUpload key={upload.id} upload={upload} />
@@ -37,14 +40,22 @@ function UnfinishedUpload({ upload }: { upload: Upload }) {
       <div className="flex flex-wrap items-center gap-x-3 gap-y-1 text-sm">
         <span className="min-w-0 truncate font-medium">{upload.adapter}</span>
         <span className="tnum text-xs text-ink-3">
-          {received === undefined ? bytes(upload.bytes) : `${bytes(received)} of ${bytes(upload.bytes)}`} · started <RelativeTime at={upload.created_at} /> by{" "}
-          {upload.created_by ?? "an API key"}
+          {received === undefined ? bytes(upload.bytes) : `${bytes(received)} of ${bytes(upload.bytes)}`} · started{" "}
+          <RelativeTime at={upload.created_at} /> by {upload.created_by ?? "an API key"}
         </span>
-        <Button size="sm" className="ml-auto" busy={cancel.isPending} aria-label={`Cancel the upload of ${upload.adapter}`} onClick={() => cancel.mutate(upload.id)}>
+        <Button
+          size="sm"
+          className="ml-auto"
+          busy={cancel.isPending}
+          aria-label={`Cancel the upload of ${upload.adapter}`}
+          onClick={() => cancel.mutate(upload.id)}
+        >
           Cancel
         </Button>
       </div>
-      {received !== undefined && <Progress label={`Received of ${upload.adapter}`} value={received} max={upload.bytes} />}
+      {received !== undefined && (
+        <Progress label={`Received of ${upload.adapter}`} value={received} max={upload.bytes} />
+      )}
       {cancel.error && <ErrorNotice error={asApiError(cancel.error)} />}
     </li>
   );

@@ -50,7 +50,11 @@ describe("upload page", () => {
   });
 
   it("shows a refusal of the form with its fix", async () => {
-    server.use(http.post(`${T}/uploads/resumable`, () => refusal(413, "upload_too_large", "The upload is too large.", "Send at most 2 GB.")));
+    server.use(
+      http.post(`${T}/uploads/resumable`, () =>
+        refusal(413, "upload_too_large", "The upload is too large.", "Send at most 2 GB."),
+      ),
+    );
     const user = await choose(adapterFiles());
     await screen.findByText(/Nothing wrong/);
     await user.click(screen.getByTestId("upload-submit"));
@@ -76,7 +80,11 @@ describe("upload page", () => {
   it("shows what did not finish, and gives it up", async () => {
     const { seen } = serveTus();
     seen.offset = 250;
-    server.use(http.get(`${T}/uploads`, () => HttpResponse.json(seen.deleted ? [] : [{ ...data.upload, state: "arriving" }, data.upload])));
+    server.use(
+      http.get(`${T}/uploads`, () =>
+        HttpResponse.json(seen.deleted ? [] : [{ ...data.upload, state: "arriving" }, data.upload]),
+      ),
+    );
     const { user } = openConsole("/t/acme/upload");
     expect(await screen.findByText(/250 B of/)).toBeVisible();
     await user.click(screen.getByRole("button", { name: "Cancel the upload of fresh" }));
@@ -100,7 +108,9 @@ describe("upload page", () => {
         asked = await request.json();
         return HttpResponse.json(data.upload, { status: 202 });
       }),
-      http.get(`${T}/uploads/up-1`, () => HttpResponse.json({ ...data.upload, imported_from: { name: "hub:org/name", revision: "v2", commit: null } })),
+      http.get(`${T}/uploads/up-1`, () =>
+        HttpResponse.json({ ...data.upload, imported_from: { name: "hub:org/name", revision: "v2", commit: null } }),
+      ),
     );
     const { user } = openConsole("/t/acme/upload");
     await user.type(await screen.findByLabelText("Token for private repositories"), "hf_x");
@@ -108,7 +118,11 @@ describe("upload page", () => {
     expect(await screen.findByRole("button", { name: "Remove the token" })).toBeVisible();
     expect(kept).toEqual({ token: "hf_x" });
     await user.click(screen.getByRole("button", { name: "Remove the token" }));
-    await user.click(within(await screen.findByRole("alertdialog", { name: "Remove the token of the Hub?" })).getByRole("button", { name: "Remove" }));
+    await user.click(
+      within(await screen.findByRole("alertdialog", { name: "Remove the token of the Hub?" })).getByRole("button", {
+        name: "Remove",
+      }),
+    );
     expect(await screen.findByLabelText("Token for private repositories")).toBeVisible();
     expect(kept).toBeUndefined();
     await user.type(screen.getByLabelText("Source"), "hub:org/name@v2");
@@ -121,7 +135,14 @@ describe("upload page", () => {
   it("shows how much of an import has come, here and among others, and gives it up", async () => {
     let fetched: object = { imported_from: { name: "hub:org/name", revision: "v2", commit: null }, fetched_bytes: 430 };
     const now = () => ({ ...data.upload, ...fetched });
-    const waiting = { ...data.upload, id: "up-2", state: "received", fetched_bytes: 10, imported_from: { name: "s3://bucket/a", revision: null, commit: null }, reason: { code: "x", message: "The source answers 503.", fix: "" } };
+    const waiting = {
+      ...data.upload,
+      id: "up-2",
+      state: "received",
+      fetched_bytes: 10,
+      imported_from: { name: "s3://bucket/a", revision: null, commit: null },
+      reason: { code: "x", message: "The source answers 503.", fix: "" },
+    };
     const refused = [0, 0, 1, 2, 3, 4, 5].map((number, index) => ({
       ...data.upload,
       id: `r-${index}`,
@@ -133,7 +154,12 @@ describe("upload page", () => {
       http.get(`${T}/uploads`, () => HttpResponse.json([now(), waiting, { ...data.upload, id: "up-3" }, ...refused])),
       http.get(`${T}/uploads/up-1`, () => HttpResponse.json(now())),
       http.delete(`${T}/uploads/up-1`, () => {
-        fetched = { ...fetched, fetched_bytes: null, state: "cancelled", reason: { code: "upload_cancelled", message: "The upload was cancelled by its sender.", fix: "" } };
+        fetched = {
+          ...fetched,
+          fetched_bytes: null,
+          state: "cancelled",
+          reason: { code: "upload_cancelled", message: "The upload was cancelled by its sender.", fix: "" },
+        };
         return HttpResponse.json(now());
       }),
     );
@@ -175,7 +201,22 @@ describe("upload page", () => {
   it("follows a branch, and ends it", async () => {
     let followed: { name: string; source: string } | undefined;
     server.use(
-      http.get(`${T}/follows`, () => HttpResponse.json(followed ? [{ ...followed, id: "f-1", commit: "a".repeat(40), checked_at: null, problem: { message: "The Hub is away." }, created_at: "2026-05-04T10:00:00Z" }] : [])),
+      http.get(`${T}/follows`, () =>
+        HttpResponse.json(
+          followed
+            ? [
+                {
+                  ...followed,
+                  id: "f-1",
+                  commit: "a".repeat(40),
+                  checked_at: null,
+                  problem: { message: "The Hub is away." },
+                  created_at: "2026-05-04T10:00:00Z",
+                },
+              ]
+            : [],
+        ),
+      ),
       http.post(`${T}/follows`, async ({ request }) => {
         followed = (await request.json()) as typeof followed;
         return HttpResponse.json({}, { status: 201 });
@@ -198,7 +239,11 @@ describe("upload page", () => {
   it("keeps keys of a bucket, and forgets them", async () => {
     let kept: unknown;
     server.use(
-      http.get(`${T}/bucket-credentials`, () => HttpResponse.json(kept ? [{ bucket: "trainings", endpoint: "", region: "us-east-1", created_at: "2026-05-04T10:00:00Z" }] : [])),
+      http.get(`${T}/bucket-credentials`, () =>
+        HttpResponse.json(
+          kept ? [{ bucket: "trainings", endpoint: "", region: "us-east-1", created_at: "2026-05-04T10:00:00Z" }] : [],
+        ),
+      ),
       http.post(`${T}/bucket-credentials`, async ({ request }) => {
         kept = await request.json();
         return HttpResponse.json({});
@@ -216,9 +261,20 @@ describe("upload page", () => {
     await user.type(screen.getByLabelText("Session token"), "of-an-hour");
     await user.click(screen.getByRole("button", { name: "Keep them" }));
     const remove = await screen.findByRole("button", { name: "Remove the keys of trainings" });
-    expect(kept).toEqual({ bucket: "trainings", region: "us-east-1", endpoint: "", access_key_id: "AKIA", secret_access_key: "hidden", session_token: "of-an-hour" });
+    expect(kept).toEqual({
+      bucket: "trainings",
+      region: "us-east-1",
+      endpoint: "",
+      access_key_id: "AKIA",
+      secret_access_key: "hidden",
+      session_token: "of-an-hour",
+    });
     await user.click(remove);
-    await user.click(within(await screen.findByRole("alertdialog", { name: "Remove the keys of trainings?" })).getByRole("button", { name: "Remove" }));
+    await user.click(
+      within(await screen.findByRole("alertdialog", { name: "Remove the keys of trainings?" })).getByRole("button", {
+        name: "Remove",
+      }),
+    );
     await waitFor(() => expect(screen.queryByText("s3://trainings")).not.toBeInTheDocument());
   });
 
@@ -248,7 +304,13 @@ describe("upload page", () => {
           type: "event",
           seq,
           event: "adapter.staging",
-          data: { adapter: "fresh", version: 1, state, bytes_per_second: 50, placement: { ...data.placement, ...changes } },
+          data: {
+            adapter: "fresh",
+            version: 1,
+            state,
+            bytes_per_second: 50,
+            placement: { ...data.placement, ...changes },
+          },
         }),
       );
     act(() => FakeSocket.last.accept());
@@ -256,7 +318,11 @@ describe("upload page", () => {
     say(6, { bytes_done: 50 });
     await waitFor(() => expect(status).toHaveTextContent("50 B of 100 B · 50 B/s · 1 s left"));
 
-    server.use(http.get(`${T}/adapters/fresh/versions/1`, () => HttpResponse.json({ ...data.version, state: "ready", placements: [{ ...data.placement, phase: "ready" }] })));
+    server.use(
+      http.get(`${T}/adapters/fresh/versions/1`, () =>
+        HttpResponse.json({ ...data.version, state: "ready", placements: [{ ...data.placement, phase: "ready" }] }),
+      ),
+    );
     say(7, { phase: "ready" }, "ready");
     expect(await screen.findByTestId("try-in-playground")).toHaveAttribute("href", "/t/acme/playground?model=fresh");
   });

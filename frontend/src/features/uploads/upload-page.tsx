@@ -23,7 +23,9 @@ import { suggestName } from "./suggest-name";
 import { type UploadStatus, useUpload } from "./use-upload";
 
 // What comes after an upload is fetched while it is on its way.
-const UploadProgress = lazy(() => import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })));
+const UploadProgress = lazy(() =>
+  import("./upload-progress").then(({ UploadProgress }) => ({ default: UploadProgress })),
+);
 const InspectionCard = lazyPart(() => import("./inspection-card"), "InspectionCard");
 const ImportCard = lazyPart(() => import("./import-card"), "ImportCard");
 const SupportedAdapters = lazyPart(() => import("./supported-adapters"), "SupportedAdapters");
@@ -33,7 +35,8 @@ export function UploadPage() {
   const { id } = useSearch({ from: "/t/$tenant/upload" });
   const tenant = useTenant();
   const navigate = useNavigate();
-  const show = (upload: string | undefined) => void navigate({ to: "/t/$tenant/upload", params: { tenant }, search: { id: upload } });
+  const show = (upload: string | undefined) =>
+    void navigate({ to: "/t/$tenant/upload", params: { tenant }, search: { id: upload } });
   return (
     <Page
       title="Upload adapter"
@@ -64,7 +67,8 @@ function Ways({ onSent }: { onSent: (id: string) => void }) {
   );
 }
 
-const NAME_RULE = "Use 1–64 lower-case letters, digits, dots, hyphens and underscores, starting and ending with a letter or digit.";
+const NAME_RULE =
+  "Use 1–64 lower-case letters, digits, dots, hyphens and underscores, starting and ending with a letter or digit.";
 const SCHEMA = z.object({
   name: z.string().check(z.regex(/^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/, NAME_RULE)),
   description: z.string().check(z.maxLength(500, "At most 500 characters.")),
@@ -95,17 +99,38 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
     <form onSubmit={submit} noValidate className="grid gap-5">
       {!sent && <Dropzone onFiles={take} compact={selection !== null} />}
       {inspecting && <Skeleton className="h-32 w-full" />}
-      <Suspense fallback={<Skeleton className="h-32 w-full" />}>{selection && !inspecting && <InspectionCard selection={selection} />}</Suspense>
+      <Suspense fallback={<Skeleton className="h-32 w-full" />}>
+        {selection && !inspecting && <InspectionCard selection={selection} />}
+      </Suspense>
       <Card>
         <fieldset disabled={sent !== null} className="grid gap-4 p-4 sm:grid-cols-2">
           <legend className="sr-only">Name and description</legend>
           <Field label="Name" hint={<NameHint name={name} />} error={form.formState.errors.name?.message}>
             {(control) => (
-              <Input {...control} {...form.register("name")} autoComplete="off" spellCheck={false} placeholder="support" className="font-mono" data-testid="upload-name" />
+              <Input
+                {...control}
+                {...form.register("name")}
+                autoComplete="off"
+                spellCheck={false}
+                placeholder="support"
+                className="font-mono"
+                data-testid="upload-name"
+              />
             )}
           </Field>
-          <Field label="Description" hint="Optional. Shown in lists." error={form.formState.errors.description?.message}>
-            {(control) => <Input {...control} {...form.register("description")} autoComplete="off" placeholder="Answers tickets of the web shop" />}
+          <Field
+            label="Description"
+            hint="Optional. Shown in lists."
+            error={form.formState.errors.description?.message}
+          >
+            {(control) => (
+              <Input
+                {...control}
+                {...form.register("description")}
+                autoComplete="off"
+                placeholder="Answers tickets of the web shop"
+              />
+            )}
           </Field>
           <BaseChoice value={base} onChange={setBase} />
         </fieldset>
@@ -119,7 +144,9 @@ function NewUpload({ onSent }: { onSent: (id: string) => void }) {
 
 function NotAllowed() {
   return (
-    <Card className="p-6 text-sm text-ink-2">Your role may look at adapters but not upload them. Ask an owner or admin of this tenant for the developer role.</Card>
+    <Card className="p-6 text-sm text-ink-2">
+      Your role may look at adapters but not upload them. Ask an owner or admin of this tenant for the developer role.
+    </Card>
   );
 }
 
@@ -142,7 +169,12 @@ function NameHint({ name }: { name: string }) {
   // The server has the whole name first.
   const { data } = useQuery({ ...foundAdaptersQuery(useTenant(), useDeferredValue(name), 1), enabled: name !== "" });
   const existing = data?.find((adapter) => adapter.name === name);
-  if (existing) return <>Adds a version to {name}, which has {existing.versions_count}. The live one stays until you change it.</>;
+  if (existing)
+    return (
+      <>
+        Adds a version to {name}, which has {existing.versions_count}. The live one stays until you change it.
+      </>
+    );
   return <>What callers put into “model”.</>;
 }
 
@@ -151,7 +183,9 @@ function Submit({ selection }: { selection: Selection | null }) {
   const doubtful = selection?.findings.some(({ level }) => level === "error");
   return (
     <div className="flex flex-wrap items-center justify-end gap-3">
-      {doubtful && !blocked && <p className="text-sm text-ink-2">The server will most likely refuse this; it decides.</p>}
+      {doubtful && !blocked && (
+        <p className="text-sm text-ink-2">The server will most likely refuse this; it decides.</p>
+      )}
       <Button type="submit" variant={doubtful ? "secondary" : "primary"} disabled={blocked} data-testid="upload-submit">
         <UploadIcon /> {doubtful && !blocked ? "Upload anyway" : "Upload"}
       </Button>
@@ -184,7 +218,13 @@ function Sending({ sent: { phase, progress }, pause, resume, cancel }: SendingPr
           </Button>
         </span>
       </div>
-      <Progress label="Upload" value={progress.sent} max={progress.total} className="h-2!" data-testid="upload-progress" />
+      <Progress
+        label="Upload"
+        value={progress.sent}
+        max={progress.total}
+        className="h-2!"
+        data-testid="upload-progress"
+      />
       <p className="tnum text-xs text-ink-3">
         {bytes(progress.sent)} of {bytes(progress.total)}
         {phase === "sending" && !arrived && speed(progress)}
@@ -200,4 +240,5 @@ const HEADINGS: Record<UploadStatus["phase"], string> = {
   paused: "Paused at",
 };
 
-const speed = ({ rate: now, sent, total }: Numbers) => (now > 0 ? ` · ${rate(now)} · ${eta((total - sent) / now)}` : "");
+const speed = ({ rate: now, sent, total }: Numbers) =>
+  now > 0 ? ` · ${rate(now)} · ${eta((total - sent) / now)}` : "";

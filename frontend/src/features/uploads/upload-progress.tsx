@@ -33,7 +33,13 @@ export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => voi
               <StepIcon state={ICONS[data.state]} /> {heading(data)}
             </span>
           }
-          note={[data.adapter, data.imported_from?.name ?? data.files.map(({ name }) => name).join(", "), data.bytes > 0 && bytes(data.bytes)].filter(Boolean).join(" · ")}
+          note={[
+            data.adapter,
+            data.imported_from?.name ?? data.files.map(({ name }) => name).join(", "),
+            data.bytes > 0 && bytes(data.bytes),
+          ]
+            .filter(Boolean)
+            .join(" · ")}
           actions={
             isUndecided(data) ? (
               <CancelUpload id={id} />
@@ -46,11 +52,22 @@ export function UploadProgress({ id, onAgain }: { id: string; onAgain: () => voi
             )
           }
         />
-        <Progress label="Upload" value={data.fetched_bytes ?? 1} max={data.fetched_bytes == null ? 1 : Math.max(data.bytes, data.fetched_bytes, 1)} tone={data.state === "refused" ? "danger" : "accent"} className="h-0.5! rounded-none!" data-testid="upload-progress" />
+        <Progress
+          label="Upload"
+          value={data.fetched_bytes ?? 1}
+          max={data.fetched_bytes == null ? 1 : Math.max(data.bytes, data.fetched_bytes, 1)}
+          tone={data.state === "refused" ? "danger" : "accent"}
+          className="h-0.5! rounded-none!"
+          data-testid="upload-progress"
+        />
         <Validation upload={data} />
-        {data.state !== "refused" && data.state !== "cancelled" && <Evaluations subject={{ adapter: data.adapter, upload: data.id }} />}
+        {data.state !== "refused" && data.state !== "cancelled" && (
+          <Evaluations subject={{ adapter: data.adapter, upload: data.id }} />
+        )}
       </Card>
-      {data.state === "accepted" && data.version != null && <StagingCard adapter={data.adapter} number={data.version} onAgain={onAgain} />}
+      {data.state === "accepted" && data.version != null && (
+        <StagingCard adapter={data.adapter} number={data.version} onAgain={onAgain} />
+      )}
     </div>
   );
 }
@@ -76,7 +93,8 @@ const HEADINGS: Record<Upload["state"], string> = {
 
 function heading({ state, fetched_bytes: fetched, bytes: total }: Upload): string {
   if (fetched == null) return HEADINGS[state];
-  if (state === "received") return fetched > 0 ? `Waiting; ${bytes(fetched)} have come, and it goes on from there` : "Waiting for its turn";
+  if (state === "received")
+    return fetched > 0 ? `Waiting; ${bytes(fetched)} have come, and it goes on from there` : "Waiting for its turn";
   return total > 0 ? `Fetching, ${percent(fetched, total)} of ${bytes(total)}…` : `Fetching, ${bytes(fetched)}…`;
 }
 
@@ -145,7 +163,9 @@ function StagingCard({ adapter, number, onAgain }: { adapter: string; number: nu
           <Staging version={version} />
         </div>
       </Card>
-      {version.state === "ready" && <Ready model={live ? adapter : `${adapter}@v${number}`} adapter={adapter} onAgain={onAgain} />}
+      {version.state === "ready" && (
+        <Ready model={live ? adapter : `${adapter}@v${number}`} adapter={adapter} onAgain={onAgain} />
+      )}
     </>
   );
 }

@@ -44,7 +44,10 @@ export function useUpload(): UploadControl {
   };
   const send: UploadControl["send"] = (input, onDone) => {
     setError(null);
-    setSent({ phase: "sending", progress: { sent: 0, total: input.files.reduce((sum, file) => sum + file.size, 0), rate: 0 } });
+    setSent({
+      phase: "sending",
+      progress: { sent: 0, total: input.files.reduce((sum, file) => sum + file.size, 0), rate: 0 },
+    });
     sendUpload(input, {
       onProgress: (progress) => move({ phase: "sending", progress }),
       onRetry: () => move({ phase: "retrying" }),

@@ -44,7 +44,10 @@ export function Breakdown({ title, note, noun, rows, totals, currency }: Breakdo
             .map((row) => (
               <Tr key={row.id}>
                 <Td className="font-medium">
-                  <bdi className="block max-w-40 truncate sm:max-w-64" title={typeof row.label === "string" ? row.label : undefined}>
+                  <bdi
+                    className="block max-w-40 truncate sm:max-w-64"
+                    title={typeof row.label === "string" ? row.label : undefined}
+                  >
                     {row.label}
                   </bdi>
                 </Td>
@@ -67,7 +70,11 @@ export function Breakdown({ title, note, noun, rows, totals, currency }: Breakdo
 export function Share({ part, total }: { part: number; total: number }) {
   return (
     <span className="flex items-center gap-3">
-      <StackedBar total={total} segments={[{ key: "share", label: "", value: part, className: "bg-series-1" }]} className="h-1.5! min-w-16 flex-1" />
+      <StackedBar
+        total={total}
+        segments={[{ key: "share", label: "", value: part, className: "bg-series-1" }]}
+        className="h-1.5! min-w-16 flex-1"
+      />
       <span className="tnum w-9 text-right text-xs text-ink-3">{percent(part, total)}</span>
     </span>
   );

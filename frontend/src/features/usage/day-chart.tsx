@@ -24,7 +24,9 @@ export function DayChart({ days }: { days: Day[] }) {
       <figcaption className="mb-4 flex min-h-5 flex-wrap items-center gap-x-5 gap-y-1 text-xs text-ink-3">
         <Key className="bg-series-2" label="Prompt" value={focus && number(focus.prompt_tokens)} />
         <Key className="bg-series-1" label="Completion" value={focus && number(focus.completion_tokens)} />
-        <span className="tnum ml-auto">{focus ? `${day(focus.date)}: ${number(focus.requests)} requests` : "tokens per day"}</span>
+        <span className="tnum ml-auto">
+          {focus ? `${day(focus.date)}: ${number(focus.requests)} requests` : "tokens per day"}
+        </span>
       </figcaption>
       <div className="grid grid-cols-[auto_1fr] gap-x-3">
         <Scale top={top} />
@@ -36,7 +38,14 @@ export function DayChart({ days }: { days: Day[] }) {
           </div>
           <ul className="absolute inset-0 flex items-end gap-px sm:gap-1">
             {days.map((row, index) => (
-              <Bar key={row.date} row={row} top={top} dim={shown !== null && shown !== index} onShow={() => setShown(index)} onHide={() => setShown(null)} />
+              <Bar
+                key={row.date}
+                row={row}
+                top={top}
+                dim={shown !== null && shown !== index}
+                onShow={() => setShown(index)}
+                onHide={() => setShown(null)}
+              />
             ))}
           </ul>
         </div>
@@ -61,7 +70,10 @@ function Key({ className, label, value }: { className: string; label: string; va
 
 function Scale({ top }: { top: number }) {
   return (
-    <div aria-hidden className="tnum flex h-48 flex-col justify-between text-right text-2xs text-ink-3 [&>span]:-translate-y-2">
+    <div
+      aria-hidden
+      className="tnum flex h-48 flex-col justify-between text-right text-2xs text-ink-3 [&>span]:-translate-y-2"
+    >
       <span>{short(top)}</span>
       <span>{short(top / 2)}</span>
       <span>0</span>
@@ -89,7 +101,10 @@ function Bar({ row, top, dim, onShow, onHide }: BarProps) {
         onMouseLeave={onHide}
         onFocus={onShow}
         onBlur={onHide}
-        className={cn("flex h-full w-full flex-col justify-end gap-px rounded-t-sm transition-opacity", dim && "opacity-45")}
+        className={cn(
+          "flex h-full w-full flex-col justify-end gap-px rounded-t-sm transition-opacity",
+          dim && "opacity-45",
+        )}
       >
         <span className="block w-full rounded-t-[3px] bg-series-1" style={height(row.completion_tokens)} />
         <span className="block w-full bg-series-2" style={height(row.prompt_tokens)} />

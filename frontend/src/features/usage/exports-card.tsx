@@ -15,7 +15,14 @@ import { RelativeTime } from "@/components/relative-time";
 import { toast } from "@/components/toast";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, day, number } from "@/lib/format";
-import { exportsQuery, type Grain, schedulesQuery, useAddSchedule, useDeleteSchedule, useRequestExport } from "./queries";
+import {
+  exportsQuery,
+  type Grain,
+  schedulesQuery,
+  useAddSchedule,
+  useDeleteSchedule,
+  useRequestExport,
+} from "./queries";
 
 const STATES: Record<Export["state"], { tone: Tone; label: string; live?: boolean }> = {
   queued: { tone: "neutral", label: "Queued", live: true },
@@ -32,7 +39,8 @@ export function ExportsCard() {
   const { data: schedules, error: unscheduled, refetch: readSchedules } = useQuery(schedulesQuery(tenant));
   const { export: asking = false } = route.useSearch();
   const navigate = route.useNavigate();
-  const setAsking = (open: boolean) => void navigate({ search: (now) => ({ ...now, export: open || undefined }), replace: true, resetScroll: false });
+  const setAsking = (open: boolean) =>
+    void navigate({ search: (now) => ({ ...now, export: open || undefined }), replace: true, resetScroll: false });
   const may = useCan("exports.write");
   return (
     <Card>
@@ -49,9 +57,15 @@ export function ExportsCard() {
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={2} />}
-      {unscheduled && !error && <ErrorNotice error={asApiError(unscheduled)} onRetry={() => void readSchedules()} className="m-4" />}
+      {unscheduled && !error && (
+        <ErrorNotice error={asApiError(unscheduled)} onRetry={() => void readSchedules()} className="m-4" />
+      )}
       {schedules && schedules.length > 0 && <Schedules schedules={schedules} may={may} />}
-      {data?.length === 0 && <p className="px-4 py-6 text-center text-sm text-ink-3">No exports yet. For a quick look, “Download CSV” above streams the same table at once.</p>}
+      {data?.length === 0 && (
+        <p className="px-4 py-6 text-center text-sm text-ink-3">
+          No exports yet. For a quick look, “Download CSV” above streams the same table at once.
+        </p>
+      )}
       {data && data.length > 0 && <Exports tenant={tenant} exports={data} />}
       {asking && <NewExport onClose={() => setAsking(false)} />}
     </Card>
@@ -118,7 +132,11 @@ function Exports({ tenant, exports }: { tenant: string; exports: Export[] }) {
             <Td className="text-right">
               {one.state === "ready" && (
                 <Button asChild size="sm" variant="ghost">
-                  <a href={`/api/tenants/${tenant}/exports/${one.id}/file`} download={one.file_name} aria-label={`Download ${one.file_name}`}>
+                  <a
+                    href={`/api/tenants/${tenant}/exports/${one.id}/file`}
+                    download={one.file_name}
+                    aria-label={`Download ${one.file_name}`}
+                  >
                     <Download /> Download
                   </a>
                 </Button>
@@ -152,7 +170,12 @@ function NewExport({ onClose }: { onClose: () => void }) {
     else request.mutate({ days: Number(time), grain }, { onSuccess: onClose });
   };
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} title="New export" description="A gzip-compressed CSV of usage by adapter version, key and outcome.">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      title="New export"
+      description="A gzip-compressed CSV of usage by adapter version, key and outcome."
+    >
       <form
         className="grid gap-4"
         onSubmit={(event) => {
@@ -182,7 +205,12 @@ function NewExport({ onClose }: { onClose: () => void }) {
         </Field>
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={request.isPending || schedule.isPending} data-testid="export-submit">
+          <Button
+            type="submit"
+            variant="primary"
+            busy={request.isPending || schedule.isPending}
+            data-testid="export-submit"
+          >
             {time === "week" || time === "month" ? "Schedule" : "Export"}
           </Button>
         </div>

@@ -9,7 +9,8 @@ const ROWS: [metric: keyof Latency, label: string][] = [
 ];
 const SHARES = ["p50_ms", "p95_ms", "p99_ms"] as const;
 
-const shown = (value: number | null) => (value === null ? "–" : value < 10 ? `${value.toFixed(1)} ms` : milliseconds(value));
+const shown = (value: number | null) =>
+  value === null ? "–" : value < 10 ? `${value.toFixed(1)} ms` : milliseconds(value);
 
 /** Percentiles of waiting, from counts in buckets; two short lines that say what users felt. */
 export function LatencyTable({ latency }: { latency: Latency }) {

@@ -11,7 +11,8 @@ export const usageQuery = (tenant: string, days: number) =>
 export const statementQuery = (tenant: string, month: string) =>
   queryOptions({
     queryKey: ["t", tenant, "usage", "statement", month],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/statement", { params: { path: { tenant }, query: { month } } })),
+    queryFn: () =>
+      unwrap(api.GET("/api/tenants/{tenant}/statement", { params: { path: { tenant }, query: { month } } })),
     placeholderData: keepPreviousData,
   });
 
@@ -20,7 +21,8 @@ export const exportsQuery = (tenant: string) =>
     queryKey: ["t", tenant, "exports"],
     queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/exports", { params: { path: { tenant } } })),
     // A job writes them; ask while one is under way.
-    refetchInterval: ({ state }) => (state.data?.some((one) => one.state === "queued" || one.state === "running") ? 2000 : false),
+    refetchInterval: ({ state }) =>
+      state.data?.some((one) => one.state === "queued" || one.state === "running") ? 2000 : false,
   });
 
 export const schedulesQuery = (tenant: string) =>
@@ -53,7 +55,11 @@ export function useDeleteSchedule(tenant: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (id: string) =>
-      unwrap(api.DELETE("/api/tenants/{tenant}/export-schedules/{schedule_id}", { params: { path: { tenant, schedule_id: id } } })),
+      unwrap(
+        api.DELETE("/api/tenants/{tenant}/export-schedules/{schedule_id}", {
+          params: { path: { tenant, schedule_id: id } },
+        }),
+      ),
     onSuccess: () => client.invalidateQueries({ queryKey: ["t", tenant, "export-schedules"] }),
   });
 }

@@ -26,7 +26,12 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
   if (!refused || refused.total === 0) return null;
   const { by_code: codes, total, failed } = refused;
   const most = codes.slice(0, COLORS.length);
-  const series: ChartSeries[] = most.map(({ code, by_step }, index) => ({ key: code, label: code, color: COLORS[index] ?? 4, values: by_step }));
+  const series: ChartSeries[] = most.map(({ code, by_step }, index) => ({
+    key: code,
+    label: code,
+    color: COLORS[index] ?? 4,
+    values: by_step,
+  }));
   const rest = codes.slice(COLORS.length);
   if (rest.length > 0) {
     const values = refused.starts.map((_, step) => rest.reduce((sum, { by_step }) => sum + (by_step[step] ?? 0), 0));
@@ -66,7 +71,9 @@ export function RefusalsCard({ query: { data: refused, error, refetch }, range }
             {codes.map(({ code, status, count }) => (
               <Tr key={`${status} ${code}`}>
                 <Td className="font-mono text-xs">{code}</Td>
-                <Td className="text-right">{status === 0 ? "–" : <Badge tone={status >= 500 ? "danger" : "neutral"}>{status}</Badge>}</Td>
+                <Td className="text-right">
+                  {status === 0 ? "–" : <Badge tone={status >= 500 ? "danger" : "neutral"}>{status}</Badge>}
+                </Td>
                 <Td className="tnum text-right">{number(count)}</Td>
                 <Td className="tnum text-right">{percent(count, total)}</Td>
               </Tr>

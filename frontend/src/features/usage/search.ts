@@ -11,6 +11,12 @@ export interface UsageSearch extends RangeSearch {
   export?: true;
 }
 
-const month = (value: unknown) => (typeof value === "string" && /^\d{4}-(0[1-9]|1[0-2])$/.test(value) ? value : undefined);
+const month = (value: unknown) =>
+  typeof value === "string" && /^\d{4}-(0[1-9]|1[0-2])$/.test(value) ? value : undefined;
 
-export const readUsageSearch = (search: Record<string, unknown>): UsageSearch => ({ ...readRangeSearch(search), month: month(search.month), base_model: text(search.base_model), export: flag(search.export) });
+export const readUsageSearch = (search: Record<string, unknown>): UsageSearch => ({
+  ...readRangeSearch(search),
+  month: month(search.month),
+  base_model: text(search.base_model),
+  export: flag(search.export),
+});

@@ -27,13 +27,19 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
   const { points, step_s: stepS, currency } = report;
   const refusedAt = refused && totalByStep(refused);
   const frame = { at: points.map(({ at }) => Date.parse(at)), stepS, onZoom, onZoomOut };
-  const of = (key: string, label: string, color: ChartSeries["color"], value: (point: SeriesPoint) => number | null): ChartSeries => ({ key, label, color, values: points.map(value) });
+  const of = (
+    key: string,
+    label: string,
+    color: ChartSeries["color"],
+    value: (point: SeriesPoint) => number | null,
+  ): ChartSeries => ({ key, label, color, values: points.map(value) });
   const percentiles = (metric: "first_token" | "inter_token") => [
     of("p50", "P50", 1, ({ latency }) => latency[metric].p50_ms),
     of("p95", "P95", 2, ({ latency }) => latency[metric].p95_ms),
     of("p99", "P99", 3, ({ latency }) => latency[metric].p99_ms),
   ];
-  const objective = (value: number | null | undefined) => (value == null ? undefined : { value, label: `objective ${milliseconds(value)}` });
+  const objective = (value: number | null | undefined) =>
+    value == null ? undefined : { value, label: `objective ${milliseconds(value)}` };
   const charts: Record<ChartName, () => ReactNode> = {
     requests: () => (
       <TimeChart
@@ -45,7 +51,9 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
           of("answered", "answered", 1, ({ outcomes }) => outcomes.finished),
           of("aborted", "aborted", 4, ({ outcomes }) => outcomes.aborted),
           of("failed", "failed", "danger", ({ outcomes }) => outcomes.failed + outcomes.refused),
-          ...(refusedAt ? [of("refused", "refused before an engine", 3, ({ at }) => refusedAt.get(Date.parse(at)) ?? 0)] : []),
+          ...(refusedAt
+            ? [of("refused", "refused before an engine", 3, ({ at }) => refusedAt.get(Date.parse(at)) ?? 0)]
+            : []),
         ]}
       />
     ),
@@ -55,12 +63,41 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
         title="Tokens"
         kind="bars"
         format={short}
-        series={[of("prompt", "prompt", 2, (point) => point.prompt_tokens), of("completion", "completion", 1, (point) => point.completion_tokens)]}
+        series={[
+          of("prompt", "prompt", 2, (point) => point.prompt_tokens),
+          of("completion", "completion", 1, (point) => point.completion_tokens),
+        ]}
       />
     ),
-    first_token: () => <TimeChart {...frame} title="Time to first token" kind="lines" format={latencyMs} series={percentiles("first_token")} line={objective(objectives?.first_token)} />,
-    inter_token: () => <TimeChart {...frame} title="Inter-token latency" kind="lines" format={latencyMs} series={percentiles("inter_token")} line={objective(objectives?.inter_token)} />,
-    cost: () => <TimeChart {...frame} title="Cost" kind="bars" format={(value) => money(value, currency)} series={[of("cost", "cost", 2, (point) => point.cost_micros)]} />,
+    first_token: () => (
+      <TimeChart
+        {...frame}
+        title="Time to first token"
+        kind="lines"
+        format={latencyMs}
+        series={percentiles("first_token")}
+        line={objective(objectives?.first_token)}
+      />
+    ),
+    inter_token: () => (
+      <TimeChart
+        {...frame}
+        title="Inter-token latency"
+        kind="lines"
+        format={latencyMs}
+        series={percentiles("inter_token")}
+        line={objective(objectives?.inter_token)}
+      />
+    ),
+    cost: () => (
+      <TimeChart
+        {...frame}
+        title="Cost"
+        kind="bars"
+        format={(value) => money(value, currency)}
+        series={[of("cost", "cost", 2, (point) => point.cost_micros)]}
+      />
+    ),
   };
   return (
     <div className={cn("grid gap-x-8 gap-y-7 p-4", !wide && "lg:grid-cols-2")}>
@@ -75,5 +112,7 @@ export function SeriesCharts({ report, onZoom, onZoomOut, objectives, show = ALL
 
 /** Both were asked for at about the same time; a step that only one of them has is left out. */
 function totalByStep({ starts, by_code }: RefusalSeries): Map<number, number> {
-  return new Map(starts.map((at, index) => [Date.parse(at), by_code.reduce((sum, { by_step }) => sum + (by_step[index] ?? 0), 0)]));
+  return new Map(
+    starts.map((at, index) => [Date.parse(at), by_code.reduce((sum, { by_step }) => sum + (by_step[index] ?? 0), 0)]),
+  );
 }

@@ -11,7 +11,8 @@ interface Of {
 export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>
   queryOptions({
     queryKey: ["t", tenant, "series", of, range],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/series", { params: { path: { tenant }, query: { ...range, ...of } } })),
+    queryFn: () =>
+      unwrap(api.GET("/api/tenants/{tenant}/series", { params: { path: { tenant }, query: { ...range, ...of } } })),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });
@@ -20,7 +21,8 @@ export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>
 export const refusalSeriesQuery = (tenant: string, range: AskedRange) =>
   queryOptions({
     queryKey: ["t", tenant, "refusals", "series", range],
-    queryFn: () => unwrap(api.GET("/api/tenants/{tenant}/refusals/series", { params: { path: { tenant }, query: range } })),
+    queryFn: () =>
+      unwrap(api.GET("/api/tenants/{tenant}/refusals/series", { params: { path: { tenant }, query: range } })),
     placeholderData: keepPreviousData,
     refetchInterval: refreshEvery(range),
   });

@@ -23,10 +23,13 @@ const KINDS: Record<StatementLine["kind"], { label: string; unit: string }> = {
 
 /** This month and the eleven before, as the API names them; in UTC, as they are counted. */
 export function months(now: Date): string[] {
-  return Array.from({ length: 12 }, (_, back) => new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1)).toISOString().slice(0, 7));
+  return Array.from({ length: 12 }, (_, back) =>
+    new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() - back, 1)).toISOString().slice(0, 7),
+  );
 }
 
-const title = (month: string) => new Date(`${month}-01T00:00:00Z`).toLocaleDateString("en-GB", { month: "long", year: "numeric", timeZone: "UTC" });
+const title = (month: string) =>
+  new Date(`${month}-01T00:00:00Z`).toLocaleDateString("en-GB", { month: "long", year: "numeric", timeZone: "UTC" });
 
 const route = getRouteApi("/t/$tenant/usage");
 
@@ -34,7 +37,11 @@ export function StatementCard() {
   const choices = months(new Date());
   const { month = choices[0]! } = route.useSearch();
   const navigate = route.useNavigate();
-  const setMonth = (chosen: string) => void navigate({ search: (now) => ({ ...now, month: chosen === choices[0] ? undefined : chosen }), resetScroll: false });
+  const setMonth = (chosen: string) =>
+    void navigate({
+      search: (now) => ({ ...now, month: chosen === choices[0] ? undefined : chosen }),
+      resetScroll: false,
+    });
   const { data, error, refetch } = useQuery(statementQuery(useTenant(), month));
   const picker = (
     <Select aria-label="Month" value={month} onChange={(event) => setMonth(event.target.value)} className="h-8! w-44!">
@@ -58,13 +65,16 @@ export function StatementCard() {
 function Nothing({ statement }: { statement: Statement }) {
   return (
     <p className="px-4 py-8 text-center text-sm text-ink-3">
-      {statement.currency === null ? "This installation has no prices: nothing is charged." : `Nothing to pay for ${title(statement.month)}.`}
+      {statement.currency === null
+        ? "This installation has no prices: nothing is charged."
+        : `Nothing to pay for ${title(statement.month)}.`}
     </p>
   );
 }
 
 /** Byte-hours as GB-months of 30 days: what a person can compare with the price. */
-const quantity = (line: StatementLine) => (line.kind === "storage" ? `${(line.quantity / 1e9 / 720).toPrecision(3)} GB-months` : number(line.quantity));
+const quantity = (line: StatementLine) =>
+  line.kind === "storage" ? `${(line.quantity / 1e9 / 720).toPrecision(3)} GB-months` : number(line.quantity);
 
 function Lines({ statement }: { statement: Statement }) {
   const { currency } = statement;

@@ -9,7 +9,14 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 const tenant = "/api/tenants/acme";
-const totals = { requests: 3, prompt_tokens: 2_000_000, cached_prompt_tokens: 0, completion_tokens: 500_000, device_us: 90_000_000, cost_micros: 700_000 };
+const totals = {
+  requests: 3,
+  prompt_tokens: 2_000_000,
+  cached_prompt_tokens: 0,
+  completion_tokens: 500_000,
+  device_us: 90_000_000,
+  cost_micros: 700_000,
+};
 
 const asked: string[] = [];
 
@@ -21,10 +28,25 @@ function serve() {
   server.use(
     http.get(`${tenant}/series`, ({ request }) => {
       asked.push(new URL(request.url).search);
-      const points = Array.from({ length: 10 }, (_, index) => ({ ...data.series.totals, at: at(index), requests: index === 3 ? 3 : 0, prompt_tokens: index === 3 ? 2_000_000 : 0 }));
+      const points = Array.from({ length: 10 }, (_, index) => ({
+        ...data.series.totals,
+        at: at(index),
+        requests: index === 3 ? 3 : 0,
+        prompt_tokens: index === 3 ? 2_000_000 : 0,
+      }));
       const chosen = new URL(request.url).searchParams.get("base_model");
-      const by_base_model = [{ ...part, name: "llama" }, { ...part, name: null }].filter(({ name }) => !chosen || name === chosen);
-      return HttpResponse.json({ ...data.series, totals: all, points, by_adapter: [{ ...part, name: "support" }], by_key: [{ ...part, name: null, prefix: null }], by_base_model });
+      const by_base_model = [
+        { ...part, name: "llama" },
+        { ...part, name: null },
+      ].filter(({ name }) => !chosen || name === chosen);
+      return HttpResponse.json({
+        ...data.series,
+        totals: all,
+        points,
+        by_adapter: [{ ...part, name: "support" }],
+        by_key: [{ ...part, name: null, prefix: null }],
+        by_base_model,
+      });
     }),
     http.get(`${tenant}/statement`, ({ request }) =>
       HttpResponse.json({
@@ -34,8 +56,26 @@ function serve() {
         complete: false,
         total_micros: 700_001,
         lines: [
-          { kind: "input", base_model: null, first: "2026-05-01", last: "2026-05-31", price_version: 1, unit_price_micros: 200_000, quantity: 2_000_000, amount_micros: 400_000 },
-          { kind: "output", base_model: "llama", first: "2026-05-01", last: "2026-05-31", price_version: 2, unit_price_micros: 600_000, quantity: 500_000, amount_micros: 300_001 },
+          {
+            kind: "input",
+            base_model: null,
+            first: "2026-05-01",
+            last: "2026-05-31",
+            price_version: 1,
+            unit_price_micros: 200_000,
+            quantity: 2_000_000,
+            amount_micros: 400_000,
+          },
+          {
+            kind: "output",
+            base_model: "llama",
+            first: "2026-05-01",
+            last: "2026-05-31",
+            price_version: 2,
+            unit_price_micros: 600_000,
+            quantity: 500_000,
+            amount_micros: 300_001,
+          },
         ],
       }),
     ),
@@ -52,7 +92,11 @@ describe("usage", () => {
       { code: "rate_limit_exceeded", status: 429, count: 7, by_step: [0, 7] },
       { code: "no_ready_host", status: 503, count: 2, by_step: [2, 0] },
     ];
-    server.use(http.get(`${tenant}/refusals/series`, () => HttpResponse.json({ ...data.noRefusals, step_s: 60, starts, total: 9, failed: 2, by_code })));
+    server.use(
+      http.get(`${tenant}/refusals/series`, () =>
+        HttpResponse.json({ ...data.noRefusals, step_s: 60, starts, total: 9, failed: 2, by_code }),
+      ),
+    );
     openConsole("/t/acme/usage");
     const card = await screen.findByLabelText("Refused");
     expect(card).toHaveTextContent("9 requests, 2 of them through no fault of the caller (5xx)");
@@ -86,7 +130,10 @@ describe("usage", () => {
     await user.selectOptions(select, "llama");
     expect(router.state.location.search).toEqual({ base_model: "llama" });
     await waitFor(() => expect(screen.queryByRole("table", { name: "Usage by base model" })).toBeNull());
-    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", `${tenant}/usage.csv?days=30&base_model=llama`);
+    expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute(
+      "href",
+      `${tenant}/usage.csv?days=30&base_model=llama`,
+    );
     await user.selectOptions(select, "");
     expect(router.state.location.search).toEqual({});
   });
@@ -101,7 +148,11 @@ describe("usage", () => {
     expect(chart).toHaveAttribute("aria-valuetext", expect.stringContaining("prompt 2M, completion 0"));
     await user.keyboard("+");
     expect(await screen.findByTestId("zoom-out")).toBeVisible();
-    expect(router.state.location.search).toEqual({ range: "1h", since: "2026-05-04T10:01:00.000Z", until: "2026-05-04T10:06:00.000Z" });
+    expect(router.state.location.search).toEqual({
+      range: "1h",
+      since: "2026-05-04T10:01:00.000Z",
+      until: "2026-05-04T10:06:00.000Z",
+    });
     await user.click(screen.getByTestId("zoom-out"));
     expect(router.state.location.search).toEqual({ range: "1h" });
     await user.click(screen.getByRole("link", { name: "Hosts & GPUs" }));
@@ -133,7 +184,8 @@ describe("money and time", () => {
     ["12.5", 12_500_000],
   ])("%s is %i millionths", (text, micros) => expect(toMicros(text)).toBe(micros));
 
-  it("names months in UTC", () => expect(months(new Date("2026-01-01T00:30:00+02:00")).slice(0, 2)).toEqual(["2025-12", "2025-11"]));
+  it("names months in UTC", () =>
+    expect(months(new Date("2026-01-01T00:30:00+02:00")).slice(0, 2)).toEqual(["2025-12", "2025-11"]));
   it("says no price where there is none", () => expect(money(5, null)).toBe("–"));
   it.each([
     [84_000, "84 ms"],

@@ -46,7 +46,9 @@ export function UsagePage() {
           <BaseModelSelect
             value={base_model}
             names={recorded(all)}
-            onChange={(chosen) => void navigate({ search: (now) => ({ ...now, base_model: chosen }), resetScroll: false })}
+            onChange={(chosen) =>
+              void navigate({ search: (now) => ({ ...now, base_model: chosen }), resetScroll: false })
+            }
             className="w-48!"
           />
           <TimeRangeControl range={range} />
@@ -62,7 +64,17 @@ export function UsagePage() {
         {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
         {/* As tall as the screen: what comes below it does not jump. */}
         {!error && !data && <Skeleton className="h-dvh w-full" />}
-        {data && (data.totals.requests === 0 ? <NoUsage /> : <Report report={data} refused={base_model ? undefined : refusals.data} onZoom={range.zoom} onZoomOut={range.zoomOut} />)}
+        {data &&
+          (data.totals.requests === 0 ? (
+            <NoUsage />
+          ) : (
+            <Report
+              report={data}
+              refused={base_model ? undefined : refusals.data}
+              onZoom={range.zoom}
+              onZoomOut={range.zoomOut}
+            />
+          ))}
         <RefusalsCard query={refusals} range={range} />
         <StatementCard />
         <ExportsCard />
@@ -74,12 +86,17 @@ export function UsagePage() {
 /** The names of the base models that were used. */
 const recorded = (report: SeriesReport | undefined) => (report?.by_base_model ?? []).flatMap(({ name }) => name ?? []);
 
-const csvOf = (days: number, base_model: string | undefined) => new URLSearchParams({ days: String(days), ...(base_model ? { base_model } : {}) }).toString();
+const csvOf = (days: number, base_model: string | undefined) =>
+  new URLSearchParams({ days: String(days), ...(base_model ? { base_model } : {}) }).toString();
 
 function NoUsage() {
   return (
     <Card>
-      <Empty icon={<ChartNoAxesColumn />} title="Nothing used in this time" command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}>
+      <Empty
+        icon={<ChartNoAxesColumn />}
+        title="Nothing used in this time"
+        command={snippet("curl", { model: "lorikeet-demo", origin: location.origin })}
+      >
         Tokens are counted when a request ends. Send one to see it here.
       </Empty>
     </Card>
@@ -99,13 +116,29 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
   return (
     <div className="grid gap-5">
       <Stats>
-        <Stat label="Requests" value={short(totals.requests)} note={refused?.total ? `${short(refused.total)} more were refused before an engine` : undefined} />
-        <Stat label="Tokens" value={short(total)} note={`${percent(totals.prompt_tokens, total)} prompt, ${percent(totals.completion_tokens, total)} completion`} />
+        <Stat
+          label="Requests"
+          value={short(totals.requests)}
+          note={refused?.total ? `${short(refused.total)} more were refused before an engine` : undefined}
+        />
+        <Stat
+          label="Tokens"
+          value={short(total)}
+          note={`${percent(totals.prompt_tokens, total)} prompt, ${percent(totals.completion_tokens, total)} completion`}
+        />
         <Stat label="GPU time" value={deviceTime(totals.device_us)} note="its share of every step, by tokens" />
-        <Stat label="Cost" value={money(totals.cost_micros, currency)} note={currency ? "without storage" : "no prices set"} />
+        <Stat
+          label="Cost"
+          value={money(totals.cost_micros, currency)}
+          note={currency ? "without storage" : "no prices set"}
+        />
       </Stats>
       <Card>
-        <CardHeader title="Over time" note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`} actions={<Freshness at={report.as_of} />} />
+        <CardHeader
+          title="Over time"
+          note={`Each step is ${stepName(report.step_s)}. Drag over a chart to zoom.`}
+          actions={<Freshness at={report.as_of} />}
+        />
         <Suspense fallback={<Skeleton className="m-4 h-96" />}>
           <SeriesCharts report={report} refused={refused} onZoom={onZoom} onZoomOut={onZoomOut} />
         </Suspense>
@@ -115,7 +148,11 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
         noun="Adapter"
         totals={totals}
         currency={currency}
-        rows={report.by_adapter.map((row) => ({ ...row, id: row.name ?? "", label: row.name ?? <Quiet>base model</Quiet> }))}
+        rows={report.by_adapter.map((row) => ({
+          ...row,
+          id: row.name ?? "",
+          label: row.name ?? <Quiet>base model</Quiet>,
+        }))}
       />
       {/* Nothing to compare where one base model was used. */}
       {report.by_base_model.length > 1 && (
@@ -124,7 +161,11 @@ function Report({ report, refused, onZoom, onZoomOut }: ReportProps) {
           noun="Base model"
           totals={totals}
           currency={currency}
-          rows={report.by_base_model.map((row) => ({ ...row, id: row.name ?? "", label: row.name ?? <Quiet>not recorded</Quiet> }))}
+          rows={report.by_base_model.map((row) => ({
+            ...row,
+            id: row.name ?? "",
+            label: row.name ?? <Quiet>not recorded</Quiet>,
+          }))}
         />
       )}
       <Breakdown

@@ -6,10 +6,29 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 const at = "2026-07-01T10:00:00Z";
-const hook = { id: "hook-1", url: "https://a.example/hook", description: "", events: [], active: true, failures: 0, rests_until: null, created_at: at, created_by: null };
+const hook = {
+  id: "hook-1",
+  url: "https://a.example/hook",
+  description: "",
+  events: [],
+  active: true,
+  failures: 0,
+  rests_until: null,
+  created_at: at,
+  created_by: null,
+};
 const tried = (status: number | null, error = "") => ({ at, duration_ms: 12, status, error });
 const delivery = (id: string, state: Delivery["state"], attempts: number, log: Delivery["log"]): Delivery => ({
-  id, state, attempts, log, event: id, type: "test", payload: {}, created_at: at, next_attempt_at: at, delivered_at: state === "delivered" ? at : null,
+  id,
+  state,
+  attempts,
+  log,
+  event: id,
+  type: "test",
+  payload: {},
+  created_at: at,
+  next_attempt_at: at,
+  delivered_at: state === "delivered" ? at : null,
 });
 
 it("says what happened to each message", async () => {

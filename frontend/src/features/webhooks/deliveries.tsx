@@ -33,7 +33,12 @@ export function Deliveries({ webhook }: { webhook: string }) {
   const all = more || (data?.findIndex(({ id }) => id === chosen) ?? 0) >= SHOWN;
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!data) return <SkeletonRows rows={2} />;
-  if (data.length === 0) return <p className="px-4 py-5 text-center text-sm text-ink-3">Nothing sent yet. “Send test” shows at once whether it can be reached.</p>;
+  if (data.length === 0)
+    return (
+      <p className="px-4 py-5 text-center text-sm text-ink-3">
+        Nothing sent yet. “Send test” shows at once whether it can be reached.
+      </p>
+    );
   return (
     <>
       <ul className="divide-y" aria-label="Deliveries">
@@ -55,7 +60,12 @@ export function Deliveries({ webhook }: { webhook: string }) {
 function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
   const open = route.useSearch().delivery === delivery.id;
   const navigate = route.useNavigate();
-  const toggle = () => void navigate({ search: (now) => ({ ...now, delivery: open ? undefined : delivery.id }), replace: true, resetScroll: false });
+  const toggle = () =>
+    void navigate({
+      search: (now) => ({ ...now, delivery: open ? undefined : delivery.id }),
+      replace: true,
+      resetScroll: false,
+    });
   return (
     <li>
       <button
@@ -64,7 +74,10 @@ function Row({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
         onClick={toggle}
         className="flex min-h-row w-full items-center gap-3 px-4 py-1 text-left text-sm hover:bg-fill/60"
       >
-        <ChevronRight className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")} aria-hidden />
+        <ChevronRight
+          className={cn("size-3.5 shrink-0 text-ink-3 transition-transform", open && "rotate-90")}
+          aria-hidden
+        />
         <span className="w-40 truncate font-medium">{delivery.type}</span>
         <Status {...(delivery.state === "pending" && delivery.attempts > 0 ? RETRYING : STATES[delivery.state])} />
         <span className="tnum hidden min-w-0 truncate text-xs text-ink-3 sm:inline">{lastResult(delivery)}</span>
@@ -83,11 +96,16 @@ function lastResult({ log, attempts }: Delivery): string {
   return attempts > 1 ? `${result(last)} (try ${attempts})` : result(last);
 }
 
-const result = ({ status, error, duration_ms }: Delivery["log"][number]) => (status === null ? error : `answered HTTP ${status} in ${milliseconds(duration_ms)}`);
+const result = ({ status, error, duration_ms }: Delivery["log"][number]) =>
+  status === null ? error : `answered HTTP ${status} in ${milliseconds(duration_ms)}`;
 
 function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) {
   const { replay } = useWebhookActions(useTenant());
-  const again = () => replay.mutate({ id: webhook, delivery: delivery.id }, { onSuccess: () => toast.good("Sending it again"), onError: toast.bad });
+  const again = () =>
+    replay.mutate(
+      { id: webhook, delivery: delivery.id },
+      { onSuccess: () => toast.good("Sending it again"), onError: toast.bad },
+    );
   return (
     <div className="grid gap-3 border-t bg-fill/40 px-4 py-3.5 lg:grid-cols-2">
       <CodeBlock code={JSON.stringify(delivery.payload, null, 2)} label="Data of the message" />
@@ -98,14 +116,23 @@ function Detail({ webhook, delivery }: { webhook: string; delivery: Delivery }) 
               <time dateTime={attempt.at} className="tnum shrink-0 text-ink-3">
                 {fullTime(attempt.at)}
               </time>
-              <span className={cn("min-w-0 break-words", attempt.status !== null && attempt.status < 300 ? "text-accent-text" : "text-danger-text")}>
+              <span
+                className={cn(
+                  "min-w-0 break-words",
+                  attempt.status !== null && attempt.status < 300 ? "text-accent-text" : "text-danger-text",
+                )}
+              >
                 {result(attempt)}
               </span>
             </li>
           ))}
         </ol>
-        {delivery.state === "pending" && delivery.attempts > 0 && <p className="mt-2 text-xs text-ink-3">Next try {fullTime(delivery.next_attempt_at)}.</p>}
-        {delivery.state === "failed" && <p className="mt-2 text-xs text-ink-3">Every try failed, so it is not sent again by itself.</p>}
+        {delivery.state === "pending" && delivery.attempts > 0 && (
+          <p className="mt-2 text-xs text-ink-3">Next try {fullTime(delivery.next_attempt_at)}.</p>
+        )}
+        {delivery.state === "failed" && (
+          <p className="mt-2 text-xs text-ink-3">Every try failed, so it is not sent again by itself.</p>
+        )}
         <Button size="sm" className="mt-3" busy={replay.isPending} onClick={again}>
           <RotateCw /> Send again
         </Button>

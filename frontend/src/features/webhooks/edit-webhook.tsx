@@ -27,7 +27,13 @@ const EVENTS: [type: EventType, meaning: string][] = [
 ];
 
 const SCHEMA = z.object({
-  url: z.string().check(z.trim(), z.regex(/^https?:\/\/\S+$/, "Write it like https://example.org/hooks/lorikeet."), z.maxLength(500)),
+  url: z
+    .string()
+    .check(
+      z.trim(),
+      z.regex(/^https?:\/\/\S+$/, "Write it like https://example.org/hooks/lorikeet."),
+      z.maxLength(500),
+    ),
   description: z.string().check(z.maxLength(200, "At most 200 characters.")),
   events: z.array(z.string()),
   active: z.boolean(),
@@ -53,13 +59,29 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
     if (webhook) change.mutate({ id: webhook.id, body }, { onSuccess: onClose });
     else create.mutate(body);
   });
-  if (create.data) return <NewSecret secret={create.data.secret} note="Check every message with it before you believe one." onClose={onClose} />;
+  if (create.data)
+    return (
+      <NewSecret
+        secret={create.data.secret}
+        note="Check every message with it before you believe one."
+        onClose={onClose}
+      />
+    );
   return (
     <Dialog open onOpenChange={(open) => !open && onClose()} title={webhook ? "Edit webhook" : "Add a webhook"}>
       <form onSubmit={submit} noValidate className="grid gap-4">
         {error && <ErrorNotice error={asApiError(error)} />}
         <Field label="URL" hint="https, at an address of the internet." error={errors.url?.message}>
-          {(control) => <Input {...control} {...form.register("url")} type="url" autoComplete="off" placeholder="https://example.org/hooks/lorikeet" data-testid="webhook-url" />}
+          {(control) => (
+            <Input
+              {...control}
+              {...form.register("url")}
+              type="url"
+              autoComplete="off"
+              placeholder="https://example.org/hooks/lorikeet"
+              data-testid="webhook-url"
+            />
+          )}
         </Field>
         <Field label="Description" error={errors.description?.message}>
           {(control) => <Input {...control} {...form.register("description")} autoComplete="off" />}
@@ -84,7 +106,12 @@ export function EditWebhook({ webhook, onClose }: { webhook?: Webhook; onClose: 
         )}
         <div className="flex justify-end gap-2">
           <Button onClick={onClose}>Cancel</Button>
-          <Button type="submit" variant="primary" busy={create.isPending || change.isPending} data-testid="webhook-submit">
+          <Button
+            type="submit"
+            variant="primary"
+            busy={create.isPending || change.isPending}
+            data-testid="webhook-submit"
+          >
             {webhook ? "Save" : "Add webhook"}
           </Button>
         </div>

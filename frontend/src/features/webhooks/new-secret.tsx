@@ -10,7 +10,13 @@ message = Webhook(secret).verify(body, headers)  # raises if it is not ours`;
 /** Shown once, and not fetched when it is needed: a part that does not arrive would lose it. */
 export function NewSecret({ secret, note, onClose }: { secret: string; note: string; onClose: () => void }) {
   return (
-    <Dialog open onOpenChange={(open) => !open && onClose()} keepOpen title="The webhook's secret" className="max-w-2xl!">
+    <Dialog
+      open
+      onOpenChange={(open) => !open && onClose()}
+      keepOpen
+      title="The webhook's secret"
+      className="max-w-2xl!"
+    >
       <div className="grid gap-4">
         <div className="flex gap-2.5 rounded-lg bg-amber-soft px-3.5 py-2.5 text-sm text-amber-text">
           <TriangleAlert className="mt-0.5 size-4 shrink-0" aria-hidden />

@@ -12,7 +12,11 @@ export const deliveriesQuery = (tenant: string, id: string) =>
   queryOptions({
     queryKey: ["t", tenant, "webhooks", id, "deliveries"],
     queryFn: () =>
-      unwrap(api.GET("/api/tenants/{tenant}/webhooks/{webhook_id}/deliveries", { params: { path: { tenant, webhook_id: id } } })),
+      unwrap(
+        api.GET("/api/tenants/{tenant}/webhooks/{webhook_id}/deliveries", {
+          params: { path: { tenant, webhook_id: id } },
+        }),
+      ),
     refetchInterval: 3000,
   });
 
@@ -24,7 +28,8 @@ export function useWebhookActions(tenant: string) {
   return {
     // The answers hold secrets: they must not stay in memory once their dialog is gone.
     create: useMutation({
-      mutationFn: (body: WebhookSettings) => unwrap(api.POST("/api/tenants/{tenant}/webhooks", { params: { path: { tenant } }, body })),
+      mutationFn: (body: WebhookSettings) =>
+        unwrap(api.POST("/api/tenants/{tenant}/webhooks", { params: { path: { tenant } }, body })),
       onSuccess,
       gcTime: 0,
     }),

@@ -8,4 +8,7 @@ export interface WebhooksSearch {
   delivery?: string;
 }
 
-export const readWebhooksSearch = (search: Record<string, unknown>): WebhooksSearch => ({ add: flag(search.add), delivery: text(search.delivery) });
+export const readWebhooksSearch = (search: Record<string, unknown>): WebhooksSearch => ({
+  add: flag(search.add),
+  delivery: text(search.delivery),
+});

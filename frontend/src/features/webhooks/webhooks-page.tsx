@@ -25,7 +25,8 @@ export function WebhooksPage() {
   const { data, error, refetch } = useQuery(webhooksQuery(useTenant()));
   const { add: adding = false } = route.useSearch();
   const navigate = route.useNavigate();
-  const setAdding = (open: boolean) => void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true });
+  const setAdding = (open: boolean) =>
+    void navigate({ search: (now) => ({ ...now, add: open || undefined }), replace: true });
   const add = (
     <Button variant="primary" onClick={() => setAdding(true)} data-testid="add-webhook">
       <Plus /> Add webhook
@@ -71,7 +72,8 @@ type Doing = "edit" | "rotate" | "delete" | null;
 function WebhookCard({ webhook }: { webhook: Webhook }) {
   const [doing, setDoing] = useState<Doing>(null);
   const { test } = useWebhookActions(useTenant());
-  const send = () => test.mutate(webhook.id, { onSuccess: () => toast.good("Sent a test message"), onError: toast.bad });
+  const send = () =>
+    test.mutate(webhook.id, { onSuccess: () => toast.good("Sent a test message"), onError: toast.bad });
   return (
     <Card>
       <div className="flex flex-wrap items-center gap-x-4 gap-y-2 border-b px-4 py-3">
@@ -108,7 +110,14 @@ function WebhookCard({ webhook }: { webhook: Webhook }) {
 
 function Rotate({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
   const { rotate } = useWebhookActions(useTenant());
-  if (rotate.data) return <NewSecret secret={rotate.data.secret} note="Messages are signed under the old secret too for a day." onClose={onClose} />;
+  if (rotate.data)
+    return (
+      <NewSecret
+        secret={rotate.data.secret}
+        note="Messages are signed under the old secret too for a day."
+        onClose={onClose}
+      />
+    );
   return (
     <Confirm
       open
