@@ -227,6 +227,8 @@ class EngineLoop:
 
 
 def _fulfil(future: Future[T], function: Callable[[EngineLike], T], engine: EngineLike) -> None:
+    if not future.set_running_or_notify_cancel():  # its caller is gone
+        return
     try:
         future.set_result(function(engine))
     except BaseException as error:

@@ -574,8 +574,9 @@ class EngineHost:
         now = time.monotonic()
         if self._load is None or now - self._load_at > _LOAD_KEPT_S:
             self._load, self._load_at = asyncio.ensure_future(self._read_load()), now
-        done, _ = await asyncio.wait([self._load], timeout=_STATUS_PATIENCE_S)
-        return self._load.result() if done else None
+        load = self._load  # another caller may replace it while this one waits
+        done, _ = await asyncio.wait([load], timeout=_STATUS_PATIENCE_S)
+        return await load if done else None
 
     async def _read_load(self) -> pb.HostStatus:
         read = self._engine.call(lambda e: (e.steps, e.num_running, e.num_waiting, e.queue_report()))
@@ -606,8 +607,9 @@ class EngineHost:
         now = time.monotonic()
         if self._heartbeat is None or now - self._heartbeat_at > _LOAD_KEPT_S:
             self._heartbeat, self._heartbeat_at = asyncio.ensure_future(self._read_heartbeat()), now
-        await asyncio.wait([self._heartbeat])  # whoever goes away cancels it for nobody else
-        return self._heartbeat.result()
+        # Shielded: cancelling one caller must not cancel it for the others. Another caller may replace the attribute
+        # meanwhile, so the future itself is awaited.
+        return await asyncio.shield(self._heartbeat)
 
     async def _read_heartbeat(self) -> Heartbeat:
         snapshot = await self._refresh_snapshot()

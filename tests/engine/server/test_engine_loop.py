@@ -112,6 +112,16 @@ def test_a_failed_call_is_the_callers(engine):
     loop.stop()
 
 
+def test_a_call_whose_caller_is_gone_is_left_out(engine, caplog):
+    loop = EngineLoop(engine, Outputs())
+    called = []
+    assert loop.call(called.append).cancel()
+    loop.start()
+    assert loop.call(lambda e: e.steps).result(5) == 0
+    loop.stop()
+    assert (called, caplog.records) == ([], [])
+
+
 def test_the_thread_outlives_whatever_stumbles(engine, caplog):
     outputs = Outputs()
     loop = EngineLoop(engine, outputs)

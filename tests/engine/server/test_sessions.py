@@ -11,6 +11,7 @@ from lorikeet_testing.engine_client import text_request
 
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.peft_format import adapter_digest, folder_digests
+from lora_engine.server import host as host_module
 from lora_engine.server.session import ClientSession
 from lora_engine.structured import Grammars
 from lora_engine.wire import engine_pb2 as pb
@@ -435,6 +436,32 @@ async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(clie
     assert status.merging.adapter_digest == "sha256:merged"
     assert "lora_engine_merges 3" in text and "lora_engine_merged_steps 90" in text
     assert "lora_engine_refused_early 7" in text and "lora_engine_forecast_error_p90 0.11" in text
+
+
+@pytest.mark.parametrize(("read", "reader"), [("heartbeat", "_read_heartbeat"), ("load", "_read_load")])
+async def test_callers_of_one_heartbeat_get_theirs_though_a_later_caller_began_the_next(
+    host, monkeypatch, read, reader
+):
+    """One caller is cancelled, and the next heartbeat begins before the first is there."""
+    states = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    begun = iter(states)
+
+    async def wait() -> str:
+        return await next(begun)
+
+    monkeypatch.setattr(host, reader, wait)
+    first = [asyncio.create_task(getattr(host, read)()) for _ in range(3)]
+    await asyncio.sleep(0)
+    monkeypatch.setattr(host_module, "_LOAD_KEPT_S", -1)
+    second = asyncio.create_task(getattr(host, read)())
+    await asyncio.sleep(0)
+    first[1].cancel()
+    await asyncio.sleep(0)
+    states[0].set_result("the first")
+    assert await first[0] == await first[2] == "the first"
+    assert first[1].cancelled() and not second.done()
+    states[1].set_result("the second")
+    assert await second == "the second"
 
 
 async def test_between_heartbeats_comes_the_load_alone(client):
