@@ -201,7 +201,8 @@ CACHES: dict[str, dict[str, Any]] = {
         "OPTIONS": redis_client.options(LORIKEET.redis_url, asynchronous=False),
     }
     if LORIKEET.redis_url
-    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    # The default of 300 entries would let strangers push out tickets and used states.
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
 }
 
 CELERY_BROKER_URL = LORIKEET.redis_url or "memory://localhost/"

@@ -110,7 +110,7 @@ def leads_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
 
 
 def never_connects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress, "_post", lambda *_: pytest.fail("it connected"))
+    monkeypatch.setattr(egress, "_send", lambda *_: pytest.fail("it connected"))
 
 
 @pytest.mark.parametrize(

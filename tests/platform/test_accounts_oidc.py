@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from joserfc import jws
 from lorikeet_testing.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
 from rest_framework.test import APIClient
 
@@ -31,9 +36,9 @@ def running() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(running: Provider, settings: Any) -> Provider:
-    running.claims, running.asked = {}, []
+    running.claims, running.metadata, running.answer, running.faults, running.asked = {}, {}, {}, {}, []
     running.person = {"sub": "p1", "email": "owner@acme.example", "email_verified": True, "name": "Ada"}
-    oidc._kept.clear()
+    oidc._documents.clear()
     configured = {
         "oidc_issuer": running.issuer,
         "oidc_client_id": CLIENT_ID,
@@ -55,10 +60,22 @@ def sign_in(client: APIClient, following: str = "/t/acme") -> Any:
 
 
 def refusal(client: APIClient) -> str:
-    error = client.get("/api/session").json()["sign_in_error"]
+    return str(whole_refusal(client)["code"])
+
+
+def whole_refusal(client: APIClient) -> dict[str, Any]:
+    error: dict[str, Any] = client.get("/api/session").json()["sign_in_error"]
     assert error["fix"]
     assert client.get("/api/session").json()["sign_in_error"] is None
-    return str(error["code"])
+    return error
+
+
+def failure(client: APIClient) -> str:
+    """The reason on the sign-in page, after it was checked that nobody is signed in."""
+    error = whole_refusal(client)
+    assert error["code"] == "oidc_failed"
+    assert not client.get("/api/session").json()["authenticated"]
+    return str(error["message"]).removeprefix("The sign-in with your organisation's provider failed: ")
 
 
 def test_a_known_address(acme: Any, provider: Provider) -> None:
@@ -135,8 +152,18 @@ def test_switched_off(acme: Any, provider: Provider) -> None:
         {"nonce": "guessed"},
         {"exp": 1},
         {"iat": 99_999_999_999},
+        {"iat": 1},
+        {"iat": "now"},
+        {"iat": True},
+        {"exp": float("nan")},
+        {"iat": float("nan")},
+        {"exp": float("inf")},
+        {"sub": 7},
+        {"sub": None},
+        {"aud": {}},
+        {"nonce": [[]]},
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_tokens_that_are_not_believed(acme: Any, provider: Provider, claims: dict[str, Any]) -> None:
     provider.claims = claims
@@ -190,6 +217,293 @@ def test_a_provider_that_is_away(acme: Any, provider: Provider, settings: Any) -
     client = APIClient()
     assert sign_in(client)["Location"] == "/login"
     assert refusal(client) == "oidc_failed"
+
+
+def respond(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        with suppress(OSError):  # the client may have heard enough
+            handler.wfile.write(body)
+
+    return answer
+
+
+def hang_up(handler: BaseHTTPRequestHandler) -> None:
+    handler.close_connection = True
+
+
+def drip(handler: BaseHTTPRequestHandler) -> None:
+    """A byte at a time, each well before a client that waits for bytes would give up."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    with suppress(OSError):
+        for _ in range(200):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+def drip_head(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    with suppress(OSError):
+        for number in range(200):
+            handler.wfile.write(f"X-{number}: y\r\n".encode())
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+DISCOVERY = "/.well-known/openid-configuration"
+DOCUMENTS = {DISCOVERY: "its discovery document", "/jwks": "its key set", "/token": "its token endpoint"}
+FAULTS: list[tuple[Callable[[BaseHTTPRequestHandler], None], str]] = [
+    (hang_up, "could not be read."),
+    (respond(307, b"", Location="/elsewhere"), "answered with status 307."),
+    (respond(302, b"", Location="http://127.0.0.1:9/"), "answered with status 302."),
+    (respond(500, b"<html>"), "answered with status 500."),
+    (respond(400, b'{"error": "invalid_grant"}'), "answered with status 400 (invalid_grant)."),
+    (respond(400, b'{"error": "<script>"}'), "answered with status 400."),
+    (respond(400, b"[" * 200_000), "answered with status 400."),
+    (respond(200, b""), "is not valid JSON."),
+    (respond(200, b"\xff\x00"), "is not valid JSON."),
+    (respond(200, b'{"a": NaN}'), "is not valid JSON."),
+    (respond(200, b'{"a": %s}' % (b"9" * 5000)), "is not valid JSON."),
+    (respond(200, b"[" * 200_000), "is not valid JSON."),
+    (respond(200, b'{"a":' * 100_000 + b"1" + b"}" * 100_000), "is not valid JSON."),
+    (respond(200, b"[]"), "is no JSON object."),
+    (respond(200, b"x" * (oidc.MOST_BYTES + 1)), f"sent more than {oidc.MOST_BYTES} bytes."),
+    (respond(200, b"\x1f\x8b", **{"Content-Encoding": "gzip"}), "is not valid JSON."),
+]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+@pytest.mark.parametrize(("fault", "reason"), FAULTS, ids=[reason for _, reason in FAULTS])
+def test_answers_of_the_provider_that_cannot_be_used(
+    acme: Any, provider: Provider, path: str, fault: Callable[[BaseHTTPRequestHandler], None], reason: str
+) -> None:
+    provider.faults[path] = fault
+    client = APIClient()
+    assert sign_in(client)["Location"] == "/login"
+    message = failure(client)
+    assert message.startswith(DOCUMENTS[path])
+    assert reason in message
+    # Nothing of it is remembered: the next sign-in is one as ever.
+    provider.faults.clear()
+    assert sign_in(client)["Location"] == "/t/acme"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS)
+@pytest.mark.parametrize("fault", [drip, drip_head])
+def test_an_answer_has_a_bounded_time(
+    acme: Any,
+    provider: Provider,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    fault: Callable[[BaseHTTPRequestHandler], None],
+) -> None:
+    monkeypatch.setattr(oidc, "ANSWER_S", 0.3)
+    provider.faults[path] = fault
+    client = APIClient()
+    before = time.monotonic()
+    assert sign_in(client)["Location"] == "/login"
+    assert time.monotonic() - before < 5  # the provider would take ten seconds
+    assert failure(client).startswith(f"{DOCUMENTS[path]} could not be read. There was no answer within")
+
+
+def test_a_page_has_a_bounded_time(acme: Any, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc, "PAGE_S", 0.0)
+    client = APIClient()
+    sign_in(client)
+    assert failure(client) == "it did not answer within 0 s."
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"sub": "p\0"}, "claim sub contains characters that are not allowed"),
+        ({"sub": "p\ud800"}, "claim sub contains characters that are not allowed"),
+        ({"sub": "p\u202e"}, "claim sub contains characters that are not allowed"),
+        ({"sub": "p" * 10_000}, "claim sub has 10000 characters; 255 are the most"),
+        ({"sub": "p" * 256}, "claim sub has 256 characters; 255 are the most"),
+        ({"email": "a\0@acme.example"}, "claim email contains characters that are not allowed"),
+        ({"email": "a\udfff@acme.example"}, "claim email contains characters that are not allowed"),
+        ({"email": "a" * 10_000}, "claim email has 10000 characters"),
+        ({"email": ["owner@acme.example"]}, "claim email is no text"),
+        ({"name": "A\0da"}, "claim name contains characters that are not allowed"),
+        ({"name": "A\ud800"}, "claim name contains characters that are not allowed"),
+    ],
+    ids=[*"abcdefghijk"],
+)
+def test_claims_that_are_no_names(acme: Any, provider: Provider, claims: dict[str, Any], reason: str) -> None:
+    provider.claims = claims
+    client = APIClient()
+    sign_in(client)
+    assert reason in failure(client)
+    assert not Identity.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"\ud800": 1}, {"sub": "ü" * 255}, {"deep": json.loads("[" * 400 + "]" * 400)}, {"name": 7}],
+    ids=[*"abcd"],
+)
+def test_claims_that_are_odd_and_harmless(acme: Any, provider: Provider, claims: dict[str, Any]) -> None:
+    provider.claims = claims
+    assert sign_in(APIClient())["Location"] == "/t/acme"
+
+
+def test_a_display_name_loses_its_directional_marks(acme: Any, provider: Provider, settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"oidc_domains": "other.example"})
+    provider.person |= {"email": "x@other.example", "name": "\u200fנועה\u200e \u202eA\u00ad " + "x" * 200}
+    sign_in(APIClient())
+    assert User.objects.get(email="x@other.example").name == "נועה A " + "x" * 113
+
+
+@pytest.mark.parametrize(
+    "id_token",
+    ["", "a", "a.b.c", "." * 500, "[" * 1000, "é", "\ud800", f"{'W' * 200_000}.W.W", 7, None, ["a"]],
+    ids=[*"abcdefghijk"],
+)
+def test_what_is_no_token(acme: Any, provider: Provider, id_token: object) -> None:
+    provider.faults["/token"] = respond(200, json.dumps({"id_token": id_token}).encode())
+    client = APIClient()
+    sign_in(client)
+    assert failure(client) in (
+        "its ID token is not signed by one of its keys.",
+        "its token endpoint returned no ID token.",
+    )
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"[]", b"7", b"\xff", b"[" * 10_000, b'{"a":' * 10_000, b'{"sub": NaN}'], ids=[*"abcdefg"]
+)
+def test_signed_content_that_is_no_object(acme: Any, provider: Provider, payload: bytes) -> None:
+    header = {"alg": "RS256", "kid": provider.signing_key.kid}
+    token = jws.serialize_compact(header, payload, provider.signing_key)
+    provider.faults["/token"] = respond(200, json.dumps({"id_token": token}).encode())
+    client = APIClient()
+    sign_in(client)
+    assert failure(client) in ("its ID token is not valid JSON.", "its ID token is no JSON object.")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"keys": 7},
+        {"keys": [7]},
+        {"keys": [{}]},
+        {"keys": [{"kty": "RSA"}]},
+        {"keys": [{"kty": "RSA", "n": "AA", "e": "AA"}]},
+        {"keys": [{"kty": "RSA", "n": "\ud800", "e": [1]}]},
+        {"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}]},
+        {"keys": [{"kty": "EC", "crv": [], "x": 1, "y": {}}]},
+        {"keys": []},
+    ],
+    ids=str,
+)
+def test_key_sets_that_hold_no_keys(acme: Any, provider: Provider, document: dict[str, Any]) -> None:
+    provider.faults["/jwks"] = respond(200, json.dumps(document).encode())
+    client = APIClient()
+    sign_in(client)
+    assert failure(client) in ("its key set is not valid.", "its ID token is not signed by one of its keys.")
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        None, 7, "", "/authorize", "javascript:alert(1)", "http://[", "http://a b/", "http://a/\r\nSet-Cookie: a=b",
+        "http://a/\ud800", "http://user:secret@a/", "ftp://a/", "http://a:99999/",
+    ],
+)  # fmt: skip
+def test_discovery_documents_with_endpoints_that_cannot_be_called(
+    acme: Any, provider: Provider, name: str, url: object
+) -> None:
+    provider.metadata = {name: url}
+    client = APIClient()
+    sign_in(client)
+    assert failure(client) == f"its discovery document has no valid {name}."
+
+
+def test_a_safe_issuer_has_safe_endpoints(acme: Any, provider: Provider, settings: Any) -> None:
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"oidc_issuer": "https://idp.example"})
+    with pytest.raises(oidc.ProviderError, match="does not begin with https"):
+        oidc._endpoint({"token_endpoint": "http://idp.example/token"}, "token_endpoint")
+
+
+def test_another_issuer_in_the_discovery_document(acme: Any, provider: Provider) -> None:
+    provider.metadata = {"issuer": "https://evil.example"}
+    client = APIClient()
+    sign_in(client)
+    assert failure(client) == "LORIKEET_OIDC_ISSUER is not what it calls itself."
+    provider.metadata = {}
+    assert sign_in(client)["Location"] == "/t/acme"  # the wrong document was not remembered
+
+
+def test_a_query_of_the_authorization_endpoint_stays(acme: Any, provider: Provider) -> None:
+    provider.metadata = {"authorization_endpoint": f"{provider.issuer}/authorize?prompt=login"}
+    assert sign_in(APIClient())["Location"] == "/t/acme"
+    assert provider.asked[0]["prompt"] == "login"
+
+
+@pytest.mark.parametrize(
+    ("supported", "answer", "reason"),
+    [
+        (True, {"iss": "right"}, None),
+        (True, {}, "its answer does not name its issuer."),
+        (True, {"iss": "https://evil.example"}, "the answer came from another issuer."),
+        (True, {"iss": "https://evil.example", "error": "access_denied"}, "the answer came from another issuer."),
+        (False, {}, None),
+        (False, {"iss": "right"}, None),
+        (False, {"iss": ""}, "the answer came from another issuer."),
+        (False, {"iss": "https://evil.example"}, "the answer came from another issuer."),
+    ],
+)
+def test_the_issuer_of_an_answer(
+    acme: Any, provider: Provider, supported: bool, answer: dict[str, str], reason: str | None
+) -> None:
+    """RFC 9207."""
+    provider.metadata = {"authorization_response_iss_parameter_supported": supported}
+    provider.answer = {**answer, **({"iss": provider.issuer} if answer.get("iss") == "right" else {})}
+    client = APIClient()
+    assert sign_in(client)["Location"] == ("/t/acme" if reason is None else "/login")
+    if reason is not None:
+        assert failure(client) == reason
+
+
+def test_a_state_is_used_up(acme: Any, provider: Provider) -> None:
+    """Also by somebody who kept the browser's cookie, and by an answer that led to nothing."""
+    for fault in (None, respond(500, b"")):
+        client = APIClient()
+        location = client.get("/api/oidc/start")["Location"]
+        cookie = client.cookies["lorikeet_oidc"].value
+        first, second = (
+            httpx.get(location, trust_env=False).headers["Location"].removeprefix("http://testserver") for _ in "ab"
+        )
+        if fault is not None:
+            provider.faults["/token"] = fault
+        assert client.get(first)["Location"] == ("/" if fault is None else "/login")
+        provider.faults.clear()
+        again = APIClient()
+        again.cookies["lorikeet_oidc"] = cookie
+        assert again.get(second)["Location"] == "/login"
+        assert refusal(again) == "oidc_stale"
+        assert not again.get("/api/session").json()["authenticated"]
+
+
+def test_without_a_secret(acme: Any, provider: Provider, settings: Any) -> None:
+    """A public client is named in the body, and PKCE protects the exchange."""
+    settings.LORIKEET = settings.LORIKEET.model_copy(update={"oidc_client_secret": ""})
+    bodies: list[bytes] = []
+    provider.faults["/token"] = lambda handler: (
+        bodies.append(handler.headers.as_bytes()),
+        respond(400, b"{}")(handler),
+    )[1]
+    sign_in(APIClient())
+    assert b"Authorization" not in bodies[0]
 
 
 def test_without_a_provider(acme: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import logging
 import re
 from dataclasses import asdict
 
+from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
@@ -41,17 +43,8 @@ class StaleError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "oidc_stale",
-            "This sign-in was not begun in this browser, or more than ten minutes ago.",
+            "This sign-in was not begun in this browser, is older than ten minutes, or has been used already.",
             "Begin again on the sign-in page.",
-        )
-
-
-class DeclinedError(LorikeetError):
-    def __init__(self, code: str) -> None:
-        super().__init__(
-            "oidc_declined",
-            f"Your provider declined the sign-in ({re.sub(r'[^a-z_]', '', code)[:40] or 'no reason given'}).",
-            "Try again, or ask whoever runs the provider.",
         )
 
 
@@ -84,11 +77,9 @@ def callback(request: HttpRequest) -> HttpResponse:
 
 def _come_back(request: HttpRequest) -> HttpResponse:
     try:
-        pending = _pending(request)
         count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
-        if "error" in request.GET:
-            raise DeclinedError(request.GET["error"])
-        claims = oidc.finish(pending, code=request.GET.get("code", ""))
+        pending = _pending(request)
+        claims = oidc.finish(pending, request.GET.dict())
         start_session(request, user_of(claims), issuer=claims.issuer)
     except LorikeetError as error:
         return _refused(error)
@@ -96,20 +87,26 @@ def _come_back(request: HttpRequest) -> HttpResponse:
 
 
 def _pending(request: HttpRequest) -> oidc.Pending:
-    """Raises StaleError."""
+    """The sign-in that this answer belongs to; its state is used up by this. Raises StaleError."""
     kept = PENDING.read(request)
     if not oidc.is_configured() or kept is None:
         raise StaleError
     pending = oidc.Pending(**kept)
     right = hmac.compare_digest(pending.state.encode(), request.GET.get("state", "").encode())
-    if not right:
+    # Of two that come at once only one adds it. The cookie alone could be sent again.
+    if not right or not cache.add(_used_name(pending), True, WITHIN_S):
         raise StaleError
     return pending
 
 
+def _used_name(pending: oidc.Pending) -> str:
+    return f"lorikeet:oidc-used:{hashlib.sha256(pending.state.encode()).hexdigest()}"
+
+
 def _refused(error: LorikeetError) -> HttpResponse:
     SIGN_INS.labels("provider_refused").inc()
-    logger.warning("A sign-in by provider failed.", extra={"code": error.code, "reason": getattr(error, "reason", "")})
+    detail = {name: getattr(error, name, "") for name in ("reason", "detail")}
+    logger.warning("A sign-in by provider failed.", extra={"code": error.code, **detail})
     response = HttpResponseRedirect("/login")
     REFUSAL.write(response, error.body())
     return response

@@ -1,5 +1,7 @@
 """Requests to servers that a tenant names: only to public addresses, bounded in time and size.
 
+The identity provider of the settings is called through it too, for the bounds; its address may be private.
+
 A tenant chooses the URL. Without these checks it could be one of our own machines, a cloud's metadata service, or a
 name that answers with a public address when it is checked and with a private one when it is used (DNS rebinding).
 So the name is resolved here, every address is checked, and the connection is made to a checked address.
@@ -129,7 +131,7 @@ def check_url(url: str, *, allow_private: bool = False) -> httpx.URL:
     """
     try:
         parts = httpx.URL(url)
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, UnicodeError):
         raise UrlRefusedError("That is no URL.", "Write it like https://example.org/path.") from None
     if parts.scheme != "https" and not (allow_private and parts.scheme == "http"):
         raise UrlRefusedError("The URL must begin with https://.", "Serve the endpoint with TLS.")
@@ -204,14 +206,41 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bo
 
     Raises UrlRefusedError for a URL that may not be called, EgressError if there was no answer.
     """
-    deadline = time.monotonic() + TOTAL_S
+    return exchange("POST", url, body, headers, most_bytes=0, seconds=TOTAL_S, allow_private=allow_private).status
+
+
+class Document(NamedTuple):
+    """A short answer; no body if it was longer than it may be."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+
+
+def exchange(
+    method: str,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    most_bytes: int,
+    seconds: float,
+    allow_private: bool = False,
+) -> Document:
+    """Send one request and return its answer, a redirect too. With `most_bytes` 0 the answer's body is not read.
+
+    Looking the name up, connecting, sending and reading take at most `seconds` together. Raises UrlRefusedError for a
+    URL that may not be called, EgressError if there was no complete answer.
+    """
+    deadline = time.monotonic() + seconds
     target = check_url(url, allow_private=allow_private)
     host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
     addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
+    request = _Request(method, target, body, headers)
     try:
-        return asyncio.run(_post(target, addresses, body, headers, deadline - time.monotonic()))
+        return asyncio.run(_send(request, addresses, most_bytes, deadline - time.monotonic()))
     except (TimeoutError, httpx.TimeoutException) as error:
-        raise EgressError(f"There was no answer within {TOTAL_S:.0f} s.") from error
+        raise EgressError(f"There was no answer within {seconds:.0f} s.") from error
     except (httpx.ConnectError, httpx.NetworkError) as error:
         logger.info("%s could not be reached: %r", host, error)
         raise EgressError(_connection_problem(error)) from error
@@ -220,33 +249,52 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bo
         raise EgressError("The answer was not valid HTTP.") from error
 
 
-async def _post(
-    target: httpx.URL, addresses: Sequence[str], body: bytes, headers: Mapping[str, str], seconds: float
-) -> int:
+class _Request(NamedTuple):
+    method: str
+    target: httpx.URL
+    body: bytes
+    headers: Mapping[str, str]
+
+
+async def _send(request: _Request, addresses: Sequence[str], most_bytes: int, seconds: float) -> Document:
     """To the first address that takes a connection. Once connected there is no second one: nothing is sent twice."""
-    timeout = httpx.Timeout(TOTAL_S, connect=CONNECT_S)
     # No proxies, netrc or certificates from the environment.
+    timeout = httpx.Timeout(seconds, connect=CONNECT_S)
     options: dict[str, Any] = {"trust_env": False, "follow_redirects": False, "timeout": timeout, "verify": _tls()}
+    target = request.target
     async with asyncio.timeout(seconds), httpx.AsyncClient(**options) as client:
         for address in addresses:
             # The certificate must be that of the name, not of the address.
-            request = client.build_request(
-                "POST",
+            built = client.build_request(
+                request.method,
                 target.copy_with(host=address),
-                content=body,
-                headers={**headers, "Host": target.netloc.decode(), "Connection": "close"},
+                content=request.body,
+                headers={**request.headers, "Host": target.netloc.decode(), "Connection": "close"},
                 extensions={"sni_hostname": target.raw_host.decode()},
             )
             try:
-                answer = await client.send(request, stream=True)
+                answer = await client.send(built, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if address == addresses[-1]:
                     raise
                 logger.info("%s did not take a connection at %s: %r", target.host, address, error)
             else:
-                await answer.aclose()
-                return answer.status_code
+                try:
+                    body = await _body(answer, most_bytes) if most_bytes else None
+                finally:
+                    await answer.aclose()
+                return Document(answer.status_code, answer.headers, body)
     raise AssertionError("there is at least one address")
+
+
+async def _body(answer: httpx.Response, most_bytes: int) -> bytes | None:
+    """Return the body as it was sent, None if it is longer than `most_bytes`."""
+    body = bytearray()
+    async for piece in answer.aiter_raw():
+        body += piece
+        if len(body) > most_bytes:
+            return None
+    return bytes(body)
 
 
 @contextmanager
@@ -264,14 +312,6 @@ def get(url: str, headers: Mapping[str, str], *, allow_private: bool = False) ->
             answer = _follow(client, url, headers, deadline, allow_private=allow_private)
         opened.callback(answer.close)
         yield answer
-
-
-class Document(NamedTuple):
-    """A short answer; no body if it was longer than it may be."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes | None
 
 
 def get_document(url: str, headers: Mapping[str, str], most_bytes: int, *, allow_private: bool = False) -> Document:

@@ -12,22 +12,30 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from joserfc import jwt
+from joserfc import jws
 from joserfc.jwk import KeySet, RSAKey
 
 CLIENT_ID, CLIENT_SECRET = "lorikeet", "provider's secret"
 
 
 class Provider:
-    """Serves until `close`. `claims` are added to every token; `signing_key` may be replaced."""
+    """Serves until `close`. `signing_key` may be replaced.
+
+    `claims` are added to every token, `metadata` to the discovery document, `answer` to the query that leads back. A
+    function in `faults` answers its path ("/token", "/jwks", "/.well-known/openid-configuration") instead.
+    """
 
     def __init__(self) -> None:
         self.person: dict[str, Any] = {"sub": "p1", "email": "ada@example.org", "email_verified": True, "name": "Ada"}
         self.claims: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
+        self.answer: dict[str, str] = {}
+        self.faults: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
         self.signing_key = self.new_key()
         self.published = KeySet([self.signing_key])
         self.asked: list[dict[str, str]] = []
@@ -48,7 +56,8 @@ class Provider:
         now = int(time.time())
         claims = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 300, "nonce": nonce}
         header = {"alg": "RS256", "kid": self.signing_key.kid}
-        return jwt.encode(header, {**claims, **self.person, **self.claims}, self.signing_key)
+        payload = json.dumps({**claims, **self.person, **self.claims})
+        return jws.serialize_compact(header, payload, self.signing_key)
 
     def _authorize(self, query: dict[str, str]) -> str:
         self.asked.append(query)
@@ -57,7 +66,7 @@ class Provider:
         assert query["code_challenge_method"] == "S256"
         code = secrets.token_urlsafe(8)
         self.codes[code] = query
-        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
+        return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], **self.answer})}"
 
     def _token(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
         asked = self.codes.pop(form.get("code", ""), None)
@@ -80,7 +89,9 @@ class Provider:
 
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
-                if url.path == "/authorize":
+                if url.path in provider.faults:
+                    provider.faults[url.path](self)
+                elif url.path == "/authorize":
                     query = {name: values[0] for name, values in parse_qs(url.query).items()}
                     self.send_response(302)
                     self.send_header("Location", provider._authorize(query))
@@ -90,10 +101,13 @@ class Provider:
                 else:
                     endpoints = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}
                     urls = {name: f"{provider.issuer}/{path}" for name, path in endpoints.items()}
-                    self._json(200, {"issuer": provider.issuer, **urls})
+                    self._json(200, {"issuer": provider.issuer, **urls, **provider.metadata})
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                if self.path in provider.faults:
+                    provider.faults[self.path](self)
+                    return
                 form = {name: values[0] for name, values in parse_qs(body).items()}
                 self._json(*provider._token(form, self.headers.get("Authorization", "")))
 
