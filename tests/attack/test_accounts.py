@@ -20,7 +20,7 @@ from control_plane.accounts.actions import create_user, set_operator
 from control_plane.accounts.addresses import InvalidAddressError, new_address, normalise_email
 from control_plane.accounts.identities import user_of
 from control_plane.accounts.models import User
-from control_plane.accounts.oidc import Claims, Metadata
+from control_plane.accounts.oidc import Claims, ProviderMetadata
 from control_plane.accounts.passwords import reset_token
 from control_plane.errors import LorikeetError
 from control_plane.tenants.models import Invitation, Membership, Tenant
@@ -191,7 +191,7 @@ def provider_away(lorikeet: Any, settings: Any) -> None:
 
 @needs_database
 def test_sign_in_pages_of_a_provider_leave_no_rows(provider_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = Metadata("http://127.0.0.1:9/authorize", "", "", sends_issuer=False)
+    metadata = ProviderMetadata("http://127.0.0.1:9/authorize", "", "", sends_issuer=False)
     monkeypatch.setattr("control_plane.accounts.oidc._metadata", lambda _: metadata)
     for _ in range(3):
         stranger = APIClient()

@@ -17,6 +17,7 @@ from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
 from control_plane.events.recheck import recheck_user
 from control_plane.http.metrics import SIGN_INS
+from control_plane.names import require_name
 
 
 class WrongLoginError(LorikeetError):
@@ -61,7 +62,7 @@ def create_user(
 ) -> User:
     """Make a user; one without a password comes in through the provider. `actor` None: they do it themselves.
 
-    `verified`: it is certain that the address is theirs. Raises InvalidAddressError, WeakPasswordError.
+    `verified`: it is certain that the address is theirs. Raises InvalidAddressError, BadNameError, WeakPasswordError.
     """
     new = None if password is None else hashed(password, User(email=email, name=name))
     return insert_user(actor=actor, email=email, password_hash=new, name=name, verified=verified)
@@ -70,7 +71,9 @@ def create_user(
 def insert_user(*, actor: Actor | None, email: str, password_hash: str | None, name: str, verified: bool) -> User:
     """As `create_user`, within a transaction that a hash should not lengthen."""
     with transaction.atomic():
-        user = User(email=new_address(email), name=name, email_verified_at=timezone.now() if verified else None)
+        user = User(
+            email=new_address(email), name=require_name(name), email_verified_at=timezone.now() if verified else None
+        )
         user.password = password_hash or make_password(None)
         user.save()
         actor = actor or Actor.of(user)

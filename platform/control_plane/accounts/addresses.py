@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from control_plane.errors import LorikeetError
+from control_plane.names import name_problem
 
 
 class InvalidAddressError(LorikeetError):
@@ -38,6 +39,7 @@ def new_address(text: str) -> str:
     except ValidationError:
         raise InvalidAddressError from None
     # The validator ignores case, by which a dotless i and a long s count as the ASCII letters.
-    if not email.rpartition("@")[0].isascii():
+    # It also takes control characters between quotation marks, and in a domain what IDNA drops.
+    if not email.rpartition("@")[0].isascii() or name_problem(email) is not None:
         raise InvalidAddressError
     return email

@@ -8,6 +8,7 @@ from django.core.mail import EmailMessage
 from django.core.mail.backends.filebased import EmailBackend
 
 from control_plane.config import current
+from control_plane.names import without_refused
 
 
 class FolderBackend(EmailBackend):
@@ -26,4 +27,5 @@ def link(page: str, token: str) -> str:
 
 def send(to: str, subject: str, *paragraphs: str) -> None:
     """Raises OSError or smtplib's errors: for tasks, which try again."""
-    EmailMessage(subject, "\n\n".join(paragraphs) + "\n", to=[to]).send()
+    # A name from before they were checked may have a line break, which no header can have.
+    EmailMessage(without_refused(subject), "\n\n".join(paragraphs) + "\n", to=[to]).send()

@@ -96,7 +96,7 @@ class Claims:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class ProviderMetadata:
     """The parts of the provider's discovery document that the flow needs."""
 
     authorization_endpoint: str
@@ -275,15 +275,15 @@ def _remember(url: str, document: Any) -> None:
     _documents[url] = (time.monotonic(), document)
 
 
-def _metadata(deadline: Deadline) -> Metadata:
+def _metadata(deadline: Deadline) -> ProviderMetadata:
     issuer = current().oidc_issuer
     url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-    metadata: Metadata | None = _remembered(url)
+    metadata: ProviderMetadata | None = _remembered(url)
     if metadata is None:
         document = _fetch("its discovery document", url, deadline)
         if document.get("issuer") != issuer:
             raise ProviderError("LORIKEET_OIDC_ISSUER is not what it calls itself", document.get("issuer"))
-        metadata = Metadata(
+        metadata = ProviderMetadata(
             *(_endpoint(document, name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")),
             sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
         )

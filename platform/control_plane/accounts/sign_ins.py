@@ -19,6 +19,7 @@ from control_plane.accounts.models import SignIn, User
 from control_plane.audit import actions as audit
 from control_plane.errors import NotFoundError
 from control_plane.events.recheck import recheck_user
+from control_plane.names import without_refused
 
 NOTED_EVERY_S = 300.0
 MOST_REMEMBERED = 20_000
@@ -143,5 +144,5 @@ def _alive(now: datetime | None = None) -> Exists:
 
 
 def _device(request: HttpRequest) -> dict[str, str]:
-    agent = request.META.get("HTTP_USER_AGENT", "").replace("\0", "")
-    return {"address": str(request.META.get("REMOTE_ADDR") or "")[:64], "user_agent": agent[:LONGEST_AGENT]}
+    agent = without_refused(request.META.get("HTTP_USER_AGENT", "")[:LONGEST_AGENT])
+    return {"address": str(request.META.get("REMOTE_ADDR") or "")[:64], "user_agent": agent}

@@ -27,7 +27,7 @@ from control_plane.adapters.queries import (
 from control_plane.config import current
 from control_plane.fleet.models import StagingPhase
 from control_plane.http.lists import ListQuerySerializer
-from control_plane.http.serializers import ProblemSerializer
+from control_plane.http.serializers import NameField, ProblemSerializer
 
 MODEL_KINDS = ["base", "adapter"]
 
@@ -395,7 +395,7 @@ class UploadSerializer(serializers.Serializer[Any]):
 class NewUploadSerializer(serializers.Serializer[Any]):
     """The multipart form of a new upload."""
 
-    name = serializers.CharField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
@@ -408,7 +408,7 @@ class NewUploadSerializer(serializers.Serializer[Any]):
         default="",
         help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
     )
-    base_model = serializers.CharField(
+    base_model = NameField(
         max_length=200,
         required=False,
         allow_blank=True,
@@ -419,14 +419,14 @@ class NewUploadSerializer(serializers.Serializer[Any]):
 
 
 class NewImportSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
-    source = serializers.CharField(  # type: ignore[assignment]  # a name that the class has for itself
+    source = NameField(  # type: ignore[assignment]  # a name that the class has for itself
         max_length=4096,
         help_text="hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant "
         "keeps for the bucket, or the https address of a .zip, .tar or .tar.gz.",
     )
-    base_model = serializers.CharField(
+    base_model = NameField(
         max_length=200,
         required=False,
         allow_blank=True,
@@ -469,8 +469,8 @@ class HubFollowSerializer(serializers.Serializer[Any]):
     """A branch whose every move becomes a version of an adapter."""
 
     id = serializers.UUIDField(read_only=True)
-    name = serializers.CharField(source="adapter_name", max_length=64, validators=[NAME], help_text="The adapter.")
-    source = serializers.CharField(max_length=700, help_text="hub:org/name@branch or hub:org/name/folder@branch")  # type: ignore[assignment]
+    name = NameField(source="adapter_name", max_length=64, validators=[NAME], help_text="The adapter.")
+    source = NameField(max_length=700, help_text="hub:org/name@branch or hub:org/name/folder@branch")  # type: ignore[assignment]
     commit = serializers.CharField(read_only=True, help_text="That was imported last; empty before the first look.")
     checked_at = serializers.DateTimeField(read_only=True, allow_null=True)
     problem = ProblemSerializer(read_only=True, allow_null=True, help_text="Why the last look failed.")

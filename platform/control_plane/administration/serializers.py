@@ -4,6 +4,7 @@ from rest_framework import serializers
 
 from control_plane.adapters.models import VersionState
 from control_plane.administration.queries import SORTS, STATES
+from control_plane.http.serializers import NameField
 from control_plane.members.serializers import InvitationSerializer, MemberSerializer
 from control_plane.slo.serializers import LatencyObjectivesSerializer
 from control_plane.tenants.models import SLUG
@@ -72,7 +73,7 @@ class TenantMemberPageSerializer(serializers.Serializer[Any]):
 
 class NewTenantSerializer(serializers.Serializer[Any]):
     slug = serializers.CharField(max_length=48, validators=[SLUG], help_text="In addresses; it never changes.")
-    name = serializers.CharField(max_length=120)
+    name = NameField(max_length=120)
     owner = serializers.EmailField(max_length=254, help_text="Is invited as the first owner.")
 
 
@@ -81,7 +82,7 @@ class CreatedTenantSerializer(TenantSerializer):
 
 
 class TenantNameSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=120)
+    name = NameField(max_length=120)
 
 
 class SuspensionSerializer(serializers.Serializer[Any]):

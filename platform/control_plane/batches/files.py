@@ -16,6 +16,7 @@ from control_plane.batches.models import OPEN, Batch, FilePart, Purpose, StoredF
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.names import name_problem
 from control_plane.tenants.models import Tenant
 
 PART_BYTES = 1 << 20
@@ -34,10 +35,8 @@ class FileNotFound(NotFoundError):
 
 def upload_file(*, acting: Principal, name: str, content: Iterable[bytes], size: int) -> StoredFile:
     """Raises LorikeetError (400, 413, 429)."""
-    if not name.isprintable():
-        raise LorikeetError(
-            "bad_file_name", "The file's name holds characters that are in no name.", "Rename it.", param="file"
-        )
+    if (problem := name_problem(name)) is not None:
+        raise LorikeetError("bad_file_name", problem, "Rename the file.", param="file")
     if size > current().batch_file_max_bytes:
         raise too_large()
     with transaction.atomic():

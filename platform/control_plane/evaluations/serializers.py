@@ -7,7 +7,7 @@ from rest_framework import serializers
 from control_plane.adapters.models import NAME, EvaluationMetric
 from control_plane.adapters.serializers import ScoreSerializer
 from control_plane.evaluations.models import EvaluationState
-from control_plane.http.serializers import ProblemSerializer
+from control_plane.http.serializers import NameField, ProblemSerializer
 
 MOST_TOKENS = 1024
 _METRICS = (
@@ -27,7 +27,7 @@ class EvaluationSetSerializer(serializers.Serializer[Any]):
 class NewEvaluationSetSerializer(serializers.Serializer[Any]):
     """The multipart form of a new set."""
 
-    name = serializers.CharField(max_length=64, validators=[NAME])
+    name = NameField(max_length=64, validators=[NAME])
     metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
     max_tokens = serializers.IntegerField(
         min_value=1, max_value=MOST_TOKENS, required=False, default=64, help_text="Of an answer; none for logprob."
@@ -40,8 +40,8 @@ class NewEvaluationSetSerializer(serializers.Serializer[Any]):
 class NewEvaluationSerializer(serializers.Serializer[Any]):
     """Of a version, or of what an upload becomes."""
 
-    set = serializers.CharField(max_length=64)
-    adapter = serializers.CharField(max_length=64, required=False, default=None)
+    set = NameField(max_length=64)
+    adapter = NameField(max_length=64, required=False, default=None)
     version = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False, default=None)
     upload = serializers.UUIDField(required=False, default=None, help_text="Instead of adapter and version.")
     key = serializers.UUIDField(
@@ -76,7 +76,7 @@ class EvaluationSerializer(serializers.Serializer[Any]):
 
 
 class NewPromotionRuleSerializer(serializers.Serializer[Any]):
-    set = serializers.CharField(max_length=64)
+    set = NameField(max_length=64)
     key = serializers.UUIDField(
         required=False, default=None, help_text="Whose requests evaluations are; for a key: always itself."
     )

@@ -18,6 +18,7 @@ from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import known_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import BaseModel
+from control_plane.names import name_problem
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -295,7 +296,8 @@ def _apply() -> None:
 
 def _require_name(row: BaseModel, rows: list[BaseModel]) -> None:
     name = row.name
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip() or name.startswith("hub:"):
+    known = name.isprintable() and name_problem(name) is None  # requests name it, and those are printable
+    if not 0 < len(name) <= LONGEST_NAME or not known or name != name.strip() or name.startswith("hub:"):
         raise BadBaseNameError
     if any(other.name == name and other.digest != row.digest and other.withdrawn_at is None for other in rows):
         raise BaseNameTakenError(name)

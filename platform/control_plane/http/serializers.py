@@ -3,6 +3,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.names import name_problem
+
 
 class ErrorSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
@@ -22,6 +24,22 @@ class ProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     message = serializers.CharField()
     fix = serializers.CharField()
+
+
+def _validate_name(text: str) -> None:
+    if (problem := name_problem(text)) is not None:
+        raise serializers.ValidationError(problem, code="invalid")
+
+
+class NameField(serializers.CharField):
+    """A name or label that somebody chooses, or that refers to one: any text that is not prose, a secret or a URL.
+
+    `tests/contract/test_names.py` finds fields of requests that should be one.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.validators.append(_validate_name)
 
 
 class MomentField(serializers.DateTimeField):

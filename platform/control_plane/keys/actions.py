@@ -14,6 +14,7 @@ from control_plane.errors import LorikeetError
 from control_plane.events.recheck import recheck_key
 from control_plane.keys import secret as key_secret
 from control_plane.keys.models import ApiKey
+from control_plane.names import require_name
 from control_plane.tenants.roles import KEY_SCOPES, Capability
 
 LONGEST_GRACE = timedelta(days=30)
@@ -29,7 +30,7 @@ def create_key(
     with transaction.atomic():
         key = ApiKey.objects.create(
             tenant=acting.tenant,
-            name=name,
+            name=require_name(name),
             prefix=text.prefix,
             secret_hash=key_secret.hash_secret(text.secret),
             scopes=granted,

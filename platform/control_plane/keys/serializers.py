@@ -2,6 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.http.serializers import NameField
 from control_plane.keys.actions import LONGEST_GRACE
 from control_plane.tenants.roles import KEY_SCOPES
 
@@ -29,9 +30,9 @@ class CreatedApiKeySerializer(ApiKeySerializer):
 
 
 class NewApiKeySerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=80)
+    name = NameField(max_length=80)
     scopes = serializers.ListField(
-        child=serializers.CharField(max_length=32),
+        child=NameField(max_length=32),
         required=False,
         default=list,
         max_length=16,
@@ -43,10 +44,8 @@ class NewApiKeySerializer(serializers.Serializer[Any]):
 class ChangeApiKeySerializer(serializers.Serializer[Any]):
     """What is left out stays."""
 
-    name = serializers.CharField(max_length=80, required=False)
-    scopes = serializers.ListField(
-        child=serializers.CharField(max_length=32), required=False, allow_empty=False, max_length=16
-    )
+    name = NameField(max_length=80, required=False)
+    scopes = serializers.ListField(child=NameField(max_length=32), required=False, allow_empty=False, max_length=16)
     expires_at = serializers.DateTimeField(required=False, allow_null=True)
 
 

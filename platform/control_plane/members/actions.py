@@ -7,13 +7,15 @@ from django.db import transaction
 from control_plane.access.actor import Actor
 from control_plane.accounts.models import User
 from control_plane.audit import actions as audit
+from control_plane.names import require_name
 from control_plane.tenants.models import Membership, Tenant
 from control_plane.tenants.roles import Role
 
 
 def create_tenant(*, actor: Actor, slug: str, name: str) -> Tenant:
+    """Raises ValidationError, and BadNameError (400)."""
     with transaction.atomic():
-        tenant = Tenant(slug=slug, name=name)
+        tenant = Tenant(slug=require_name(slug, "slug"), name=require_name(name))
         tenant.full_clean()
         tenant.save()
         audit.record(actor, "tenant.create", tenant, tenant=tenant, label=slug)

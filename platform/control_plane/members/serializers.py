@@ -3,6 +3,7 @@ from typing import Any
 from rest_framework import serializers
 
 from control_plane.http.lists import ListQuerySerializer
+from control_plane.http.serializers import NameField
 from control_plane.members.queries import MemberSort
 from control_plane.tenants.roles import Role
 
@@ -68,7 +69,7 @@ class InvitationDetailsSerializer(serializers.Serializer[Any]):
 
 class AcceptInvitationSerializer(serializers.Serializer[Any]):
     token = serializers.CharField(max_length=200)
-    name = serializers.CharField(max_length=120, required=False, default="", allow_blank=True)
+    name = NameField(max_length=120, required=False, default="", allow_blank=True)
     password = serializers.CharField(
         max_length=1024, required=False, trim_whitespace=False, write_only=True, help_text="For a new account."
     )

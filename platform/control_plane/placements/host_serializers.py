@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from control_plane.fleet.host_status import LOADS
 from control_plane.fleet.models import HostService, HostState
+from control_plane.http.serializers import NameField
 from control_plane.placements.base_models import STATES
 
 # Named so that the API schema can name its enumerations.
@@ -103,7 +104,7 @@ class BaseModelSerializer(serializers.Serializer[Any]):
 
 
 class NewBaseModelSerializer(serializers.Serializer[Any]):
-    host = serializers.CharField(max_length=64, help_text="The base model that this host serves at the moment.")
+    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
     keep_adapters = serializers.BooleanField(
         default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
     )
@@ -134,7 +135,7 @@ SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 60, 30 * 86_400
 class BaseModelChangeSerializer(serializers.Serializer[Any]):
     """What is left out stays."""
 
-    name = serializers.CharField(max_length=200, required=False)
+    name = NameField(max_length=200, required=False)
     sleeps_after_s = serializers.IntegerField(
         min_value=0,
         max_value=LONGEST_SLEEP_S,
@@ -149,8 +150,8 @@ class BaseModelChangeSerializer(serializers.Serializer[Any]):
 
 
 class AdmittedBaseModelSerializer(serializers.Serializer[Any]):
-    host = serializers.CharField(max_length=64, help_text="The base model that this host serves at the moment.")
-    name = serializers.CharField(
+    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    name = NameField(
         max_length=200,
         required=False,
         allow_blank=True,

@@ -17,7 +17,7 @@ from control_plane.chats import (
     MOST_TOOLS,
     REASONING_EFFORTS,
 )
-from control_plane.http.serializers import ProblemSerializer
+from control_plane.http.serializers import NameField, ProblemSerializer
 from control_plane.placements.models import PrefixState
 
 ROLES = ("system", "developer", "user", "assistant")
@@ -36,8 +36,8 @@ class PrefixMessageSerializer(serializers.Serializer[Any]):
 class NewPrefixSerializer(serializers.Serializer[Any]):
     """Either a `prompt`, for completions, or `messages`, for chats, as the requests have them that begin with it."""
 
-    name = serializers.CharField(max_length=64, validators=[NAME])
-    model = serializers.CharField(max_length=200, help_text="An adapter's name, and so what is live, or a base model.")
+    name = NameField(max_length=64, validators=[NAME])
+    model = NameField(max_length=200, help_text="An adapter's name, and so what is live, or a base model.")
     messages = serializers.ListField(
         child=PrefixMessageSerializer(), required=False, allow_empty=False, max_length=MOST_MESSAGES
     )

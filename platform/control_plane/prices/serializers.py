@@ -2,6 +2,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from control_plane.http.serializers import NameField
 from control_plane.prices.models import HIGHEST
 
 
@@ -22,7 +23,7 @@ class _BatchAmountsSerializer(serializers.Serializer[Any]):
 
 class NewPricesSerializer(_BatchAmountsSerializer):
     effective_on = serializers.DateField(help_text="From midnight UTC on.")
-    base_model_digest = serializers.CharField(
+    base_model_digest = NameField(
         max_length=71,
         required=False,
         allow_null=True,
@@ -49,7 +50,7 @@ class NewPricesSerializer(_BatchAmountsSerializer):
 
 
 class EndPricesSerializer(serializers.Serializer[Any]):
-    base_model_digest = serializers.CharField(max_length=71, help_text="Of the base model whose own prices end.")
+    base_model_digest = NameField(max_length=71, help_text="Of the base model whose own prices end.")
     effective_on = serializers.DateField(help_text="From midnight UTC on the installation's list counts for it.")
 
 
