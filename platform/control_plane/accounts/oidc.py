@@ -284,7 +284,9 @@ def _metadata(deadline: Deadline) -> ProviderMetadata:
         if document.get("issuer") != issuer:
             raise ProviderError("LORIKEET_OIDC_ISSUER is not what it calls itself", document.get("issuer"))
         metadata = ProviderMetadata(
-            *(_endpoint(document, name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")),
+            authorization_endpoint=_endpoint(document, "authorization_endpoint"),
+            token_endpoint=_endpoint(document, "token_endpoint"),
+            jwks_uri=_endpoint(document, "jwks_uri"),
             sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
         )
         _remember(url, metadata)
