@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .adapter_config import AdapterConfig
 from .geometry import AdapterLimits, BaseGeometry
+from .identity import WEIGHTS_FILE
 from .modules import ModuleResolver
 from .problems import GATHER_FIRST, Findings
 from .safetensors_file import TensorEntry
@@ -73,8 +74,15 @@ class EmbeddingLayer:
     tokens_name: str = ""
     kept: npt.NDArray[np.int64] | None = None
 
+    @property
+    def is_in_file(self) -> bool:
+        """Whether the file has a tensor of this layer. One without is listed where the vocabulary is smaller."""
+        return bool(self.lora or self.saved or self.tokens)
+
     def note(self, base_vocab: int) -> str:
         """What of it is served, for people."""
+        if not self.is_in_file:
+            return f"{self.target} is the base's, as far as the adapter's {self.vocab} tokens go"
         parts = ["LoRA"] if self.lora else []
         if self.saved:
             parts.append("a whole matrix, of which rows that equal the base's take no room")
@@ -116,6 +124,7 @@ class EmbeddingLayersInspection:
         self._by_config: dict[str, tuple[int, float]] = {}  # of embedding layers with LoRA: rank, alpha
         self._copies: frozenset[str] = frozenset()
         self._tokens: dict[str, tuple[int, ...]] = {}
+        self._vocab = geometry.vocab_size  # of the adapter's model
 
     def __bool__(self) -> bool:
         return bool(self._embedding_layers)
@@ -166,16 +175,8 @@ class EmbeddingLayersInspection:
                 f"{self._geometry.vocab_size}; at most {MOST_NEW_TOKENS} more can be served.",
                 f"Upload an adapter trained on {self._geometry.name}, or one with fewer new tokens.",
             )
-        elif sizes and sizes != {self._geometry.vocab_size} and not self._is_complete():
-            self._findings.add(
-                "vocabulary_mismatch",
-                f"The adapter's vocabulary has {sizes.pop()} tokens, that of {self._geometry.name} "
-                f"{self._geometry.vocab_size}, and the matrix of one embedding layer is not in the file.",
-                "Save both: model.save_pretrained(folder, save_embedding_layers=True).",
-            )
-
-    def _is_complete(self) -> bool:
-        return all(_SAVED in self._of(target) for target in EMBEDDING_LAYERS)
+        elif sizes:
+            self._vocab = sizes.pop()
 
     def _axes(self, target: str, part: str, entry: TensorEntry) -> tuple[int | None, int | None]:
         """Where a tensor has the hidden size and the number of tokens; None where it has not."""
@@ -202,9 +203,51 @@ class EmbeddingLayersInspection:
             self._check_tokens(target)
             if target in self._copies and _SAVED not in self._of(target):
                 self._missing(target, _SAVED, "modules_to_save")
+        self._check_new_rows(config, resolver)
 
     def _is_targeted(self, config: AdapterConfig, resolver: ModuleResolver, target: str) -> bool:
-        return config.target_modules != "all-linear" and resolver.is_targeted(self._keys[target])
+        """Whether PEFT puts LoRA on the layer: of a layer with a copy (``modules_to_save``) it does not."""
+        if config.target_modules == "all-linear" or target in self._copies:
+            return False
+        return resolver.is_targeted(self._keys[target])
+
+    def _check_new_rows(self, config: AdapterConfig, resolver: ModuleResolver) -> None:
+        """Both layers have rows of the tokens that the base lacks. Of a smaller vocabulary, the base has all rows."""
+        lacking = [target for target in EMBEDDING_LAYERS if not self._has_matrix(target)]
+        if self._vocab <= self._geometry.vocab_size:
+            return
+        for target in lacking if self._geometry.untied_head else lacking[:1]:
+            self._findings.add(
+                "vocabulary_mismatch",
+                f"The adapter's vocabulary has {self._vocab} tokens, that of {self._geometry.name} "
+                f"{self._geometry.vocab_size}, and the matrix of {target} is not in the file.",
+                self._how_to_save(target, config, resolver),
+            )
+
+    def _how_to_save(self, target: str, config: AdapterConfig, resolver: ModuleResolver) -> str:
+        """``save_embedding_layers`` saves both matrices, but where one has LoRA only those that have."""
+        if isinstance(config.target_modules, str):
+            with_lora = [each for each in EMBEDDING_LAYERS if self._is_targeted(config, resolver, each)]
+        else:  # PEFT compares plain names here, and does not look at modules_to_save
+            with_lora = [each for each in EMBEDDING_LAYERS if each in config.target_modules]
+        if not with_lora or target in with_lora:
+            return "Save both: model.save_pretrained(folder, save_embedding_layers=True)."
+        name = f"base_model.model.{embedding_layer_key(target)}."
+        has_tokens = target in self._tokens
+        name += "token_adapter.base_layer.weight" if has_tokens else "weight"
+        fix = (
+            f"PEFT does not save it beside LoRA on {with_lora[0]}, whatever save_embedding_layers says. Add it to "
+            f'{WEIGHTS_FILE}: name = "{name}"; weights = safetensors.torch.load_file(path); weights[name] = '
+            "model.state_dict()[name]; safetensors.torch.save_file(weights, path)"
+        )
+        return f"{fix}." if has_tokens else f'{fix}; or train with modules_to_save=["{target}"] too.'
+
+    def _has_matrix(self, target: str) -> bool:
+        """Whether the file has the layer's matrix, or that of the other layer which the base ties it to."""
+        return _SAVED in self._of(target) or (
+            not self._geometry.untied_head
+            and any(_SAVED in self._of(other) and other not in self._copies for other in EMBEDDING_LAYERS)
+        )
 
     def _read_copies(self, config: AdapterConfig) -> None:
         names = config.raw.get("modules_to_save") or []
@@ -219,13 +262,13 @@ class EmbeddingLayersInspection:
             if target and self._are_new(tokens, target):
                 return _UNREADABLE
             in_range = isinstance(tokens, list) and all(
-                type(token) is int and 0 <= token < self._vocab(target) for token in tokens
+                type(token) is int and 0 <= token < self._vocab for token in tokens
             )
             if not target or not in_range or len({*tokens}) < len(tokens):
                 self._findings.add(
                     "invalid_config",
                     "adapter_config.json: trainable_token_indices does not list tokens of the embedding or the head, "
-                    f"each once, from 0 to {self._vocab(target) - 1}.",
+                    f"each once, from 0 to {self._vocab - 1}.",
                     _WITH_THESE,
                 )
                 return _UNREADABLE
@@ -233,10 +276,10 @@ class EmbeddingLayersInspection:
         return found
 
     def _are_new(self, tokens: Any, target: str) -> bool:
-        """Whether some come after the base's, of a vocabulary whose matrix is not in the file; that is reported."""
+        """Whether some come after the base's, of a vocabulary whose size no tensor tells; that is reported."""
         numbers = [token for token in tokens if type(token) is int] if isinstance(tokens, list) else []
         new = max(numbers, default=0) - self._geometry.vocab_size
-        if not 0 <= new < MOST_NEW_TOKENS or any(_SAVED in self._of(each) for each in EMBEDDING_LAYERS):
+        if not 0 <= new < MOST_NEW_TOKENS or self._vocab != self._geometry.vocab_size:
             return False
         self._findings.add(
             "vocabulary_mismatch",
@@ -293,7 +336,7 @@ class EmbeddingLayersInspection:
     def _check_tokens(self, target: str) -> None:
         tokens, entry = self._tokens.get(target, ()), self._of(target).get(_TOKENS)
         if tokens and entry is None:
-            self._missing(target, _TOKENS, "trainable_token_indices")
+            self._missing_tokens(target)
         elif entry is not None and not tokens and (self._tokens is _UNREADABLE or (self._tokens and target == HEAD)):
             return  # that is said already; or of a tied head: the embedding's rows again
         elif entry is not None and entry.shape[0] != len(tokens):
@@ -302,6 +345,19 @@ class EmbeddingLayersInspection:
                 f"{target} has rows for {entry.shape[0]} tokens, but trainable_token_indices lists {len(tokens)}.",
                 _WITH_THESE,
                 entry.name,
+            )
+
+    def _missing_tokens(self, target: str) -> None:
+        """Of a tied pair with the same tokens PEFT saves the embedding's rows alone, which are the head's too."""
+        is_saved_once = target == HEAD and self._tokens.get(EMBEDDING) == self._tokens[HEAD]
+        if not is_saved_once or _TOKENS not in self._of(EMBEDDING):
+            self._missing(target, _TOKENS, "trainable_token_indices")
+        elif self._geometry.untied_head:
+            self._findings.add(
+                "missing_tensor",
+                "The adapter has rows of tokens of embed_tokens for lm_head too, as PEFT saves them of a model whose "
+                f"lm_head is embed_tokens; the two are different matrices in {self._geometry.name}.",
+                f"Upload an adapter trained on {self._geometry.name}.",
             )
 
     def _missing(self, target: str, part: str, setting: str) -> None:
@@ -327,8 +383,11 @@ class EmbeddingLayersInspection:
 
     def describe(self, resolver: ModuleResolver) -> tuple[EmbeddingLayer, ...]:
         """Of an adapter without findings."""
+        is_smaller = self._vocab < self._geometry.vocab_size
         return tuple(
-            self._describe(target, resolver) for target in EMBEDDING_LAYERS if target in self._embedding_layers
+            self._describe(target, resolver)
+            for target in EMBEDDING_LAYERS
+            if target in self._embedding_layers or is_smaller
         )
 
     def _describe(self, target: str, resolver: ModuleResolver) -> EmbeddingLayer:
@@ -339,7 +398,7 @@ class EmbeddingLayersInspection:
         tokens = self._tokens.get(target, ()) if _TOKENS in parts else ()
         return EmbeddingLayer(
             target,
-            self._vocab(target),
+            self._vocab,
             self._geometry.hidden_size,
             lora,
             parts[_SAVED].name if _SAVED in parts else "",
@@ -347,13 +406,6 @@ class EmbeddingLayersInspection:
             tokens,
             parts[_TOKENS].name if tokens else "",
         )
-
-    def _vocab(self, target: str) -> int:
-        """Tokens of the adapter's model."""
-        for name in (target, *EMBEDDING_LAYERS):
-            if _SAVED in self._of(name):
-                return self._of(name)[_SAVED].shape[0]
-        return self._geometry.vocab_size
 
     def _of(self, target: str) -> dict[str, TensorEntry]:
         return self._embedding_layers[target].parts if target in self._embedding_layers else {}

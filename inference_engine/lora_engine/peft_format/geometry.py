@@ -23,6 +23,7 @@ class BaseGeometry:
     vocab_size: int
     fused_qkv: int = 0  # 1: q, k and v are one module, qkv_proj
     fused_gate_up: int = 0  # 1: gate and up are one module, gate_up_proj
+    untied_head: int = 0  # 1: lm_head is a matrix of its own; 0: it is embed_tokens', or an older engine did not say
 
     @property
     def targets(self) -> tuple[str, ...]:

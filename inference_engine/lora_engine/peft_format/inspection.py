@@ -490,7 +490,12 @@ class _Inspection:
         ranks = [module.rank for module in modules] + [layer.lora.rank for layer in embedding_layers if layer.lora]
         return AdapterManifest(
             rank=max(ranks, default=0),
-            targets=tuple(sorted({module.target for module in modules} | {layer.target for layer in embedding_layers})),
+            targets=tuple(
+                sorted(
+                    {module.target for module in modules}
+                    | {layer.target for layer in embedding_layers if layer.is_in_file}
+                )
+            ),
             dtype=dtypes.pop() if len(dtypes) == 1 else "mixed",
             num_tensors=len(weights.entries),
             num_parameters=sum(entry.num_elements for entry in entries),

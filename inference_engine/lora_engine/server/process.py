@@ -330,6 +330,7 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
         vocab_size=model.vocab_size,
         fused_qkv=int(model.family.fused_qkv),
         fused_gate_up=int(model.family.fused_gate_up),
+        untied_head=int(loaded.model.weights.embedding is not loaded.model.weights.lm_head),
     )
 
 
@@ -337,7 +338,7 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
     facts = engine.describe()
     base = base_geometry(engine.loaded)
     names = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "vocab_size", "fused_qkv", "fused_gate_up")  # fmt: skip
+             "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head")  # fmt: skip
     return pb.EngineDescription(
         engine_version=str(facts["engine_version"]),
         base_model=str(facts["model"]),

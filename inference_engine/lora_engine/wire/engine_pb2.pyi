@@ -71,7 +71,7 @@ class LastEnd(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., unix_time: _Optional[float] = ...) -> None: ...
 
 class BaseGeometry(_message.Message):
-    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up")
+    __slots__ = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head")
     NUM_LAYERS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_SIZE_FIELD_NUMBER: _ClassVar[int]
     INTERMEDIATE_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class BaseGeometry(_message.Message):
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     FUSED_QKV_FIELD_NUMBER: _ClassVar[int]
     FUSED_GATE_UP_FIELD_NUMBER: _ClassVar[int]
+    UNTIED_HEAD_FIELD_NUMBER: _ClassVar[int]
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -90,7 +91,8 @@ class BaseGeometry(_message.Message):
     vocab_size: int
     fused_qkv: int
     fused_gate_up: int
-    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., fused_qkv: _Optional[int] = ..., fused_gate_up: _Optional[int] = ...) -> None: ...
+    untied_head: int
+    def __init__(self, num_layers: _Optional[int] = ..., hidden_size: _Optional[int] = ..., intermediate_size: _Optional[int] = ..., num_attention_heads: _Optional[int] = ..., num_key_value_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., vocab_size: _Optional[int] = ..., fused_qkv: _Optional[int] = ..., fused_gate_up: _Optional[int] = ..., untied_head: _Optional[int] = ...) -> None: ...
 
 class ClientMessage(_message.Message):
     __slots__ = ("hello", "submit", "abort")

@@ -312,8 +312,9 @@ def _taken_over(row: BaseModel, replaced: list[BaseModel]) -> list[str]:
 
 
 def _geometry(row: BaseModel) -> dict[str, int]:
-    """Without zeros: rows of before a field was added do not have it."""
-    return {name: size for name, size in row.description.get("geometry", {}).items() if size}
+    """Without zeros: rows of before a field was added do not have it. Tying changes no shape."""
+    sizes = row.description.get("geometry", {}).items()
+    return {name: size for name, size in sizes if size and name != "untied_head"}
 
 
 def _is_same(before: BaseModel, row: BaseModel) -> bool:

@@ -23,6 +23,7 @@ GEOMETRY_FIELDS = (
     "vocab_size",
     "fused_qkv",
     "fused_gate_up",
+    "untied_head",
 )
 DESCRIPTION_FIELDS = (
     "engine_version",

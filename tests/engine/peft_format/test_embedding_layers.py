@@ -48,8 +48,8 @@ def inspect(folder: Path, shapes: dict[str, tuple[int, ...]], **config: Any) -> 
          "use_dora on lm_head"),
         (LORA_EMBED, {"target_modules": [*LINEAR, "embed_tokens"], "alora_invocation_tokens": [1]},
          "unsupported_feature", "alora_invocation_tokens beside changes of embed_tokens"),
-        (LORA_EMBED | {f"{EMBED}lora_embedding_A": (4, 31)}, {"target_modules": [*LINEAR, "embed_tokens"]},
-         "vocabulary_mismatch", "the matrix of one embedding layer is not in the file"),
+        (LORA_EMBED | {f"{EMBED}lora_embedding_A": (4, 33)}, {"target_modules": [*LINEAR, "embed_tokens"]},
+         "vocabulary_mismatch", "the matrix of embed_tokens is not in the file"),
         ({f"{HEAD}weight": (32, 48)}, {"modules_to_save": ["lm_head"]}, "shape_mismatch", "needs 64"),
         ({f"{HEAD}weight": (32,)}, {"modules_to_save": ["lm_head"]}, "shape_mismatch", "must be a matrix"),
         ({f"{HEAD}weight": (0, 64)}, {"modules_to_save": ["lm_head"]}, "empty_tensor", "holds no values"),
@@ -90,6 +90,16 @@ def test_notes_say_what_of_an_embedding_layer_is_served(tmp_path: Path) -> None:
     notes = [layer.note(GEOMETRY.vocab_size) for layer in manifest.embedding_layers]
     assert "embed_tokens is changed: a whole matrix" in notes[0] and "rows of 2 tokens" in notes[0]
     assert all("its 3 tokens more than the base's can be generated, but they have no text here" in n for n in notes)
+
+
+def test_a_smaller_vocabulary_needs_no_matrix(tmp_path: Path) -> None:
+    """The base has every row of it."""
+    shapes = {f"{HEAD}lora_A.weight": (4, 64), f"{HEAD}lora_B.weight": (29, 4)}
+    manifest = inspect(tmp_path, shapes, target_modules=[*LINEAR, "lm_head"]).manifest
+    assert manifest is not None and manifest.targets == ("lm_head", "q_proj", "v_proj")
+    embedding, head = manifest.embedding_layers
+    assert embedding.vocab == head.vocab == 29
+    assert embedding.note(GEOMETRY.vocab_size) == "embed_tokens is the base's, as far as the adapter's 29 tokens go"
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,7 @@ def geometry_of(engine: Engine) -> BaseGeometry:
         vocab_size=config.vocab_size,
         fused_qkv=int(config.family.fused_qkv),
         fused_gate_up=int(config.family.fused_gate_up),
+        untied_head=int(engine.loaded.model.weights.embedding is not engine.loaded.model.weights.lm_head),
     )
 
 
