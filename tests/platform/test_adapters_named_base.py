@@ -75,6 +75,16 @@ def test_a_confirmed_version_that_is_no_first_one_is_not_made_live(acme: Any, up
         "./out/checkpoint-500",
         "models--org--name/snapshots/0123456789abcdef0123456789abcdef01234567",
         "..",
+        # The same by Windows' paths.
+        r"D:\models\fake-base",
+        "D:\\models\\Fake-Base\\",
+        "c:/models/fake-base",
+        r"\\server\share\fake-base-4bit",
+        r"D:\out\checkpoint-500",
+        r"C:\out/merged\model",
+        "C:fake-base",
+        "D:\\",
+        "D:",
     ],
 )
 def test_other_names_of_the_same_base(host: Any, settings: Any, named: str) -> None:
@@ -83,3 +93,10 @@ def test_other_names_of_the_same_base(host: Any, settings: Any, named: str) -> N
     assert base is not None
     assert other_base(named, base) == ""
     assert other_base("another", replace(base, name="fake")) == "another"
+
+
+@pytest.mark.parametrize("named", ["D:\\out\\merged", "\\\\server\\share\\llama", "D:llama", "org/d:fake"])
+def test_windows_paths_of_another_base(host: Any, named: str) -> None:
+    base = served_bases().only
+    assert base is not None
+    assert other_base(named, base) == named

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 # Copies in another type or under a trainer's name are the same model.
 _COPY = re.compile(r"(-unsloth)?(-(bnb-)?[48]bit|-gptq.*|-awq.*|-fp8.*|-bf16|-hf)$", re.ASCII)
 
-# A folder that names no model: `demo/model`, a trainer's output, a snapshot of the Hub's cache.
+# A drive of Windows, before a path on it.
+_DRIVE = re.compile(r"^[a-z]:", re.ASCII)
+
+# A folder that names no model: `demo/model`, a trainer's output, a snapshot of the Hub's cache, a drive's root.
 _NO_NAME = re.compile(r"(base[-_]?)?model|base|weights|output|final|checkpoint(-\d+)?|[0-9a-f]{40}|\.*", re.ASCII)
 
 
@@ -29,5 +32,6 @@ def choose_base(named: str, names: Mapping[str, list[str]]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    last = name.strip().rstrip("/").rpartition("/")[2].lower()
-    return _COPY.sub("", last)
+    """The last part of a Hub name or of a path, also of one of Windows, which begins with a drive or two backslashes."""
+    path = _DRIVE.sub("", name.strip().lower()).replace("\\", "/")
+    return _COPY.sub("", path.rstrip("/").rpartition("/")[2])
