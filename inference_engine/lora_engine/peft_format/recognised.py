@@ -13,6 +13,14 @@ _BEFORE_MERGING = (
 )
 _SAVE_SAFE = "Save with model.save_pretrained(folder, safe_serialization=True) and upload that folder."
 
+_UNPACK_IT = (
+    "Unpack it, and upload the folder with adapter_config.json and adapter_model.safetensors, or that archive alone."
+)
+PACK_AS_ZIP = (
+    "Unpack it, and upload the two files loose or as .zip or .tar.gz, e.g. "
+    "zip -j adapter.zip adapter_config.json adapter_model.safetensors."
+)
+
 # File name -> code, what it is, what to do; the first that fits any file counts.
 _KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
     (re.compile(pattern, re.ASCII | re.IGNORECASE), code, what, fix)
@@ -57,6 +65,18 @@ _KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
             "Gather it first, e.g. with the zero_to_fp32.py in the checkpoint, and save with model.save_pretrained.",
         ),
         (
+            r".*\.(zip|tar|tgz|tar\.gz)",
+            "nested_archive",
+            "is an archive within the upload",
+            _UNPACK_IT,
+        ),
+        (
+            r".*\.(7z|rar|txz|tbz2?|tzst|xz|bz2|zst|lz4|lz|lzma|gz|z|cab)",
+            "unsupported_archive",
+            "is packed in a way that is not read here",
+            PACK_AS_ZIP,
+        ),
+        (
             r"(?!(training_args|optimizer|scheduler|rng_state.*|scaler)\.).*\.(bin|pt|pth|pkl|pickle|ckpt)",
             "pickle_refused",
             "is a pickle file, which can run any code when it is loaded",
@@ -64,6 +84,27 @@ _KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
         ),
     )
 )
+
+
+# How archives begin, and what they are called.
+_ARCHIVES: tuple[tuple[bytes, str], ...] = (
+    (b"PK\x03\x04", "zip"),
+    (b"\x1f\x8b", "gzip"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+    (b"Rar!\x1a\x07", "RAR"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x28\xb5\x2f\xfd", "Zstandard"),
+    (b"\x04\x22\x4d\x18", "LZ4"),
+    (b"LZIP", "lzip"),
+    (b"\x1f\x9d", "compress"),
+    (b"MSCF", "Cabinet"),
+)
+
+
+def archive_kind(begins: bytes) -> str:
+    """What kind of archive or packed file begins so; "" if none that is known. Tar archives are not told."""
+    return next((kind for magic, kind in _ARCHIVES if begins.startswith(magic)), "")
 
 
 # How a file begins -> code, what it is, what to do.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import stat
 import struct
@@ -24,7 +25,7 @@ from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
 from .own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 from .problems import printable
-from .recognised import instead_of_a_file, recognise
+from .recognised import PACK_AS_ZIP, archive_kind, instead_of_a_file, recognise
 from .tar_stream import BLOCK, TarError, TarReader
 
 MAX_ENTRIES = 1000
@@ -37,6 +38,27 @@ _BLOCK_BYTES = 1 << 20
 # Folders above an adapter, as training programs and hubs make them.
 MAX_DEPTH = 4
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
+# What else is taken for an archive, to be read if it is one of the above under this name, or refused for what it is.
+_OTHER_SUFFIXES = (
+    *(
+        ".7z",
+        ".rar",
+        ".xz",
+        ".txz",
+        ".bz2",
+        ".tbz",
+        ".tbz2",
+        ".zst",
+        ".tzst",
+        ".lz4",
+        ".lz",
+        ".lzma",
+        ".cab",
+        ".z",
+        ".gz",
+    ),
+)
+_CHECKPOINT = re.compile(r"checkpoint-\d+", re.ASCII)
 TEXT_FILES = frozenset(
     {
         "tokenizer.json",
@@ -86,6 +108,10 @@ def unpack_upload(
     collector = _Collector(into, limits or AdapterLimits())
     try:
         _collect_upload(files, collector)
+        if wanted := collector.passed_over():
+            collector.discard()
+            collector = _Collector(into, limits or AdapterLimits(), wanted)
+            _collect_upload(files, collector)
         collector.finish()
         if notes is not None:
             notes += collector.notes()
@@ -97,6 +123,8 @@ def unpack_upload(
 
 def _collect_upload(files: Mapping[str, Path], collector: _Collector) -> None:
     archives = [name for name in files if name.lower().endswith(_ARCHIVE_SUFFIXES)]
+    if len(files) == 1:
+        archives = [name for name in files if name.lower().endswith((*_ARCHIVE_SUFFIXES, *_OTHER_SUFFIXES))]
     if not archives:
         for name, path in files.items():
             with path.open("rb") as file:
@@ -116,12 +144,16 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
             _collect_zip(file, collector)
         elif magic[:2] == b"\x1f\x8b":
             with _Inflated(file) as stream:
+                _require_no_archive(name, stream.begins())
                 _collect_tar(stream, collector)
                 stream.finish()
         elif magic[257:262] == b"ustar":
             _collect_tar(_Seekable(file), collector)
         elif problem := instead_of_a_file(name, magic):
             raise UploadError(problem.code, problem.message, problem.fix)
+        elif kind := archive_kind(magic):
+            message = f"{printable(name)} is packed with {kind}, which is not read here."
+            raise UploadError("unsupported_archive", message, PACK_AS_ZIP)
         else:
             raise UploadError("bad_archive", f"{printable(name)} is neither a zip, a tar nor a gzip file.", _BOTH)
     except (zipfile.BadZipFile, NotImplementedError, TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -134,6 +166,16 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
             raise  # the disk's fault, not the archive's: `GuardedZip` and `_Seekable` seek within the file only
         message = f"{printable(name)} cannot be read: {printable(error)}."
         raise UploadError("bad_archive", message, _PACK_AGAIN) from None
+
+
+def _require_no_archive(name: str, begins: bytes) -> None:
+    """What is packed with gzip is to be a tar archive, which has names of files. Raises ``UploadError``."""
+    if kind := archive_kind(begins):
+        message = f"{printable(name)} is a gzip file that holds a {kind} file, not a tar archive."
+        raise UploadError("nested_archive", message, f"Unpack it once (gunzip), and upload what comes out. {_BOTH}")
+    if begins[:1] == b"{" or begins[6:9] == b"\0\0{":  # as JSON and safetensors files begin
+        message = f"{printable(name)} is a gzip file that holds one file, not a tar archive of two."
+        raise UploadError("nested_archive", message, f"Unpack it (gunzip). {_BOTH}")
 
 
 def _collect_zip(file: BinaryIO, collector: _Collector) -> None:
@@ -200,13 +242,18 @@ class _Folder:
 
 
 class _Collector:
-    """Takes offered files, keeps those of adapters aside, and picks the one adapter that lies highest at the end."""
+    """Takes offered files, keeps those of adapters aside, and picks the one adapter that lies highest at the end.
 
-    def __init__(self, into: Path, limits: AdapterLimits) -> None:
+    Of folders beside each other it keeps the first, or the ``wanted`` one.
+    """
+
+    def __init__(self, into: Path, limits: AdapterLimits, wanted: str = "") -> None:
         self._into = into
         self._limits = limits
-        self._kept: dict[int, _Folder] = {}  # by depth: of several beside each other the first
-        self._beside: dict[int, list[str]] = {}  # by depth: names of the others
+        self._wanted = wanted
+        self._kept: dict[int, _Folder] = {}  # by depth
+        self._beside: dict[int, dict[str, set[str]]] = {}  # by depth: of each other folder the names of its files
+        self._taken = ""  # the adapter's folder
         self._initial: _Folder | None = None
         self._left = limits.max_bytes
         self._templates: dict[str, dict[str, Path]] = {}  # by folder: files in which a chat template may lie
@@ -236,7 +283,8 @@ class _Collector:
         base, depth = parts[-1] if parts else "", len(parts) - 1
         if base in TEMPLATE_FILES and self._keep_template("/".join(parts[:-1]), base, blocks):
             return
-        folder = self._folder("/".join(parts[:-1]), depth) if base == CONFIG_FILE or is_weights(base) else None
+        is_of_adapter = base == CONFIG_FILE or is_weights(base)
+        folder = self._folder("/".join(parts[:-1]), depth, base) if is_of_adapter else None
         if folder is None:
             self._ignored.append(name)
         else:
@@ -249,17 +297,31 @@ class _Collector:
         depth = next((depth for depth, folder in sorted(self._kept.items()) if folder.is_complete), None)
         if depth is None:
             depth = min(self._kept, default=0)
-        if self._beside.get(depth):
-            raise self._several(depth)
         kept = self._kept.get(depth)
+        if self._complete_beside(depth) or (self._beside.get(depth) and not (kept and kept.is_complete)):
+            raise self._several(depth)
         if kept is None or not kept.is_complete:
             raise self._missing(kept)
+        self._taken = kept.name
         for name, path in kept.files.items():
             path.rename(self._into / name)
         self._place_initial(kept)
         self._place_templates(kept.name)
         self._ignored += [f"{folder.name}/" for other, folder in self._kept.items() if other != depth]
+        self._ignored += [f"{name}/" for name in self._beside.get(depth, ())]
         self.discard()
+
+    def passed_over(self) -> str:
+        """The folder of the highest adapter, if one that is not complete was kept in its place; else ""."""
+        for depth in sorted({*self._kept, *self._beside}):
+            complete = self._complete_beside(depth)
+            if complete or self._kept[depth].is_complete:
+                return complete[0] if len(complete) == 1 and not self._kept[depth].is_complete else ""
+        return ""
+
+    def _complete_beside(self, depth: int) -> list[str]:
+        beside = self._beside.get(depth, {})
+        return [name for name, files in beside.items() if CONFIG_FILE in files and any(map(is_weights, files))]
 
     def _place_initial(self, kept: _Folder) -> None:
         """Where ``to_peft_form`` looks for it, if it lies within the adapter's folder or beside that."""
@@ -308,11 +370,13 @@ class _Collector:
         said = (name for name in self._ignored if _base(name) not in _UNSAID and not _base(name).startswith("._"))
         names = sorted(said, key=lambda name: (name.count("/"), name))
         of_text = sorted({base for name in names if (base := _base(name)) in TEXT_FILES and base not in self._placed})
-        names = [name for name in names if _base(name) not in TEXT_FILES]
+        lines = _left_out([name for name in names if _base(name) not in TEXT_FILES])
         if of_text:
             listed = ", ".join(of_text)
-            return [f"{listed} {'was' if len(of_text) == 1 else 'were'} not used: {_TEXT_OF_BASE}", *_left_out(names)]
-        return _left_out(names)
+            lines.insert(0, f"{listed} {'was' if len(of_text) == 1 else 'were'} not used: {_TEXT_OF_BASE}")
+        if _CHECKPOINT.fullmatch(_base(self._taken)):
+            lines.insert(0, f"the adapter of {printable(self._taken)} was taken: there is none beside or above it")
+        return lines
 
     def discard(self) -> None:
         """Remove everything that is still kept aside."""
@@ -322,23 +386,23 @@ class _Collector:
     def _aside(self) -> Path:
         return self._into / ".incoming"
 
-    def _folder(self, name: str, depth: int) -> _Folder | None:
-        """Where to keep a file of that folder; None if it is not to be kept."""
+    def _folder(self, name: str, depth: int, file: str) -> _Folder | None:
+        """Where to keep that file of that folder; None if it is not to be kept."""
         if depth > MAX_DEPTH:
             self._too_deep.append(name)
             return None
         if INITIAL.fullmatch(name.rpartition("/")[2]):
             self._initial = self._initial or _Folder(name, self._aside / INITIAL_FOLDER)
             return self._initial if self._initial.name == name else None
+        if self._wanted and name != self._wanted and depth == self._wanted.count("/") + 1:
+            return None
         folder = self._kept.get(depth)
         if folder is None:
             if any(above.is_complete for upper, above in self._kept.items() if upper < depth):
                 return None
             folder = self._kept[depth] = _Folder(name, self._aside / str(depth))
         if folder.name != name:
-            others = self._beside.setdefault(depth, [])
-            if name not in others:
-                others.append(name)
+            self._beside.setdefault(depth, {}).setdefault(name, set()).add(file)
             return None
         return folder
 
@@ -373,7 +437,7 @@ class _Collector:
         return True
 
     def _several(self, depth: int) -> UploadError:
-        names = sorted([self._kept[depth].name, *self._beside[depth]])
+        names = sorted([self._kept[depth].name, *(self._complete_beside(depth) or self._beside[depth])])
         listed = ", ".join(map(printable, names[:5]))
         return UploadError(
             "several_adapters",
@@ -449,6 +513,10 @@ class _Inflated:
 
     def __exit__(self, *_exc: object) -> None:
         self._stream.close()
+
+    def begins(self) -> bytes:
+        """The first bytes, as many as tell what it is, which are read again afterwards."""
+        return self._stream.peek(BLOCK)[:BLOCK]
 
     def read(self, size: int, /) -> bytes:
         data = self._stream.read(size)

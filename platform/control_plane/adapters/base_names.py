@@ -32,6 +32,6 @@ def choose_base(named: str, names: Mapping[str, list[str]]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """The last part of a Hub name or of a path, also of one of Windows, which begins with a drive or two backslashes."""
+    """The last part of a Hub name or of a path, also of one of Windows, which may begin with a drive."""
     path = _DRIVE.sub("", name.strip().lower()).replace("\\", "/")
     return _COPY.sub("", path.rstrip("/").rpartition("/")[2])

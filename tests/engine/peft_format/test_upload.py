@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import struct
 import tarfile
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lorikeet_testing.peft_files import config_bytes, safetensors_bytes, tensors
 
 from lora_engine.peft_format import AdapterLimits, UploadError, unpack_upload
 
@@ -118,7 +121,11 @@ def test_a_real_folder_packed_by_tar_and_zip(tmp_path):
         ({"C:" + CONFIG: b"{}"}, "unsafe_archive"),
         ({"a/b/c/d/e/" + CONFIG: b"{}", "a/b/c/d/e/" + WEIGHTS: b""}, "nested_too_deep"),
         ({"a/" + CONFIG: b"{}", "b/" + WEIGHTS: b""}, "several_adapters"),
-        ({"inner.zip": b"PK\x03\x04", "x.txt": b""}, "missing_file"),
+        ({"inner.zip": b"PK\x03\x04", "x.txt": b""}, "nested_archive"),
+        ({"run/adapter.tar.gz": b"\x1f\x8b", CONFIG: b"{}"}, "nested_archive"),
+        ({"run/adapter.7z": b"7z"}, "unsupported_archive"),
+        ({"run/adapter_model.safetensors.gz": b"\x1f\x8b", CONFIG: b"{}"}, "unsupported_archive"),
+        ({f"checkpoint-{i}/{name}": data for i in (1, 2) for name, data in BOTH.items()}, "several_adapters"),
         (BOTH | {f"junk{i}": b"" for i in range(1001)}, "too_many_entries"),
         ({CONFIG: b"{}", WEIGHTS: os.urandom((1 << 20) + 1)}, "upload_too_large"),
     ],
@@ -127,6 +134,64 @@ def test_a_real_folder_packed_by_tar_and_zip(tmp_path):
 def test_refused_archives(tmp_path, members, code, pack):
     archive = pack(tmp_path / ("a.zip" if pack is zipped else "a.tar.gz"), members)
     assert refusal(archive, tmp_path / "out").code == code
+
+
+# How files of these programs begin, and what they are called to people.
+PACKED = {
+    "7z": (b"7z\xbc\xaf\x27\x1c\0\4", "7-Zip"),
+    "rar": (b"Rar!\x1a\x07\x01\0", "RAR"),
+    "tar.xz": (lzma.compress(bytes(1024)), "xz"),
+    "tar.bz2": (bz2.compress(bytes(1024)), "bzip2"),
+    "tar.zst": (b"\x28\xb5\x2f\xfd\x04", "Zstandard"),
+    "tar.lz4": (b"\x04\x22\x4d\x18", "LZ4"),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_other_archives_are_refused_by_their_name(tmp_path, kind):
+    """By their content, under whatever name."""
+    data, words = PACKED[kind]
+    for name in (f"adapter.{kind}", "adapter.zip", "adapter.tar.gz"):
+        (tmp_path / name).write_bytes(data)
+        error = refusal(tmp_path / name, tmp_path / "out")
+        assert error.code == "unsupported_archive" and f"packed with {words}" in error.message
+        assert "zip -j" in error.fix
+
+
+def test_archives_under_another_archives_name_are_read(tmp_path):
+    for number, pack in enumerate((zipped, tarred)):
+        archive = pack(tmp_path / f"{number}.rar", BOTH)
+        assert contents(unpack_upload({archive.name: archive}, tmp_path / f"out{number}", SMALL)) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        (lambda folder: zipped(folder / "inner", BOTH).read_bytes(), "holds a zip file, not a tar archive"),
+        (lambda folder: tarred(folder / "inner", BOTH).read_bytes(), "holds a gzip file, not a tar archive"),
+        (lambda folder: PACKED["7z"][0], "holds a 7-Zip file, not a tar archive"),
+        (lambda folder: safetensors_bytes(tensors()), "holds one file, not a tar archive"),
+        (lambda folder: config_bytes(), "holds one file, not a tar archive"),
+    ],
+)
+@pytest.mark.parametrize("name", ["adapter.tar.gz", "adapter_model.safetensors.gz"])
+def test_gzip_of_anything_but_a_tar_archive(tmp_path, inner, words, name):
+    (tmp_path / name).write_bytes(gzip.compress(inner(tmp_path)))
+    error = refusal(tmp_path / name, tmp_path / "out")
+    assert error.code == "nested_archive" and words in error.message and "gunzip" in error.fix
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize("before", [{CONFIG: b"{}"}, {WEIGHTS: b"x"}])
+def test_the_only_complete_checkpoint_is_taken(tmp_path, pack, before):
+    """Whichever of the folders comes first, and with the files above it that a training leaves there."""
+    stopped = {f"run/checkpoint-10/{name}": data for name, data in before.items()}
+    whole = {f"run/checkpoint-20/{name}": data for name, data in BOTH.items()}
+    for number, members in enumerate((stopped | whole, whole | stopped, {"run/trainer_state.json": b"{}", **whole})):
+        archive = pack(tmp_path / f"{number}.{'zip' if pack is zipped else 'tar.gz'}", members)
+        notes: list[str] = []
+        assert contents(unpack_upload({archive.name: archive}, tmp_path / f"out{number}", SMALL, notes=notes)) == BOTH
+        assert notes[0] == "the adapter of run/checkpoint-20 was taken: there is none beside or above it"
 
 
 def test_duplicate_members(tmp_path):
