@@ -1,3 +1,4 @@
+import { namesAnotherBase } from "./base-names";
 import type { SafetensorsHeader, TensorInfo } from "./safetensors";
 
 export const TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"] as const;
@@ -35,7 +36,10 @@ export interface Inspection {
 
 export type AdapterConfig = Record<string, unknown>;
 
-const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])\.(?:[^.]+\.)?weight$/;
+/** LoRA's matrices; AdaLoRA's names of them end at `lora_A` and `lora_B`. */
+const LORA_NAME = /\.layers\.(\d+)\.(?:self_attn|mlp)\.(\w+)\.lora_([AB])(?:\.(?:[^.]+\.)?weight)?$/;
+/** AdaLoRA's numbers for each rank, and how many ranks are left. */
+const ADALORA_NUMBERS = /\.(\w+)\.(?:lora_E|ranknum)$/;
 /** DoRA's magnitudes, biases of lora_B, and biases instead of the base's. */
 const VECTOR_NAME =
   /\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(?:lora_magnitude_vector(?:\.\w+)*|lora_B\.(?:[^.]+\.)?bias|(?:base_layer\.)?bias)$/;
@@ -116,11 +120,11 @@ function otherModules(config: AdapterConfig): string[] {
 
 const RULES: Rule[] = [
   {
-    applies: (config) => config.peft_type !== "LORA",
+    applies: (config) => !["LORA", "ADALORA"].includes(String(config.peft_type)),
     finding: (config) =>
       error(
         "unsupported_peft_type",
-        `adapter_config.json says peft_type ${JSON.stringify(config.peft_type ?? null)}; only LORA can be served.`,
+        `adapter_config.json says peft_type ${JSON.stringify(config.peft_type ?? null)}; only LORA and ADALORA can be served.`,
         "Train with peft.LoraConfig and save again.",
       ),
   },
@@ -140,7 +144,7 @@ const unsupportedFeatures = (config: AdapterConfig) =>
 
 function unknownTensors(header: SafetensorsHeader, lora: LoraTensor[]): Finding[] {
   const known = new Set(lora.filter((tensor) => isTarget(tensor.target)).map((tensor) => tensor.name));
-  const isVector = (name: string) => isTarget(VECTOR_NAME.exec(name)?.[1] ?? "");
+  const isVector = (name: string) => isTarget((VECTOR_NAME.exec(name) ?? ADALORA_NUMBERS.exec(name))?.[1] ?? "");
   const strange = header.tensors.filter(
     ({ name }) => !known.has(name) && !isVector(name) && !NOT_TEXT.test(name) && !OF_AN_END.test(name),
   );
@@ -210,7 +214,7 @@ function rankLimits(lora: LoraTensor[]): Finding[] {
 /** Names, not digests, are compared here, and people rename folders: so a warning, never a refusal. */
 function baseMismatch(config: AdapterConfig, servedBase?: string): Finding[] {
   const base = text(config.base_model_name_or_path);
-  if (!servedBase || !base || lastPart(base) === lastPart(servedBase)) return [];
+  if (!servedBase || !base || !namesAnotherBase(base, servedBase)) return [];
   return [
     {
       level: "warning",
@@ -220,5 +224,3 @@ function baseMismatch(config: AdapterConfig, servedBase?: string): Finding[] {
     },
   ];
 }
-
-const lastPart = (path: string) => path.replace(/\/+$/, "").split("/").at(-1)?.toLowerCase();

@@ -10,6 +10,9 @@ describe("what holds no adapter", () => {
     [["pytorch_lora_weights.safetensors"], "image_lora"],
     [["global_step10/mp_rank_00_model_states.pt"], "training_state"],
     [["weights.pkl"], "pickle_refused"],
+    [["run/adapter.zip", "run/optimizer.pt"], "nested_archive"],
+    [["adapter.7z"], "unsupported_archive"],
+    [["adapter.tar.xz"], "unsupported_archive"],
   ])("%s is recognised as the server does", (names, code) => {
     const found = recognise(names);
     expect(found?.code).toBe(code);

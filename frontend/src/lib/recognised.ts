@@ -47,6 +47,18 @@ const KINDS: Kind[] = [
     fix: "Gather it first, e.g. with the zero_to_fp32.py in the checkpoint, and save with model.save_pretrained.",
   },
   {
+    pattern: /\.(zip|tar|tgz|tar\.gz)$/i,
+    code: "nested_archive",
+    what: "is an archive within what was chosen",
+    fix: "Unpack it, and choose the folder that holds adapter_config.json and adapter_model.safetensors, or that archive itself.",
+  },
+  {
+    pattern: /\.(7z|rar|txz|tbz2?|tzst|xz|bz2|zst|lz4|lz|lzma|gz|z|cab)$/i,
+    code: "unsupported_archive",
+    what: "is packed in a way that is not read here",
+    fix: "Unpack it, and choose the folder, or pack adapter_config.json and adapter_model.safetensors as .zip or .tar.gz.",
+  },
+  {
     pattern: /^(?!(training_args|optimizer|scheduler|rng_state.*|scaler)\.).*\.(bin|pt|pth|pkl|pickle|ckpt)$/i,
     code: "pickle_refused",
     what: "is a pickle file, which can run code when it is opened",

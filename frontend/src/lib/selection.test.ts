@@ -3,6 +3,10 @@ import { describe, expect, it } from "vitest";
 import { adapterFiles, entries, pair, safetensors, config, tarGz, zip } from "../../tests/adapter-files";
 import { inspectSelection } from "./selection";
 
+const inFolder = (folder: string) => (file: File) =>
+  Object.defineProperty(file, "webkitRelativePath", { value: `run/${folder}/${file.name}` });
+const checkpoints = (...folders: string[]) => folders.flatMap((folder) => adapterFiles().map(inFolder(folder)));
+
 const codes = async (files: File[], base = "lorikeet-demo") =>
   (await inspectSelection(files, base)).findings.map(({ code }) => code);
 
@@ -89,6 +93,7 @@ describe("inspectSelection", () => {
     ],
     ["saved modules", adapterFiles({ modules_to_save: ["norm"] }), ["unsupported_modules_to_save"]],
     ["another method", adapterFiles({ peft_type: "IA3" }), ["unsupported_peft_type"]],
+    ["checkpoints beside each other", checkpoints("checkpoint-10", "checkpoint-20"), ["several_adapters"]],
     ["a rank over the limit", adapterFiles({}, pair(300)), ["rank_too_large"]],
     ["half a pair", adapterFiles({}, pair().slice(0, 1)), ["missing_tensor"]],
     ["another base", adapterFiles({ base_model_name_or_path: "meta-llama/Llama-3.2-1B" }), ["different_base"]],
@@ -99,6 +104,20 @@ describe("inspectSelection", () => {
     ],
   ])("names the trouble with %s", async (_, files, expected) => {
     expect(await codes(files)).toEqual(expected);
+  });
+
+  it("takes the only checkpoint that holds an adapter, and says so", async () => {
+    const chosen = checkpoints("checkpoint-20");
+    chosen.push(...[new File(["{}"], "adapter_config.json"), new File(["x"], "optimizer.pt")].map(inFolder("checkpoint-10")));
+    const { files, findings } = await inspectSelection(chosen);
+    expect(files).toEqual(chosen.slice(0, 2));
+    expect(findings).toMatchObject([{ level: "warning", code: "from_checkpoint" }]);
+  });
+
+  it("takes AdaLoRA, which the server multiplies out", async () => {
+    const tensors = pair().map(({ name, shape }) => ({ name: name.replace(".weight", ""), shape }));
+    tensors.push({ name: tensors[0]!.name.replace("lora_A", "lora_E"), shape: [8, 1] });
+    expect(await codes(adapterFiles({ peft_type: "ADALORA" }, tensors))).toEqual([]);
   });
 
   it.each([

@@ -28,6 +28,7 @@ export interface Selection {
 const base = (name: string) => name.split("/").at(-1) ?? name;
 const pathOf = (file: File) => file.webkitRelativePath || file.name;
 const depth = (file: File) => pathOf(file).split("/").length;
+const isWeights = (file: File) => base(file.name) === WEIGHTS_FILE || OTHER_WEIGHTS.test(base(file.name));
 const folder = (file: File) => pathOf(file).split("/").slice(0, -1).join("/");
 
 /** Look at chosen files without sending anything. Never rejects: every trouble becomes a finding. */
@@ -38,7 +39,7 @@ export async function inspectSelection(chosen: File[], servedBase?: string): Pro
   try {
     const { config, header } = archive ? await readArchive(archive) : await readLoose(selection.files);
     const inspection = inspectAdapter(config, header, servedBase);
-    return { ...selection, inspection, findings: inspection.findings };
+    return { ...selection, inspection, findings: [...ofCheckpoint(selection), ...inspection.findings] };
   } catch (cause) {
     return { ...selection, findings: [asFinding(cause)] };
   }
@@ -54,7 +55,10 @@ const archiveSelection = (file: File): Selection => ({
 
 function looseSelection(chosen: File[]): Selection {
   // A training folder often holds checkpoints below the final adapter: the shallowest config is meant, and what is beside it.
-  const config = chosen.filter((file) => base(file.name) === CONFIG_FILE).toSorted((a, b) => depth(a) - depth(b))[0];
+  const configs = chosen.filter((file) => base(file.name) === CONFIG_FILE).toSorted((a, b) => depth(a) - depth(b));
+  const complete = configs.filter((file) => chosen.some((other) => isWeights(other) && folder(other) === folder(file)));
+  const highest = complete.filter((file) => depth(file) === depth(complete[0] ?? file));
+  const config = highest[0] ?? configs[0];
   const beside = chosen.filter((file) => !config || folder(file) === folder(config));
   const weights = beside.find((file) => base(file.name) === WEIGHTS_FILE);
   const others = beside.filter((file) => OTHER_WEIGHTS.test(base(file.name)));
@@ -66,10 +70,33 @@ function looseSelection(chosen: File[]): Selection {
     bytes: files.reduce((sum, file) => sum + file.size, 0),
     inspection: null,
     findings:
-      config && !weights && others.length > 0
-        ? [converted(others.map((file) => base(file.name)))]
-        : missingFiles(chosen, config, weights),
+      highest.length > 1
+        ? [several(highest.map(folder))]
+        : config && !weights && others.length > 0
+          ? [converted(others.map((file) => base(file.name)))]
+          : missingFiles(chosen, config, weights),
   };
+}
+
+const several = (folders: string[]): Finding =>
+  finding(
+    "several_adapters",
+    `The folder holds more than one adapter, in ${folders.slice(0, 5).join(", ")}.`,
+    "Choose one of these folders; of a training's checkpoints usually the one with the highest number.",
+  );
+
+/** A warning where the chosen folder holds no adapter, but a checkpoint in it does. */
+function ofCheckpoint({ files }: Selection): Finding[] {
+  const place = files[0] ? folder(files[0]).split("/").slice(1).join("/") : "";
+  if (!/(^|\/)checkpoint-\d+$/.test(place)) return [];
+  return [
+    {
+      level: "warning",
+      code: "from_checkpoint",
+      message: `The adapter of ${place} is sent: no other is in this folder.`,
+      fix: "If the training went on after it, choose the folder of its final adapter.",
+    },
+  ];
 }
 
 const converted = (names: string[]): Finding => ({

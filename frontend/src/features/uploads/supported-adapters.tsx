@@ -7,6 +7,7 @@ const SERVED = [
   "Any of q, k, v, o, gate, up and down projections",
   "LoRA on and copies of embed_tokens and lm_head, trained tokens",
   "DoRA, lora_bias and trained biases",
+  "AdaLoRA, OLoRA and block-diagonal LoRA (use_bdlora)",
   "Activated LoRA (alora_invocation_tokens)",
   "rank_pattern, alpha_pattern, layers_to_transform",
   "float32, float16 and bfloat16",
