@@ -10,6 +10,11 @@ export function namesAnotherBase(named: string, served: string): boolean {
 }
 
 function plain(name: string): string {
-  const path = name.trim().toLowerCase().replace(/^[a-z]:/, "").replaceAll("\\", "/").replace(/\/+$/, "");
+  const path = name
+    .trim()
+    .toLowerCase()
+    .replace(/^[a-z]:/, "")
+    .replaceAll("\\", "/")
+    .replace(/\/+$/, "");
   return (path.split("/").at(-1) ?? "").replace(COPY, "");
 }

@@ -108,7 +108,9 @@ describe("inspectSelection", () => {
 
   it("takes the only checkpoint that holds an adapter, and says so", async () => {
     const chosen = checkpoints("checkpoint-20");
-    chosen.push(...[new File(["{}"], "adapter_config.json"), new File(["x"], "optimizer.pt")].map(inFolder("checkpoint-10")));
+    chosen.push(
+      ...[new File(["{}"], "adapter_config.json"), new File(["x"], "optimizer.pt")].map(inFolder("checkpoint-10")),
+    );
     const { files, findings } = await inspectSelection(chosen);
     expect(files).toEqual(chosen.slice(0, 2));
     expect(findings).toMatchObject([{ level: "warning", code: "from_checkpoint" }]);
