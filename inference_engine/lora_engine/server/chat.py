@@ -13,7 +13,15 @@ from typing import Any
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.request import RequestError
 from lora_engine.text import ChatTemplate, Tokenizer
-from lora_engine.text.output import CallDelta, ChatOutput, Parsed, ToolFormat, find_reasoning_tags, find_tool_format
+from lora_engine.text.output import (
+    CallDelta,
+    ChatOutput,
+    Parsed,
+    ReasoningTags,
+    ToolFormat,
+    find_reasoning_tags,
+    find_tool_format,
+)
 from lora_engine.text.output.formats import MARKERS
 from lora_engine.text.output.grammar import CallGrammar, GrammarTool, UnfitSchemaError, Vocabulary, json_rule
 from lora_engine.wire import engine_pb2 as pb
@@ -123,7 +131,7 @@ class ChatFormat:
 
     def output(self, request_id: str, chat: pb.Chat, prompt: str, *, has_constraint: bool) -> ChatOutput:
         """How the answer to ``prompt`` is read."""
-        opened = self.reasoning is not None and prompt.rstrip().endswith(self.reasoning.open)
+        opened = self.reasoning is not None and _opens_reasoning(self.reasoning, chat, prompt)
         return ChatOutput(
             request_id,
             self.tools,
@@ -144,7 +152,8 @@ class ChatFormat:
         if message.name:
             made["name"] = message.name
         if message.reasoning:
-            made["reasoning_content"] = message.reasoning
+            # Templates know it by one of these names.
+            made |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), message.reasoning)
         if message.tool_calls:
             made["tool_calls"] = [self._call(call) for call in message.tool_calls]
         if message.tool_call_id:
@@ -185,6 +194,14 @@ def read_into(message: pb.Delta, parsed: Parsed, *, has_calls: bool) -> None:
 
 def _call_delta(call: CallDelta) -> pb.ToolCallDelta:
     return pb.ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
+
+
+def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:
+    """Whether the answer begins inside of reasoning: the prompt ends with its tag, or the answer goes on with it."""
+    if prompt.rstrip().endswith(tags.open):
+        return True
+    _, opened, thought = chat.messages[-1].content.rpartition(tags.open)
+    return chat.continue_final_message and bool(opened) and tags.close not in thought
 
 
 def chat_size(chat: pb.Chat) -> int:

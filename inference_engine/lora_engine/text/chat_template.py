@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
@@ -23,6 +24,11 @@ RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "raise_exception",
      "strftime_now", "reasoning_effort"}
 )  # fmt: skip
+
+
+# Unicode's private use area in the basic plane, and the length of a mark made of its characters: 100 bits.
+_PRIVATE_USE, _PRIVATE_USE_SIZE = 0xE000, 6400
+_MARK_LENGTH = 8
 
 
 class Template(Protocol):
@@ -157,16 +163,21 @@ class ChatTemplate:
     def render_unfinished(self, messages: Sequence[Message], **how: Any) -> str:
         """The prompt that ends with the last message's text, for the model to go on with it.
 
+        Rendered with a mark behind that text, and cut at the mark: searching for the text itself would find it in other
+        messages and in the template's own tokens. As in transformers, a space behind the mark shows whether the
+        template trims the message; if it does, the prompt does not end with white space either.
+
         Raises ``RequestError`` as ``render`` does, or if the template does not write that text as it is.
         """
-        rendered, last = self.render(messages, add_generation_prompt=False, **how), str(messages[-1]["content"])
-        for text in (last, last.strip()):  # many templates strip it
-            if text and (at := rendered.rfind(text)) >= 0:
-                return rendered[: at + len(text)]
+        last, mark = str(messages[-1]["content"]), _make_mark()
+        marked = [*messages[:-1], {**messages[-1], "content": f"{last}{mark} "}]
+        before, found, after = self.render(marked, add_generation_prompt=False, **how).rpartition(mark)
+        if found and before.rstrip().endswith(last.strip()):
+            return before if after.startswith(" ") else before.rstrip()
         raise RequestError(
             "invalid_messages",
-            "The last message cannot be continued: it is empty, or the model's chat template changes its text.",
-            "Send a last message with text, or leave continue_final_message out.",
+            "The last message cannot be continued: the model's chat template leaves it out, or changes its text.",
+            "Leave continue_final_message out, or send the prompt itself to /v1/completions.",
             param="continue_final_message",
         )
 
@@ -201,6 +212,11 @@ def _turn_with_calls(count: int) -> list[Message]:
     calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": {}}} for id in ids]
     results = [{"role": "tool", "content": "1", "tool_call_id": id} for id in ids]
     return [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
+
+
+def _make_mark() -> str:
+    """Return characters that no message holds: of a private use area, at random. They are no white space."""
+    return "".join(chr(_PRIVATE_USE + secrets.randbelow(_PRIVATE_USE_SIZE)) for _ in range(_MARK_LENGTH))
 
 
 def _is_about_tools(message: Message) -> bool:

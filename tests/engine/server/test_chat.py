@@ -301,3 +301,22 @@ def test_metrics_count_what_this_host_generated() -> None:
     text = metrics.text()
     assert "completion_tokens_total 4" in text
     assert 'kept="no"' in text
+
+
+def test_an_answer_goes_on_inside_of_its_reasoning(tokenizer: Tokenizer) -> None:
+    form = chat_format(QWEN, tokenizer)
+    begun = pb.ChatMessage(role="assistant", content="<think>Hm, ")
+    asked = chat(begun, no_generation_prompt=True, continue_final_message=True)
+    prompt = form.prompt(asked)
+    assert prompt.endswith("<think>Hm, ")
+    parsed = form.output("r", asked, prompt, has_constraint=False).choice(0).finish("well.</think>Yes.")
+    assert (parsed.reasoning, parsed.text) == ("well.", "Yes.")
+    over = chat(pb.ChatMessage(role="assistant", content="<think>Hm.</think>Y"), continue_final_message=True)
+    parsed = form.output("r", over, form.prompt(over), has_constraint=False).choice(0).finish("es.")
+    assert (parsed.reasoning, parsed.text) == ("", "es.")
+
+
+def test_templates_find_reasoning_under_each_of_its_names(tokenizer: Tokenizer) -> None:
+    names = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.reasoning }}|{{ m.thinking }}{% endfor %}"
+    message = pb.ChatMessage(role="assistant", content="Yes.", reasoning="Hm.")
+    assert chat_format(names, tokenizer).prompt(pb.Chat(messages=[message])) == "Hm.|Hm.|Hm."

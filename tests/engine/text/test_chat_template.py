@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
+from lorikeet_testing.template_families import FAMILIES, SPECIAL
 from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from lora_engine.request import RequestError
 from lora_engine.text import ChatTemplate, TokenizerError
@@ -56,10 +59,79 @@ def test_an_unfinished_answer_ends_as_transformers_ends_it(tokenizer_folders, la
 
 def test_an_answer_that_the_template_does_not_show_cannot_be_continued():
     template = ChatTemplate("{% for m in messages %}{{ m.content | upper }}{% endfor %}", {})
-    for last in ("", "abc"):
+    for last in ("abc", "a"):
         with pytest.raises(RequestError) as caught:
             template.render_unfinished([{"role": "assistant", "content": last}])
         assert caught.value.param == "continue_final_message"
+
+
+# Texts in which the end tokens, the roles and the other messages of templates occur, and which begin and end with
+# white space. Others are made of these pieces.
+PIECES = (
+    "d",
+    "end",
+    "|",
+    ">",
+    "<|im_end|>",
+    "</s>",
+    " ",
+    "\n",
+    "\n\n",
+    "\t",
+    "é",
+    "👍🏽",
+    "assistant",
+    "Which",
+    "[/INST]",
+    "model",
+    "{",
+    "}}",
+    "{% if %}",
+    '"',
+    "\\n",
+    "CONTINUE",
+    "The answer is",
+    "1.",
+    "<",
+    "<think>",
+    "<end_of_turn>",
+    "_",
+)
+QUESTION = {"role": "user", "content": "Which letter? a, b, c or d? CONTINUE"}
+
+
+def texts(count: int) -> list[str]:
+    rng = random.Random(30)
+    return [*PIECES, *("".join(rng.choices(PIECES, k=rng.randint(2, 6))) for _ in range(count - len(PIECES)))]
+
+
+def check_continuation(template: ChatTemplate, prefill: str) -> None:
+    """As transformers ends the prompt. Where it refuses a text that the template changes, so do we."""
+    source, messages = template.source, [QUESTION, {"role": "assistant", "content": prefill}]
+    try:
+        ([expected], _) = render_jinja_template(
+            [messages], chat_template=source, continue_final_message=True, **SPECIAL
+        )
+    except ValueError:
+        with pytest.raises(RequestError):
+            template.render_unfinished(messages)
+        return
+    assert template.render_unfinished(messages) == expected, (source, prefill)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_answer_goes_on_where_transformers_ends_the_prompt(name: str) -> None:
+    template = ChatTemplate(FAMILIES[name], SPECIAL)
+    for prefill in ("", *PIECES, "  The d\n\n", "a\n b |"):
+        check_continuation(template, prefill)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_prefix_of_many_texts_is_continued(name: str) -> None:
+    template = ChatTemplate(FAMILIES[name], SPECIAL)
+    for prefill in sorted({text[:end] for text in texts(200) for end in range(len(text) + 1)}):
+        check_continuation(template, prefill)
 
 
 def test_where_templates_come_from(tmp_path):
