@@ -14,7 +14,7 @@ from . import __version__
 from .adapters.device_copies import InlineCopies, StreamCopies
 from .adapters.device_table import DeviceTable
 from .adapters.device_tier import DeviceAdapter, DeviceMirror
-from .adapters.layout import TargetShapes
+from .adapters.layout import PackedAdapter, TargetShapes
 from .adapters.load_times import LoadTime
 from .adapters.source import AdapterSource
 from .config import EngineConfig
@@ -24,6 +24,7 @@ from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .model.transformer import Transformer
 from .peft_format import is_combined
+from .peft_format.embedding_layers import MOST_NEW_TOKENS
 from .prompt_reads import is_finite
 from .request import (
     MAX_TOP_LOGPROBS,
@@ -144,6 +145,8 @@ class Engine:
             request, self._usage(request), max_tokens, self._clock(), lambda: detokenizer_for(request, self.tokenizer)
         )
         state.ending_tokens = self._ending_tokens(request)
+        if request.largest_token_id >= self.model_config.vocab_size:
+            state.vocab_needed = request.largest_token_id + 1
         self.core.add(state)
 
     def abort(self, request_id: str) -> None:
@@ -477,12 +480,14 @@ class Engine:
                 "Use a new request id for every request.",
                 param="request_id",
             )
-        params.validate(self.model_config.vocab_size)
+        packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
+        vocab = self._vocab_size(request, packed)
+        params.validate(vocab)
         for token_ids in prompts:
-            self._check_prompt(token_ids)
+            self._check_prompt(token_ids, vocab)
         self._check_prompt_logprobs(request)
         self._check_pooling(request)
-        self._check_so_far(request)
+        self._check_so_far(request, vocab)
         room = self.max_context - prompt
         wanted = 0 if request.prompt_only else params.max_tokens or 1
         if wanted > room:
@@ -501,14 +506,24 @@ class Engine:
                 "Try again in a moment.",
                 retry_after_ms=1000,
             )
-        packed = self.source.get(request.adapter_digest) if request.adapter_digest else None
         max_tokens = 1 if request.prompt_only else params.max_tokens or room
         if not self.core.scheduler.can_ever_fit(prompt + max_tokens, packed.num_pages if packed else 0):
             raise too_large_for_host()
         return max_tokens
 
-    def _check_prompt(self, token_ids: list[int]) -> None:
-        vocab = self.model_config.vocab_size
+    def _vocab_size(self, request: GenerationRequest, packed: PackedAdapter | None) -> int:
+        """Number of tokens that the request may name: the base's, or the adapter's if it has more.
+
+        Of an adapter that is not in host memory it is not known yet: the most that one may have. The scheduler compares
+        again once it is.
+        """
+        if not request.adapter_digest:
+            return self.model_config.vocab_size
+        if packed is None:
+            return self.model_config.vocab_size + MOST_NEW_TOKENS
+        return max(self.model_config.vocab_size, packed.layout.vocab_size)
+
+    def _check_prompt(self, token_ids: list[int], vocab: int) -> None:
         if not token_ids:
             raise RequestError(
                 "empty_prompt", "The prompt has no tokens.", "Send at least one character of prompt.", param="prompt"
@@ -521,8 +536,8 @@ class Engine:
                 param="prompt",
             )
 
-    def _check_so_far(self, request: GenerationRequest) -> None:
-        vocab, choices = self.model_config.vocab_size, [part.choice for part in request.so_far]
+    def _check_so_far(self, request: GenerationRequest, vocab: int) -> None:
+        choices = [part.choice for part in request.so_far]
         if request.so_far and (request.prompt_only or request.prompt_logprobs is not None):
             problem = "it asks for something of its prompt"
         elif len({*choices}) < len(choices) or max(choices, default=0) >= request.sampling.n:

@@ -202,6 +202,14 @@ class GenerationRequest:
     cache_salt: str = ""
     pin: str = ""
 
+    @property
+    def largest_token_id(self) -> int:
+        """The largest of all token ids that the request names."""
+        answers = [part.token_ids for part in self.so_far]
+        params = self.sampling
+        lists = (self.prompt_token_ids, *self.more_prompts, *answers, params.stop_token_ids, params.logit_bias)
+        return max((max(ids) for ids in lists if ids), default=0)
+
 
 class PinState(Enum):
     KEPT = "kept"  # all its full pages are in the pool, and stay

@@ -19,11 +19,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers, against_base
+from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.peft_format import SafetensorsFile, inspect_adapter
-from lora_engine.request import GenerationRequest, PromptLogprobs, SamplingParams
+from lora_engine.request import ChoiceSoFar, GenerationRequest, PromptLogprobs, RequestError, SamplingParams
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 UNTIED, TIED, SCALED = "llama2-mha", "llama3-scaled-rope-tied", "gemma2-soft-caps"
@@ -231,6 +232,61 @@ def test_prompt_logprobs_are_of_the_adapters_own_head(made: Callable[[str], Made
         theirs = case.logits(prompt, request.request_id.partition("#")[0]).log_softmax(dim=-1)
         want = [0.0, *(float(theirs[place, token]) for place, token in enumerate(prompt[1:]))]
         np.testing.assert_allclose(found[request.request_id], want, atol=2e-4, rtol=1e-5, err_msg=request.request_id)
+
+
+class OnDisk(LoadedAdapters):
+    """Adapters that are in host memory only once a request has waited for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_memory: set[str] = set()
+
+    def get(self, digest: str) -> PackedAdapter | None:
+        return super().get(digest) if digest in self._in_memory else None
+
+    def request_load(self, digest: str) -> None:
+        self._in_memory.add(digest)
+
+
+def test_tokens_that_only_an_adapter_has_may_stand_in_a_prompt(made: Callable[[str], Made]) -> None:
+    """What it generates can be sent back, to go on with, as a stop token and with a bias."""
+    case = made(TIED)
+    engine, params = case.engine(), SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
+    requests = [
+        GenerationRequest(f"{name}#0", [5, LARGER - 1, VOCAB, 9, VOCAB + 4], params, case.adapters[name].digest)
+        for name in ("more tokens", "more tokens, trained")
+    ]
+    check_greedy(case, requests, run(engine, requests)[0])
+    (vocab,) = {LARGER, pack_for(engine, case.adapters["more tokens"]).layout.vocab_size}
+    biased = dataclasses.replace(params, logit_bias={vocab - 1: 100.0}, stop_token_ids=(vocab - 1,))
+    last = dataclasses.replace(requests[0], sampling=biased)
+    assert run(engine, [last])[0][last.request_id] == [vocab - 1]
+    resumed = dataclasses.replace(requests[0], so_far=(ChoiceSoFar(0, [vocab - 1]),))
+    assert len(run(engine, [resumed])[0][resumed.request_id]) == NEW_TOKENS - 1
+    beyond = dataclasses.replace(requests[0], prompt_token_ids=[5, vocab])
+    for bad in (
+        beyond,
+        dataclasses.replace(requests[0], adapter_digest=""),
+        dataclasses.replace(requests[0], adapter_digest=case.adapters["plain"].digest),
+        dataclasses.replace(requests[0], sampling=dataclasses.replace(params, logit_bias={vocab: 1.0})),
+    ):
+        with pytest.raises(RequestError):
+            engine.add_request(bad)
+
+    source = OnDisk()
+    late = Engine(EngineConfig(model=case.folder, pool_mb=32), source)
+    for name in ("more tokens", "plain"):
+        source.add(pack_for(late, case.adapters[name]))
+    late.add_request(requests[0])
+    late.add_request(beyond_all := dataclasses.replace(beyond, request_id="beyond"))
+    late.add_request(dataclasses.replace(requests[0], request_id="plain", adapter_digest=case.adapters["plain"].digest))
+    ends = {}
+    while late.has_work():
+        ends |= {end.request_id: end.error for end in late.step().finished}
+    assert ends[requests[0].request_id] is None
+    for name in (beyond_all.request_id, "plain"):
+        error = ends[name]
+        assert error is not None and (error.code, error.param) == ("invalid_value", "prompt")
 
 
 def test_rows_that_equal_the_base_are_left_out(made: Callable[[str], Made]) -> None:

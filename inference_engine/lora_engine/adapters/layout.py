@@ -65,6 +65,15 @@ class AdapterLayout:
     epilogues: tuple[tuple[EpilogueSlot, ...], ...] = ()
     invocation_tokens: tuple[int, ...] = ()
 
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens that the adapter's embedding has a row for; 0 if the base's vocabulary is all there is."""
+        layers = self.embedding_layers
+        # Before its invocation tokens an adapter does not act, and its new tokens have no embedding.
+        if layers is None or layers.embedding is None or self.invocation_tokens:
+            return 0
+        return layers.embedding.vocab
+
 
 @dataclass(frozen=True, slots=True)
 class PackedAdapter:

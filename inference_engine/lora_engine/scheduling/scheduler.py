@@ -289,6 +289,14 @@ class Scheduler:
         slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest)
         if isinstance(slot, Outcome):
             return slot
+        if sequence.parent.vocab_needed > slot.layout.vocab_size:  # it was not known when the request came
+            raise RequestError(
+                "invalid_value",
+                f"The request holds token id {sequence.parent.vocab_needed - 1}, which neither the base model nor the "
+                "adapter has.",
+                "Tokenise the prompt with the adapter's tokenizer.",
+                param="prompt",
+            )
         # With nothing else to run, the device waits for the copy, and the host need not check again.
         return Outcome.ADMITTED if self._device_tier.ready(slot) or not self.running else Outcome.LOADING
 

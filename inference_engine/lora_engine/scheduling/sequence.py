@@ -69,6 +69,7 @@ class RequestState:
     ended: bool = False
     device_s: float = 0.0  # its share of device time, in seconds
     ending_tokens: frozenset[int] = frozenset()  # that its answers end with
+    vocab_needed: int = 0  # tokens that its adapter must have, if it names some that the base lacks
     predicted_first_token: float | None = None  # seconds from submission, as judged on arrival
 
     @property
