@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from control_plane.limits.values import Counted, Limits
 from control_plane.quotas import redis_limiter
 from control_plane.quotas.limiter_interface import (
+    BUSY_WAIT_MS,
     DAY_MS,
     LEASE_MS,
+    UNRENEWED_MS,
     Ask,
     Decision,
     Limiter,
@@ -109,6 +111,22 @@ async def test_choices_count_against_concurrency(limiter: Limiter, clock: Clock,
     assert (await limiter.read(tenant, third.scopes))[0].open == 3
     clock.now += LEASE_MS  # nobody renewed
     assert (await limiter.read(tenant, third.scopes))[0].open == 0
+
+
+async def test_the_wait_for_a_place_is_until_one_may_be_free(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    """Soon while the processes of the running requests renew their leases; else when these expire."""
+    lost = [replace(ask(tenant, concurrency=3, lease=f"lost-{number}"), choices=1) for number in range(2)]
+    kept = ask(tenant, concurrency=3, lease="kept")
+    for one in (lost[0], lost[1], kept):
+        assert refused(await limiter.reserve(one)) is None
+        clock.now += 1_000
+    clock.now += UNRENEWED_MS
+    await limiter.renew(tenant, ["kept"])
+    waits = [await limiter.reserve(replace(kept, lease="next", choices=choices)) for choices in (1, 2, 3)]
+    expiry = NOON + LEASE_MS - clock.now
+    assert [wait.refusal and wait.refusal.wait_ms for wait in waits] == [BUSY_WAIT_MS, expiry, expiry + 1_000]
+    clock.now += expiry
+    assert refused(await limiter.reserve(replace(kept, lease="next", choices=1))) is None
 
 
 async def test_tokens_are_held_then_settled(limiter: Limiter, clock: Clock, tenant: str) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import grpc.aio
 
 from control_plane import config
-from control_plane.fleet.cancellation import end_if_cancelled
+from control_plane.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Coalescing
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import (

@@ -17,8 +17,8 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
+from control_plane.cancellation import end_if_cancelled
 from control_plane.fleet import errors
-from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.coalescing import Chunk, Coalescing, RequestBuffer
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.errors import HostError, client_too_slow

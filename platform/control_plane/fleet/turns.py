@@ -80,7 +80,7 @@ class Turns:
                 async with asyncio.timeout(min(targets) / 1000 if targets else None):
                     await future
         except BaseException:
-            if future.done() and not future.cancelled():  # its turn came as its caller left
+            if future.done() and not future.cancelled() and not future.exception():  # its turn came as its caller left
                 self._granted -= 1
                 self.give()
             raise

@@ -11,9 +11,9 @@ from functools import partial
 import grpc.aio
 from redis.exceptions import RedisError
 
+from control_plane.cancellation import end_if_cancelled, to_completion
 from control_plane.db import run_db
 from control_plane.fleet import actions
-from control_plane.fleet.cancellation import end_if_cancelled
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.engine_client import EngineClient
 from control_plane.fleet.errors import HostError
@@ -134,7 +134,7 @@ class FleetWatcher:
 
     async def _take_turn(self) -> None:
         try:
-            leads = await run_db(self._lease.hold)
+            leads = await to_completion(run_db(self._lease.hold))  # before it is released
         except (RedisError, OSError) as error:
             # Nobody else can take the lease either: who leads goes on. Two for a moment would write the same facts.
             logger.warning("The watcher's lease cannot be renewed: %s", error)

@@ -18,6 +18,7 @@ from control_plane import config, drain
 from control_plane.access.principal import Principal
 from control_plane.batches import actions
 from control_plane.batches.models import Batch, BatchLine, BatchState
+from control_plane.cancellation import to_completion
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.gateway import errors
@@ -65,16 +66,18 @@ class BatchRunner:
 
     async def close(self) -> None:
         """Lines that run are aborted, and run again elsewhere."""
-        tasks = [task for task in (self._loop, *self._running) if task is not None]
-        for task in tasks:
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.wait([self._loop])  # and every batch that it claimed has begun, so that it is released
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _look(self) -> None:
         while True:
             try:
                 while not drain.is_draining() and len(self._running) < MOST_BATCHES:
-                    batch = await run_db(actions.claim_next)
+                    batch = await to_completion(run_db(actions.claim_next), undo=_release)
                     if batch is None:
                         break
                     task = asyncio.create_task(_run(batch), name=str(batch))
@@ -96,12 +99,19 @@ async def _run(batch: Batch) -> None:
         except claims.ClaimLostError:
             logger.warning("%s is run by another process.", batch)
         except asyncio.CancelledError:
-            await asyncio.shield(run_db(actions.release, batch))
+            await to_completion(run_db(actions.release, batch))
             raise
         except Exception:
             logger.exception("%s is tried again.", batch)
-            await asyncio.sleep(LOOK_S)
-            await run_db(actions.release, batch)
+            try:
+                await asyncio.sleep(LOOK_S)
+            finally:
+                await to_completion(run_db(actions.release, batch))
+
+
+async def _release(batch: Batch | None) -> None:
+    if batch is not None:
+        await run_db(actions.release, batch)
 
 
 async def _go_on(batch: Batch) -> None:
@@ -184,7 +194,7 @@ async def _run_line(batch: Batch, line: BatchLine) -> None:
         break
     result = {"response": {"status_code": status, "request_id": request_id, "body": body}, "error": None}
     ended = [one.ended for one in attempt]
-    await run_db(_keep, batch, line, result, ended, failed)
+    await to_completion(run_db(_keep, batch, line, result, ended, failed))  # before the batch is released
     _acknowledge(attempt)
 
 

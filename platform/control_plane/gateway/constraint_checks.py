@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from control_plane.cancellation import to_completion
 from control_plane.gateway.errors import ApiError, invalid
 from lora_engine.constraints import (
     Constraint,
@@ -68,8 +69,10 @@ class ConstraintChecks:
                 raise _too_many()
             async with turn:
                 if constraint not in self._verdicts:
+                    # The turn is over when the thread is, also for a caller that leaves.
                     loop = asyncio.get_running_loop()
-                    self._keep(constraint, await loop.run_in_executor(self._threads, _verdict, constraint))
+                    check = loop.run_in_executor(self._threads, _verdict, constraint)
+                    self._keep(constraint, await to_completion(check))
         if (error := self._verdicts.get(constraint)) is not None:
             param = f"{asked.param}.{error.path}" if error.path else asked.param
             raise invalid(f"Invalid value for '{param}': {error.message}", error.fix, param, "invalid_constraint")

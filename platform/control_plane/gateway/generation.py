@@ -61,6 +61,7 @@ class Generation:
         self._choices = request.choices
         self.held = Held()
         self._streams: list[OutputStream] = []
+        self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # of several prompts: the next chunks of each
         self._dispatches: list[Dispatch] = []
 
     async def __aenter__(self) -> Self:
@@ -71,6 +72,8 @@ class Generation:
 
     def close(self) -> None:
         """Idempotent."""
+        for read in self._reads:
+            read.cancel()
         for stream in self._streams:
             stream.close()
 
@@ -105,22 +108,22 @@ class Generation:
         return aiter(self._streams[0]) if len(self._streams) == 1 else self._merged()
 
     async def _merged(self) -> AsyncIterator[list[Chunk]]:
-        waiting = {asyncio.ensure_future(_next(stream)): index for index, stream in enumerate(self._streams)}
+        reads = self._reads
+        for index, stream in enumerate(self._streams):
+            reads[asyncio.ensure_future(_next(stream))] = index
         try:
-            while waiting:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    index = waiting.pop(task)
-                    if chunks := task.result():
+            while reads:
+                done, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
+                for read in done:
+                    index = reads.pop(read)
+                    if chunks := read.result():
                         yield self._renumbered(chunks, index)
-                        waiting[asyncio.ensure_future(_next(self._streams[index]))] = index
+                        reads[asyncio.ensure_future(_next(self._streams[index]))] = index
         except HostError as failure:
             for dispatch in self._dispatches:
                 dispatch.give_up(failure)
+            self.close()
             raise
-        finally:
-            for task in waiting:
-                task.cancel()
 
     def _renumbered(self, chunks: list[Chunk], index: int) -> list[Chunk]:
         for chunk in chunks:

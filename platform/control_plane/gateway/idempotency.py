@@ -10,13 +10,15 @@ import asyncio
 import hashlib
 import uuid
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from control_plane import config
 from control_plane.access.principal import Principal
+from control_plane.cancellation import to_completion
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.idempotency_store import (
     AnswerLimits,
@@ -43,6 +45,7 @@ class Claim:
         self._owner, self.name = owner, name
         self._stored = StoredAnswer(fingerprint, uuid.uuid4().hex)
         self._over = False
+        self._last_write: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -56,7 +59,7 @@ class Claim:
 
     def renew(self) -> None:
         if not self._over:
-            self._owner.later("renew", self.name, self._stored, LEASE_S)
+            self._write("renew", self._stored, LEASE_S)
             self.hold()
 
     def keep(self, content_type: str, body: bytes) -> None:
@@ -65,12 +68,16 @@ class Claim:
             self.release()
         elif self._end():
             answer = StoredAnswer(self._stored.fingerprint, self._stored.owner, content_type, body)
-            self._owner.later("keep", self.name, answer, room())
+            self._write("keep", answer, room())
 
     def release(self) -> None:
         """Idempotent; nothing after `keep`."""
         if self._end():
-            self._owner.later("drop", self.name, self._stored)
+            self._write("drop", self._stored)
+
+    def _write(self, method: str, *arguments: Any) -> None:
+        """After the write before: a claim that is renewed after it was dropped would be taken again."""
+        self._last_write = self._owner.later(self._last_write, method, self.name, *arguments)
 
     def _end(self) -> bool:
         """Whether it was not over before."""
@@ -101,8 +108,12 @@ class Idempotency:
         digest = hashlib.sha256(f"{principal.api_key.pk}/{offered}".encode()).hexdigest()
         fingerprint = hashlib.sha256(path.encode() + b"\0" + body).hexdigest()
         claim = Claim(self, Name(str(principal.tenant.pk), digest), fingerprint)
-        known = await self._ask(self._answers.claim(claim.name, claim.stored, LEASE_S))
-        if known is None:
+        try:
+            known = await to_completion(self._ask(self._answers.claim(claim.name, claim.stored, LEASE_S)))
+        except BaseException:
+            claim.release()  # it may have been stored all the same
+            raise
+        if known is None or known.owner == claim.stored.owner:  # the store's client may have sent it twice
             claim.hold()
             return claim
         if known.fingerprint != fingerprint:
@@ -111,11 +122,12 @@ class Idempotency:
             raise _running()
         return known
 
-    def later(self, method: str, *arguments: Any) -> None:
-        """Write without holding up the answer."""
-        task = asyncio.ensure_future(self._write(getattr(self._answers, method)(*arguments)))
+    def later(self, previous: asyncio.Task[None] | None, method: str, *arguments: Any) -> asyncio.Task[None]:
+        """Write without holding up the answer, once the previous write has ended."""
+        task = asyncio.create_task(self._write(previous, partial(getattr(self._answers, method), *arguments)))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
+        return task
 
     async def close(self) -> None:
         while self._writing:
@@ -136,9 +148,11 @@ class Idempotency:
             ) from error
 
     @staticmethod
-    async def _write(call: Awaitable[None]) -> None:
+    async def _write(previous: asyncio.Task[None] | None, call: Callable[[], Awaitable[None]]) -> None:
+        if previous is not None:
+            await asyncio.wait([previous])
         try:
-            await call
+            await call()
         except (RedisError, OSError):
             return  # the key expires by itself
 

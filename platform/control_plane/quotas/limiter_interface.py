@@ -20,6 +20,10 @@ SPAN = 13
 """Buckets in the window: all that overlap the last 60 s, the running one included."""
 DAY_MS = 86_400_000
 LEASE_MS = 60_000
+# How often the process of a running request renews its lease, and after how long without that the process counts as
+# gone: the lease then ends when it expires, and no sooner.
+RENEW_MS = 10_000
+UNRENEWED_MS = 15_000
 BUSY_WAIT_MS = 1_000
 """Nobody knows when one of the running requests ends; so a client is told to try again soon."""
 EPOCH = date(1970, 1, 1)
@@ -121,7 +125,10 @@ class UnknownSpendingError(Exception):
 
 
 class Limiter(Protocol):
-    """Every method may raise LimiterUnavailableError."""
+    """Every method may raise LimiterUnavailableError.
+
+    Of a call that raises it, or is cancelled, it is unknown whether it counted; it does not count any later.
+    """
 
     async def reserve(self, ask: Ask) -> Decision:
         """Check all scopes and count the request in each, or in none. Raises UnknownSpendingError."""

@@ -14,6 +14,7 @@ from control_plane.quotas.limiter_interface import (
     DAY_MS,
     LEASE_MS,
     SPAN,
+    UNRENEWED_MS,
     WIDTH_MS,
     Ask,
     BudgetPeriod,
@@ -174,17 +175,38 @@ class MemoryLimiter:
             scope.limits.tokens_per_month is not None and month not in tenant.by_month
         )
 
-    @staticmethod
-    def _refusals(tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[OverLimit]:
+    def _refusals(self, tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[OverLimit]:
         window = tenant.windows[scope.name]
         refusals = []
         for limit in Counted:
             allowed, used = scope.limits.of(limit), reading.used(limit)
             requested = ask.of(limit)
             if allowed is not None and used is not None and used + requested > allowed:
-                wait = _wait_ms(limit, window, used + requested - allowed, now)
+                excess = used + requested - allowed
+                if limit == Counted.CONCURRENCY:
+                    wait = self._until_free_ms(tenant, scope.name, excess, now)
+                else:
+                    wait = _wait_ms(limit, window, excess, now)
                 refusals.append(OverLimit(scope, limit, allowed, used, requested, wait))
         return refusals
+
+    def _until_free_ms(self, tenant: _Tenant, scope: str, excess: int, now: int) -> int:
+        """Milliseconds until so many choices of the scope may have ended."""
+        unrenewed = []
+        for lease in tenant.leases.values():
+            if scope not in lease.scopes:
+                continue
+            left = lease.expires_ms - now
+            if left > self._lease_ms - UNRENEWED_MS:
+                excess -= lease.choices
+            else:
+                unrenewed.append((left, lease.choices))
+        wait = BUSY_WAIT_MS
+        for left, choices in sorted(unrenewed):
+            if excess <= 0:
+                break
+            wait, excess = left, excess - choices
+        return wait
 
     def _take(self, tenant: _Tenant, ask: Ask, now: int, period: BudgetPeriod) -> None:
         bucket = now // WIDTH_MS
@@ -225,8 +247,6 @@ def _reset_ms(counts: Counter[int], now: int) -> int:
 
 def _wait_ms(limit: Counted, window: _Window, excess: int, now: int) -> int:
     """Until `excess` of what is used will be gone."""
-    if limit == Counted.CONCURRENCY:
-        return BUSY_WAIT_MS
     if limit == Counted.TOKENS_PER_DAY:
         return (now // DAY_MS + 1) * DAY_MS - now
     if limit == Counted.TOKENS_PER_MONTH:

@@ -18,12 +18,14 @@ from typing import Any, cast
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from control_plane.cancellation import to_completion
 from control_plane.limits.values import Counted
 from control_plane.quotas.limiter_interface import (
     BUSY_WAIT_MS,
     DAY_MS,
     LEASE_MS,
     SPAN,
+    UNRENEWED_MS,
     WIDTH_MS,
     Ask,
     BudgetPeriod,
@@ -46,7 +48,7 @@ SPENT_TTL_MS = 70 * DAY_MS
 # KEYS: leases, open, held, spent, a window for each scope. ARGV: the time or "", the life of a lease, four months.
 _PRELUDE = (
     f"""
-local WIDTH, SPAN, DAY, BUSY = {WIDTH_MS}, {SPAN}, {DAY_MS}, {BUSY_WAIT_MS}
+local WIDTH, SPAN, DAY, BUSY, UNRENEWED = {WIDTH_MS}, {SPAN}, {DAY_MS}, {BUSY_WAIT_MS}, {UNRENEWED_MS}
 local SPENT_TTL = {SPENT_TTL_MS}
 """
     + """
@@ -68,17 +70,23 @@ end
 local function number(text) return string.format('%.0f', text) end
 local function count(key, field) return tonumber(call('HGET', key, field) or 0) end
 
-local function drop(lease)
+local function read_lease(lease)
   local words = {}
   for word in string.gmatch(call('HGET', open, lease), '%S+') do words[#words + 1] = word end
-  local dropped = {tokens = tonumber(words[1]), bucket = words[2], day = words[3], month = words[4], scopes = {}}
-  local choices = 1
+  local known = {
+    tokens = tonumber(words[1]), bucket = words[2], day = words[3], month = words[4], scopes = {}, choices = 1
+  }
   for i = 5, #words do
     local named = string.match(words[i], '^n=(%d+)$')
-    if named then choices = tonumber(named) else dropped.scopes[#dropped.scopes + 1] = words[i] end
+    if named then known.choices = tonumber(named) else known.scopes[#known.scopes + 1] = words[i] end
   end
+  return known
+end
+
+local function drop(lease)
+  local dropped = read_lease(lease)
   for _, scope in ipairs(dropped.scopes) do
-    call('HINCRBY', held, scope .. ':n', -choices)
+    call('HINCRBY', held, scope .. ':n', -dropped.choices)
     call('HINCRBY', held, scope .. ':k', number(-dropped.tokens))
   end
   call('HDEL', open, lease)
@@ -160,8 +168,40 @@ if not known then
   return finish()
 end
 
+local function choices_in(scope, lease)
+  local known = read_lease(lease)
+  for _, name in ipairs(known.scopes) do
+    if name == scope then return known.choices end
+  end
+  return 0
+end
+
+-- Until so many choices of the scope may have ended. Leases that are renewed come first: nearly always one will do.
+local function until_free(scope, excess)
+  local unrenewed, first, page = {}, 0, nil
+  repeat
+    page = call('ZREVRANGE', leases, first, first + 63, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      local choices, left = choices_in(scope, page[i]), tonumber(page[i + 1]) - now
+      if left <= life - UNRENEWED then
+        if choices > 0 then unrenewed[#unrenewed + 1] = {left = left, choices = choices} end
+      else
+        excess = excess - choices
+        if excess <= 0 then return BUSY end
+      end
+    end
+    first = first + 64
+  until #page == 0
+  local ms = BUSY
+  for i = #unrenewed, 1, -1 do
+    if excess <= 0 then break end
+    ms, excess = unrenewed[i].left, excess - unrenewed[i].choices
+  end
+  return ms
+end
+
 local function wait(scope, limit, excess)
-  if limit == 5 then return BUSY end
+  if limit == 5 then return until_free(scope.name, excess) end
   if limit == 3 then return (day + 1) * DAY - now end
   if limit == 4 then return month_end * DAY - now end
   local counts = limit == 1 and scope.window.r or scope.window.t
@@ -319,7 +359,7 @@ class RedisLimiter:
         months = months_around(now if now is not None else time.time_ns() // 1_000_000)
         arguments = ["" if now is None else now, self._lease_ms, *months, *values]
         try:
-            return await cast(Awaitable[Any], self._scripts[script](keys=keys, args=arguments))
+            return await to_completion(cast(Awaitable[Any], self._scripts[script](keys=keys, args=arguments)))
         except (RedisError, OSError, TimeoutError) as error:
             raise LimiterUnavailableError(str(error)) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.quotas.limiter_interface import (
     LEASE_MS,
+    RENEW_MS,
     Ask,
     BudgetPeriod,
     Decision,
@@ -30,9 +32,12 @@ from control_plane.quotas.limiter_interface import (
 from control_plane.quotas.queries import spending
 
 logger = logging.getLogger(__name__)
-RENEW_S = LEASE_MS / 3000
+RENEW_S = RENEW_MS / 1000
 RETRY_S = 1.0
 MOST_SETTLING = 16
+# Reservations of which it is unknown whether they were made, and which are settled as soon as the counters are back.
+# More than the connections to the counters cannot have been under way; each waits with a task of its own.
+MOST_UNKNOWN = 64
 
 
 class LimitExceededError(Exception):
@@ -86,6 +91,7 @@ class Reservations:
         self._open: dict[str, Reservation] = {}
         self._by_request: dict[str, Reservation] = {}
         self._settling: set[asyncio.Task[None]] = set()
+        self._closing = False
         self._few_at_once = asyncio.Semaphore(MOST_SETTLING)
         self._renewing: asyncio.Task[None] | None = None
 
@@ -99,6 +105,7 @@ class Reservations:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         self.lost([*self._by_request])
+        self._closing = True
         while self._settling:
             await asyncio.gather(*self._settling)
         await self._limiter.close()
@@ -106,7 +113,10 @@ class Reservations:
     async def reserve(
         self, lease: str, tenant: str, scopes: tuple[Scope, ...], tokens: int, choices: int = 1
     ) -> Reservation | None:
-        """None if nothing limits it. Raises LimitExceededError or LimitsUnavailableError."""
+        """None if nothing limits it. Raises LimitExceededError or LimitsUnavailableError.
+
+        Whatever else is raised, also when the caller is cancelled, the lease is ended: it may have been made.
+        """
         if not scopes:
             return None
         ask = Ask(lease, tenant, scopes, tokens, choices)
@@ -114,9 +124,14 @@ class Reservations:
             decision = await self._decide(ask)
         except LimiterUnavailableError as error:
             logger.error("Limits cannot be checked: %s", error)
+            if len(self._settling) < MOST_UNKNOWN:
+                self._settle_later(ask, 0)
             if self._fail_open:
                 return None
             raise LimitsUnavailableError from error
+        except BaseException:
+            self._settle_later(ask, 0)
+            raise
         if decision.refusal is not None:
             raise LimitExceededError(decision.refusal, scopes, decision.readings)
         self._open[lease] = reservation = Reservation(ask, decision.readings)
@@ -164,23 +179,27 @@ class Reservations:
         if reservation.running or not reservation.all_sent:
             return
         if self._open.pop(reservation.ask.lease, None) is not None:
-            task = asyncio.create_task(self._settle(reservation))
-            self._settling.add(task)
-            task.add_done_callback(self._settling.discard)
+            self._settle_later(reservation.ask, reservation.tokens if reservation.counted else None)
 
-    async def _settle(self, reservation: Reservation) -> None:
-        tokens = reservation.tokens if reservation.counted else None
-        for last_try in (False, True):
+    def _settle_later(self, ask: Ask, tokens: int | None) -> None:
+        task = asyncio.create_task(self._settle(ask, tokens))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settle(self, ask: Ask, tokens: int | None) -> None:
+        """While the counters are away, try again until the lease has expired there by itself."""
+        expires_at = time.monotonic() + LEASE_MS / 1000
+        while True:
             try:
                 async with self._few_at_once:
-                    await self._limiter.settle(reservation.ask, tokens)
+                    await self._limiter.settle(ask, tokens)
                 return
             except LimiterUnavailableError as error:
-                if last_try:
-                    # The lease expires by itself; days and months are lifted to the ledger.
-                    logger.warning("Reservation %s was not settled: %s", reservation.ask.lease, error)
-                else:
-                    await asyncio.sleep(RETRY_S)
+                if self._closing or time.monotonic() > expires_at:
+                    # Days and months are lifted to the ledger.
+                    logger.warning("Reservation %s was not settled: %s", ask.lease, error)
+                    return
+            await asyncio.sleep(RETRY_S)
 
     async def _renew(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from control_plane import drain
 from control_plane.access.principal import Principal
+from control_plane.cancellation import to_completion
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.events.recheck import RECHECK_S
@@ -123,9 +124,11 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def disconnect(self, code: int) -> None:
         if self._counted:
             SOCKETS.labels(self.scope["path"]).dec()
-        for timer in (self._hurry, self._watch):
-            if timer is not None:
-                timer.cancel()
+        if self._hurry is not None:
+            self._hurry.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])  # it may be joining the group
         if self.caller is not None:
             await self.leave_group(self.caller.group)
 
@@ -167,7 +170,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Be told when what the holder may do changes. Without Redis only the regular look is left."""
         assert self.caller is not None
         try:
-            await self.channel_layer.group_add(self.caller.group, self.channel_name)
+            await to_completion(self.channel_layer.group_add(self.caller.group, self.channel_name))
         except (RedisError, OSError) as error:
             logger.warning("A socket will not be told of changes for now: %s", error)
 

@@ -23,6 +23,7 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from control_plane.adapters.uploads.spool import Gathered, on_disk, spool_folder
+from control_plane.cancellation import to_completion
 from control_plane.http.caller_turns import charge
 from control_plane.http.disconnects import until_disconnected
 from control_plane.lifespan import Receive, Scope, Send
@@ -63,7 +64,8 @@ class Handler(ASGIHandler):
             if request is None:
                 await self.send_response(refusal or HttpResponseBadRequest(), send)
             else:
-                # A stream ends with its client. A view on its thread goes on to its end.
+                # A stream ends with its client. A view on its thread goes on to its end, which is waited for: it
+                # reads the body, and takes the turn of its caller.
                 await until_disconnected(self._answer(request, send), receive)
         finally:
             if is_file:
@@ -74,12 +76,11 @@ class Handler(ASGIHandler):
         try:
             await self.send_response(response, send)
         finally:
-            if response.streaming:
-                await on_disk(response.close)
+            await _close(response)
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         assert isinstance(request, ASGIRequest)
-        return await self._on_thread(request)
+        return await to_completion(self._on_thread(request), undo=_close)
 
     def _respond(self, request: ASGIRequest) -> HttpResponseBase:
         """On a thread, with what the ORM keeps for it cleared up before and after."""
@@ -119,3 +120,9 @@ class Handler(ASGIHandler):
             body.close()
             raise
         return body
+
+
+async def _close(response: HttpResponseBase) -> None:
+    """Close what a stream reads from. Of other responses it is closed already."""
+    if response.streaming:
+        await on_disk(response.close)

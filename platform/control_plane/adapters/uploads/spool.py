@@ -17,6 +17,7 @@ from uuid import UUID
 from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, TemporaryFileUploadHandler
 
+from control_plane.cancellation import to_completion
 from control_plane.config import current
 from control_plane.storage_errors import StorageFullError
 
@@ -51,8 +52,11 @@ class Gathered:
 
 
 async def on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call what blocks on the disk on a thread of its own kind: a disk that is behind must not stop the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs))
+    """Call what blocks on the disk on a thread of its own kind: a disk that is behind must not stop the event loop.
+
+    A caller that is cancelled waits for the thread, which may be writing to a file that the caller then closes.
+    """
+    return await to_completion(asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs)))
 
 
 def spool_folder() -> Path:

@@ -28,6 +28,7 @@ from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.spool import Gathered, on_disk
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
+from control_plane.cancellation import to_completion
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError
@@ -229,7 +230,8 @@ async def _take_first(call: Call, upload: Upload, checksum: Checksum | None) -> 
 
 async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | None) -> int | None:
     """Bytes of the body from `start` on. The new offset, or None if the client went away."""
-    transfer = await on_disk(Transfer, Path(upload.folder))
+    # Opening takes the upload's lock, which would stay with a transfer that nobody closes.
+    transfer = await to_completion(on_disk(Transfer, Path(upload.folder)), undo=_close)
     try:
         # Under the lock nobody else can end it: it may have ended just before.
         upload = await run_db(resumable.get_resumable, upload.tenant, upload.pk)
@@ -248,7 +250,11 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
             await run_db(resumable.finish_resumable, upload)
         return transfer.offset if whole else None
     finally:
-        await on_disk(transfer.close)
+        await _close(transfer)
+
+
+async def _close(transfer: Transfer) -> None:
+    await on_disk(transfer.close)
 
 
 class _Sink:

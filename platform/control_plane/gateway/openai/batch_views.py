@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from control_plane.access.principal import Principal
 from control_plane.batches import actions, files
 from control_plane.batches.models import ENDPOINTS, Batch, StoredFile
+from control_plane.cancellation import to_completion
 from control_plane.db import run_db
 from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
@@ -72,14 +73,16 @@ async def file_content(request: HttpRequest, name: str) -> HttpResponseBase:
 
 async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBase:
     with telling_storage_errors():
-        purpose, sent = await asyncio.to_thread(_form, request)
+        # The thread reads the request's body, which is closed when this returns.
+        purpose, sent = await to_completion(asyncio.to_thread(_form, request))
         if purpose != "batch":
             raise invalid("purpose must be batch.", "Only files for batches are kept here.", "purpose")
         if sent is None:
             raise invalid("The form holds no file.", "Send the JSON lines as the field file.", "file")
         name, content, size = sent.name or "file.jsonl", sent.chunks(), sent.size or 0
         try:
-            made = await run_db(files.upload_file, acting=principal, name=name, content=content, size=size)
+            upload = run_db(files.upload_file, acting=principal, name=name, content=content, size=size)
+            made = await to_completion(upload)  # of the file that is then closed
         finally:
             await asyncio.to_thread(sent.close)
     return JsonResponse(file_json(made))

@@ -19,6 +19,7 @@ from uuid import UUID
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from control_plane.cancellation import to_completion
 from control_plane.gateway.sockets.session import (
     Owner,
     Send,
@@ -200,7 +201,7 @@ class Remote:
 
     async def _run(self, owner: Owner) -> None:
         try:
-            if not await self._ask(owner):
+            if not await to_completion(self._ask(owner)):  # home hears that before it hears that the client left
                 await self._fail(lost=True)
             elif (first := await self._next(ANSWER_S)) is None:
                 await self._fail(lost=False)
