@@ -144,5 +144,5 @@ def _alive(now: datetime | None = None) -> Exists:
 
 
 def _device(request: HttpRequest) -> dict[str, str]:
-    agent = without_refused(request.META.get("HTTP_USER_AGENT", "")[:LONGEST_AGENT])
+    agent = without_refused(request.META.get("HTTP_USER_AGENT", "")[:LONGEST_AGENT]).strip()
     return {"address": str(request.META.get("REMOTE_ADDR") or "")[:64], "user_agent": agent}
