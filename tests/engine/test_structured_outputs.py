@@ -331,7 +331,7 @@ def test_a_grammar_that_becomes_too_complex_ends_its_request_only(
     any_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tight = llguidance.LLParserLimits(max_items_in_row=20, verbose_errors=False)
-    monkeypatch.setattr("lora_engine.constraints.compiling._limits", lambda: tight)
+    monkeypatch.setattr("lora_engine.constraints.compiling.parser_limits", lambda: tight)
     ambiguous = Constraint(Kind.GRAMMAR, 'start: x\nx: x x | "a" | "aa" | "aaa" | "aaaa"')
     ask(any_engine, "hard", "x", ambiguous, logit_bias=dict.fromkeys(any_engine.tokenizer.eos_token_ids, -100.0))
     ask(any_engine, "free", "Tell me a joke.")

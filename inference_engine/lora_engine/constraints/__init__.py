@@ -1,7 +1,8 @@
 """What an answer may be, and whether llguidance can hold it to that. Without torch: the web tier checks with it."""
 
-from .compiling import Compiled, compile_constraint, door_tokenizer, load_library
+from .compiling import Compiled, compile_constraint
 from .constraint import Constraint, ConstraintError, Kind, LibraryMissingError
+from .library import door_tokenizer, load_library
 from .schema_problems import first_line
 
 __all__ = [

@@ -1,17 +1,16 @@
-"""Constraints by llguidance: compiled for a tokeniser within bounds, refused with what is wrong and where.
-
-llguidance is loaded when a constraint is first compiled: an engine host without it serves everything else.
-"""
+"""Constraints by llguidance: compiled for a tokeniser within bounds, refused with what is wrong and where."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .constraint import MOST_BYTES, Constraint, ConstraintError, Kind, LibraryMissingError
+from .ascii_classes import with_ascii_classes, with_common_white_space
+from .constraint import MOST_BYTES, Constraint, ConstraintError, Kind
+from .dead_ends import close_dead_ends
+from .library import load_library, parser_limits
 from .schema_problems import explain, first_line, subschemas
 
 if TYPE_CHECKING:
@@ -43,50 +42,25 @@ def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compil
             "Send a smaller one; leave out descriptions, or split the task.",
         )
     grammar = _grammar(library, constraint)
-    matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
+    matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits())
     if matcher.is_error():
         raise _refusal(constraint, matcher.get_error())
     return Compiled(matcher, tuple(matcher.get_grammar_warnings()))
 
 
-def load_library() -> Any:
-    try:
-        import llguidance
-    except ImportError:
-        raise LibraryMissingError("llguidance is not installed") from None
-    return llguidance
-
-
-@functools.cache
-def door_tokenizer() -> LLTokenizer:
-    """Single bytes: what can be compiled for it can be compiled for any model."""
-    tokenizer: LLTokenizer = load_library().LLTokenizer("byte")
-    return tokenizer
-
-
-@functools.cache
-def _limits() -> Any:
-    return load_library().LLParserLimits(
-        initial_lexer_fuel=1_000_000,  # 20 ms
-        step_lexer_fuel=200_000,  # 15 ms
-        step_max_items=50_000,  # 3 ms
-        max_lexer_states=20_000,  # 40 MB at most, of each answer
-        max_grammar_size=200_000,
-        verbose_errors=False,
-    )
-
-
 def _grammar(library: Any, constraint: Constraint) -> str:
     matcher, text = library.LLMatcher, constraint.text
     if constraint.kind is Kind.REGEX:
-        return str(matcher.grammar_from_regex(text))
+        return str(matcher.grammar_from_regex(with_ascii_classes(text)))
     if constraint.kind is Kind.CHOICE:
         return str(matcher.grammar_from_lark(_choices(text)))
     if constraint.kind is Kind.GRAMMAR:
         return str(matcher.grammar_from_lark(_as_lark(text)))
     schema = {"type": "object"} if constraint.kind is Kind.JSON_OBJECT else _read_schema(text)
+    _narrow_white_space(schema)
     if constraint.best_effort:
         _leave_out_patterns(matcher, schema)
+    close_dead_ends(schema, best_effort=constraint.best_effort)
     options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": WHITESPACE}
     options |= {"lenient": constraint.best_effort, "coerce_one_of": constraint.best_effort}
     try:
@@ -95,13 +69,20 @@ def _grammar(library: Any, constraint: Constraint) -> str:
         raise ConstraintError(f"The schema cannot be read: {error}.", "Nest it less deeply, with $defs.") from None
 
 
+def _narrow_white_space(schema: dict[str, Any]) -> None:
+    for _, node in subschemas(schema):
+        pattern = node.get("pattern")
+        if isinstance(pattern, str) and r"\s" in pattern:
+            node["pattern"] = with_common_white_space(pattern)
+
+
 def _leave_out_patterns(matcher: Any, schema: dict[str, Any]) -> None:
     """Take out patterns that cannot be enforced, as the library does with every other keyword."""
     for _, node in subschemas(schema):
         pattern = node.get("pattern")
         if isinstance(pattern, str) and _BEYOND_REGULAR.search(pattern):
             alone = matcher.grammar_from_json_schema({"type": "string", "pattern": pattern})
-            if matcher.validate_grammar_with_warnings(alone, limits=_limits())[0]:
+            if matcher.validate_grammar_with_warnings(alone, limits=parser_limits())[0]:
                 del node["pattern"]
 
 

@@ -57,6 +57,11 @@ def subschemas(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
                 pending += [(_join(_join(at, keyword), name), one) for name, one in named.items()]
 
 
+def leave_out(message: str, path: str, keyword: str) -> ConstraintError:
+    """The refusal of a keyword that cannot be enforced where it is."""
+    return ConstraintError(message, _LEAVE_OUT, _join(path, keyword))
+
+
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
