@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ OTHER_WEIGHTS = (
 # In which the adapter's own chat template may lie.
 TEMPLATES = ("chat_template.jinja", "tokenizer_config.json", "chat_template.json")
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+MAX_DEPTH = 4  # folders above an adapter, as in archives
 CHUNK = 1 << 20
 POLL_S = 0.5
 Progress = Callable[[int, int], None]
@@ -37,19 +39,43 @@ class Part:
 
 
 def files_of(path: Path) -> list[Path]:
-    """An adapter's config and weights in a folder, with its chat template if it has one, or an archive of them."""
+    """An adapter's config and weights in a folder, with its chat template if it has one, or an archive of them.
+
+    Of a folder without them those of the only folder within that has them, such as a training's checkpoint.
+    """
     if path.is_file() and path.name.endswith(ARCHIVES):
         return [path]
     if path.is_dir():
-        weights = [path / WEIGHTS] if (path / WEIGHTS).is_file() else []
-        weights = weights or sorted(file for pattern in OTHER_WEIGHTS for file in path.glob(pattern))
-        missing = [CONFIG] * (not (path / CONFIG).is_file()) + [WEIGHTS] * (not weights)
-        if not missing:
-            return [path / CONFIG, *weights, *(path / name for name in TEMPLATES if (path / name).is_file())]
-        raise CliError(f"{path} lacks {' and '.join(missing)}.", "Save the adapter with PEFT's save_pretrained.")
+        folder = path if _weights_in(path) and (path / CONFIG).is_file() else _adapter_within(path)
+        return [folder / CONFIG, *_weights_in(folder), *(folder / n for n in TEMPLATES if (folder / n).is_file())]
     raise CliError(
         f"{path} is neither a folder nor an archive.", "Give the folder of a PEFT adapter, or a .zip or .tar.gz of it."
     )
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    return sorted(file for pattern in OTHER_WEIGHTS for file in folder.glob(pattern))
+
+
+def _adapter_within(path: Path) -> Path:
+    """The only folder with an adapter among those that lie highest below ``path``. Raises ``CliError``."""
+    for depth in range(1, MAX_DEPTH + 1):
+        configs = path.glob("/".join(["*"] * depth + [CONFIG]))
+        folders = [config.parent for config in configs if config.is_file() and _weights_in(config.parent)]
+        if len(folders) == 1:
+            note = f"Sending the adapter of {folders[0].relative_to(path)}: there is none beside or above it in {path}."
+            print(note, file=sys.stderr, flush=True)
+            return folders[0]
+        if folders:
+            listed = ", ".join(sorted(str(folder.relative_to(path)) for folder in folders))
+            raise CliError(
+                f"{path} holds more than one adapter: {listed}.",
+                "Give one of these folders; of a training's checkpoints usually the one with the highest number.",
+            )
+    missing = [CONFIG] * (not (path / CONFIG).is_file()) + [WEIGHTS] * (not _weights_in(path))
+    raise CliError(f"{path} lacks {' and '.join(missing)}.", "Save the adapter with PEFT's save_pretrained.")
 
 
 def send(client: Client, path: Path, name: str, description: str, base: str, progress: Progress) -> Any:

@@ -210,3 +210,22 @@ def test_a_prefix_that_cannot_be_read_is_no_traceback(tmp_path: Path, capsys: py
     for name in ("nothing", "bytes"):
         assert main(["pin", "support", "--prefix", str(tmp_path / name)]) == 1
         assert "UTF-8" in capsys.readouterr().err
+
+
+def test_a_folder_with_only_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The only one that holds an adapter is sent; of several, all are named."""
+    run = tmp_path / "run"
+    for number in (10, 20):
+        (run / f"checkpoint-{number}").mkdir(parents=True)
+        (run / f"checkpoint-{number}" / "adapter_config.json").write_text("{}")
+    with pytest.raises(CliError, match=r"lacks adapter_config\.json and adapter_model\.safetensors"):
+        upload.files_of(run)
+    (run / "checkpoint-20" / "adapter_model.bin").write_bytes(b"x")
+    (run / "checkpoint-20" / "optimizer.pt").write_bytes(b"x")
+    sent = [path.relative_to(tmp_path) for path in upload.files_of(tmp_path)]
+    assert sent == [Path("run/checkpoint-20/adapter_config.json"), Path("run/checkpoint-20/adapter_model.bin")]
+    assert "Sending the adapter of run/checkpoint-20" in capsys.readouterr().err
+    (run / "checkpoint-10" / "adapter_model.safetensors").write_bytes(b"x")
+    with pytest.raises(CliError, match="more than one adapter: checkpoint-10, checkpoint-20") as caught:
+        upload.files_of(run)
+    assert "highest number" in caught.value.fix
