@@ -208,6 +208,13 @@ def _renamed(tensors: list[_SentTensor], notes: list[str]) -> tuple[Form, list[N
             "Upload an adapter of one language model.",
         )
     _require_different(kept)
+    if len({name.doubled for _tensor, name in kept}) > 1:
+        raise FormatError(
+            "mixed_names",
+            "Some tensors' names begin with base_model.model. once, others twice: the file holds a PEFT model and one "
+            "that is wrapped around it.",
+            "Merge the inner adapter first (model.merge_and_unload()), or train one adapter on the base model alone.",
+        )
     notes += _notes(names, adapters, roots)
     form = Form(tuple(notes), roots[0] if roots else "model")
     return form, [NewTensor(name.name, tensor.dtype, tensor.shape, tensor.blocks) for tensor, name in kept]
@@ -220,6 +227,12 @@ def _notes(names: list[TensorName], adapters: list[str], roots: list[str]) -> It
         yield f"the adapter's name, {printable(adapters[0])}, was taken out of the tensors' names"
     if any(name.bare for name in names if ".lora_" in name.name):
         yield "base_model.model. was put before the tensors' names"
+    if any(name.doubled for name in names):
+        yield (
+            "base_model.model. stood more than once before the tensors' names, as where get_peft_model wraps a PEFT "
+            "model, and was taken for one; PEFT loads no tensor of such a file. If training began with another "
+            "adapter, that one is not in the file: merge it first (merge_and_unload())"
+        )
     if roots and roots != ["model"]:
         yield f"the language model of a vision-language model ({printable(roots[0])}) was taken for the base"
     vision = sum(name.is_vision for name in names)

@@ -38,13 +38,14 @@ _VISION = re.compile(
 class TensorName:
     """``name`` is PEFT's. ``adapter`` is the adapter's name that was in it, ``root`` what ``model`` was called.
 
-    ``is_vision``, ``is_of_training``: it does nothing to answers to text. ``is_unembedding``: the head's, by Tinker's
-    name of it.
+    ``doubled``: as where a PEFT model is wrapped in another. ``is_vision``, ``is_of_training``: it does nothing to
+    answers to text. ``is_unembedding``: the head's, by Tinker's name of it.
     """
 
     name: str
     wrapped: bool = False
     bare: bool = False
+    doubled: bool = False
     adapter: str = ""
     root: str = "model"
     is_vision: bool = False
@@ -73,6 +74,7 @@ def read_name(name: str) -> TensorName:
         name=PEFT_PREFIX + (f"model{found[2]}" if found else inner),
         wrapped=wrapped,
         bare=not plain.startswith(PEFT_PREFIX),
+        doubled=plain.startswith(2 * PEFT_PREFIX),
         adapter=adapter[2] or adapter[5] if adapter else "",
         root=found[1] if found else "model",
         is_vision=bool(_VISION.search(inner)),

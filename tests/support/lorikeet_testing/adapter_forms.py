@@ -200,6 +200,17 @@ FORMS = [
         "names without `base_model.model.`",
         lambda: peft(renamed(lambda n: n.removeprefix("base_model.model."))),
     ),
+    Form(
+        "PEFT",
+        "`get_peft_model` of a PEFT model: `base_model.model.` twice",
+        lambda: peft(renamed(lambda n: f"base_model.model.{n}")),
+    ),
+    Form(
+        "PEFT",
+        "`base_model.model.` once and twice",
+        lambda: peft(renamed(lambda n: n if "q_proj" in n else f"base_model.model.{n}")),
+        "mixed_names",
+    ),
     Form("PEFT", "VeLoRA (`velora_config`)", lambda: peft(of_training("lora_velora_embed"), velora_config=VELORA)),
     Form(
         "PEFT",
