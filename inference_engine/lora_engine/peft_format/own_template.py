@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ _MOST_ANSWER_BYTES = 4096
 _WITHOUT = "or leave the file out: chats are then written by the served model's own template."
 # What it is tried with where the folder does not name them: the served model's own, when it is rendered for a request.
 _SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+# As tokens that end a turn look: <|im_end|>, <end_of_turn>, </s>, [/INST].
+_END = re.compile(r"\s*(<\|[^|<>\s]{1,60}\|>|</?[\w|-]{1,60}>|\[/?[A-Z_]{1,60}\])", re.ASCII)
 _QUESTION = "Which colour is the sky?"
 
 
@@ -73,8 +76,16 @@ def own_template(folder: Path) -> OwnTemplate | None:
     return None
 
 
-def try_template(template: OwnTemplate) -> str:
-    """Render a few chats with it; returns what it takes, in words. Raises ``FormatError``."""
+@dataclass(frozen=True, slots=True)
+class TriedTemplate:
+    """What a template takes, in words, and the tokens that it or its tokenizer ends answers with."""
+
+    takes: str
+    ends: tuple[str, ...]
+
+
+def try_template(template: OwnTemplate) -> TriedTemplate:
+    """Render a few chats with it. Raises ``FormatError``."""
     try:
         said = json.loads(in_limited_fork(lambda: _tried(template), most_bytes=_MOST_ANSWER_BYTES))
     except TooCostlyError:
@@ -88,7 +99,10 @@ def try_template(template: OwnTemplate) -> str:
     if "question" in said:
         raise _refused(f"{template.file} does not write a user's message: {said['question']}", "Correct it")
     kinds = [name for name in ("system messages", "several turns", "tools") if said[name]]
-    return ", ".join(kinds) or "a single message"
+    ends = [template.special_tokens.get("eos_token", ""), said["end"]]
+    return TriedTemplate(
+        ", ".join(kinds) or "a single message", tuple(dict.fromkeys(map(printable, filter(None, ends))))
+    )
 
 
 def _tried(template: OwnTemplate) -> bytes:
@@ -108,8 +122,22 @@ def _tried(template: OwnTemplate) -> bytes:
             "system messages": not _fault(plain, template, [_message("system", "Be short."), question]),
             "several turns": not _fault(plain, template, turns),
             "tools": "tools" in with_tools.variables and not _fault(with_tools, template, [question], [_TOOL]),
+            "end": _end(plain, template, turns),
         }
     ).encode()
+
+
+def _end(compiled: CompiledTemplate, template: OwnTemplate, turns: Sequence[dict[str, str]]) -> str:
+    """The token that the template writes after an assistant's message; "" if none that looks like one."""
+    try:
+        text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **_context(turns, None)})
+    except MemoryError:
+        raise
+    except Exception:  # it takes single messages only
+        return ""
+    match = _END.match(text.partition(turns[1]["content"])[2])
+    written = [template.source, *template.special_tokens.values()]
+    return match[1] if match and any(match[1] in source for source in written) else ""  # else it is a stand-in
 
 
 _TOOL = {
@@ -122,6 +150,10 @@ def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
+def _context(messages: Sequence[dict[str, str]], tools: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+    return {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
+
+
 def _fault(
     compiled: CompiledTemplate,
     template: OwnTemplate,
@@ -129,9 +161,8 @@ def _fault(
     tools: Sequence[dict[str, Any]] | None = None,
 ) -> str:
     """Why it does not write these messages, each with its text; "" if it does."""
-    context = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
     try:
-        text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **context})
+        text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **_context(messages, tools)})
     except MemoryError:
         raise
     except Exception as error:

@@ -31,7 +31,7 @@ from lora_engine.model.unquantised import unquantised_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 from lora_engine.start_progress import StartProgress, process_start
 from lora_engine.tensor_parallel.leader import Leader
-from lora_engine.text import ChatTemplate, TokenizerError
+from lora_engine.text import ChatTemplate, Tokenizer, TokenizerError
 from lora_engine.text.model_files import text_digest
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
@@ -51,6 +51,8 @@ from .watchdog import StepWatchdog
 
 log = logging.getLogger(__name__)
 
+# Of a tokenizer that an engine states, for which every host's row has room.
+_MAX_ADDED_TOKENS, _MAX_TOKEN_CHARS = 2048, 256
 _LAST_WORDS_S = 3.0
 _CLOSING_S = 0.25
 _METRICS_EVERY_S = 1.0
@@ -358,4 +360,12 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
         chat_template_digest=template.digest,
         text_digest=text_digest(config.model),
         zone=config.zone,
+        added_tokens=_added_tokens(engine.loaded.tokenizer),
     )
+
+
+def _added_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The tokenizer's added tokens, or none of one that has thousands of them, as those of speech models have."""
+    tokens = tokenizer.added_tokens
+    is_stated = len(tokens) <= _MAX_ADDED_TOKENS and all(len(token) <= _MAX_TOKEN_CHARS for token in tokens)
+    return tokens if is_stated else ()

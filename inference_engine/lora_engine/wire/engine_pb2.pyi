@@ -12,7 +12,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EngineDescription(_message.Message):
-    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone", "last_end")
+    __slots__ = ("boot_id", "engine_version", "base_model", "base_digest", "model_family", "device", "dtype", "max_context", "max_running", "max_lora_rank", "page_tokens", "page_bytes", "pages_total", "host_arena_bytes", "policies", "geometry", "chat_template_digest", "text_digest", "zone", "last_end", "added_tokens")
     class PoliciesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class EngineDescription(_message.Message):
     TEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ZONE_FIELD_NUMBER: _ClassVar[int]
     LAST_END_FIELD_NUMBER: _ClassVar[int]
+    ADDED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     boot_id: str
     engine_version: str
     base_model: str
@@ -60,7 +61,8 @@ class EngineDescription(_message.Message):
     text_digest: str
     zone: str
     last_end: LastEnd
-    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ..., last_end: _Optional[_Union[LastEnd, _Mapping]] = ...) -> None: ...
+    added_tokens: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, boot_id: _Optional[str] = ..., engine_version: _Optional[str] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., model_family: _Optional[str] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., max_context: _Optional[int] = ..., max_running: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., pages_total: _Optional[int] = ..., host_arena_bytes: _Optional[int] = ..., policies: _Optional[_Mapping[str, str]] = ..., geometry: _Optional[_Union[BaseGeometry, _Mapping]] = ..., chat_template_digest: _Optional[str] = ..., text_digest: _Optional[str] = ..., zone: _Optional[str] = ..., last_end: _Optional[_Union[LastEnd, _Mapping]] = ..., added_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LastEnd(_message.Message):
     __slots__ = ("reason", "unix_time")

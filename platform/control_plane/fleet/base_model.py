@@ -46,6 +46,8 @@ class ServedBase:
     chat_template_digest: str
     adapters_of: tuple[str, ...]
     """Base digests of the adapters that are served: its own, and those that an operator declared to be the same."""
+    added_tokens: tuple[str, ...]
+    """Of its tokenizer, such as `<|im_end|>`; empty where its engines do not state them."""
     geometry: BaseGeometry
     max_lora_rank: int
     max_context: int
@@ -132,7 +134,10 @@ def _with_least_limits(row: BaseModel, hosts: Sequence[Description]) -> Descript
     """A version may come to any host of the base model, so the least of them counts."""
     base = _read(row, row.description, ())
     own = [description for description in hosts if base.is_served_by(description)]
-    return {**row.description, **{name: min(each.get(name, 0) for each in own) for name in _LIMITS if own}}
+    limits = {name: min(each.get(name, 0) for each in own) for name in _LIMITS if own}
+    # The row may be of before engines stated them.
+    added_tokens = next((tokens for each in own if (tokens := each.get("added_tokens"))), [])
+    return {**row.description, "added_tokens": added_tokens, **limits}
 
 
 def described_hosts() -> list[EngineHost]:
@@ -211,6 +216,7 @@ def _read(row: BaseModel, description: Description, others: tuple[str, ...]) -> 
         text_digest=row.text_digest,
         chat_template_digest=description.get("chat_template_digest", ""),
         adapters_of=(row.digest, *others),
+        added_tokens=tuple(description.get("added_tokens", ())),
         geometry=BaseGeometry(name=row.name, digest=row.digest, **sizes),
         max_lora_rank=int(description.get("max_lora_rank", 0)) or 256,
         max_context=int(description.get("max_context", 0)),

@@ -25,6 +25,8 @@ GEOMETRY_FIELDS = (
     "fused_gate_up",
     "untied_head",
 )
+# Engines with more of them state none.
+MAX_ADDED_TOKENS = 2048
 DESCRIPTION_FIELDS = (
     "engine_version",
     "base_model",
@@ -49,6 +51,7 @@ def description_json(description: pb.EngineDescription) -> dict[str, Any]:
     """What an engine says of itself; ``geometry`` is what adapters are validated against."""
     data: dict[str, Any] = {name: getattr(description, name) for name in DESCRIPTION_FIELDS}
     data["policies"] = dict(description.policies)
+    data["added_tokens"] = list(description.added_tokens[:MAX_ADDED_TOKENS])
     data["last_end"] = _fields(description.last_end, LAST_END_FIELDS) if description.HasField("last_end") else None
     data["geometry"] = {name: getattr(description.geometry, name) for name in GEOMETRY_FIELDS}
     return data

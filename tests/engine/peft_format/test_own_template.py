@@ -149,6 +149,30 @@ def test_a_template_that_comes_twice(tmp_path: Path) -> None:
 
 
 def test_what_a_template_is_good_for() -> None:
-    assert try_template(OwnTemplate(ALPACA, "", {"bos_token": "<s>"}, JINJA)) == "a single message"
+    assert try_template(OwnTemplate(ALPACA, "", {"bos_token": "<s>"}, JINJA)).takes == "a single message"
     with pytest.raises(FormatError, match="not valid Jinja"):
         try_template(OwnTemplate(ALPACA, "{% if %}", {}, JINJA))
+
+
+@pytest.mark.parametrize(
+    ("template", "eos", "known", "unknown"),
+    [
+        (CHATML, "<|im_end|>", ["<|im_end|>", "<|im_start|>"], []),
+        (CHATML, "<|im_end|>", ["</s>"], ["<|im_end|>"]),
+        (CHATML, "<|im_end|>", [], []),  # an engine of before they were stated
+        # The template's end is another than its tokenizer's.
+        (CHATML.replace("eos_token", "'<end_of_turn>'"), "<eos>", ["</s>"], ["<eos>", "<end_of_turn>"]),
+        (CHATML.replace("eos_token", "'<end_of_turn>'"), "</s>", ["</s>"], ["<end_of_turn>"]),
+        (CHATML, None, ["<|endoftext|>"], []),  # the base's own, by whatever name
+        (ALPACA, "</s>", ["<s>", "</s>"], []),
+        (ALPACA, "<|eot|>", ["<s>", "</s>"], ["<|eot|>"]),
+    ],
+)
+def test_ends_that_the_base_does_not_have_are_reported(
+    tmp_path: Path, template: str, eos: str | None, known: list[str], unknown: list[str]
+) -> None:
+    files = {JINJA: template.encode(), CONFIG: config(**({"eos_token": eos} if eos else {}))}
+    answer = decide(tmp_path, files, added_tokens=known)
+    notes = [note for note in answer["report"]["notes"] if note.startswith("the template ends answers with")]
+    assert [" and ".join(unknown) in note for note in notes] == [True] * bool(unknown)
+    assert all(f"no token of {as_candidate()['names'][0]}" in note and json.dumps(unknown) in note for note in notes)

@@ -204,6 +204,7 @@ def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
                 "geometry": asdict(base.geometry),
                 "limits": asdict(limits_for(base, upload.tenant)),
                 "chat_template_digest": base.chat_template_digest,
+                "added_tokens": base.added_tokens,
             }
             for index, base in enumerate(bases)
             if chosen is None or base.digest == chosen.digest

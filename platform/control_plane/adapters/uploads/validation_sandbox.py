@@ -6,8 +6,9 @@ standard input; so each check begins as if it were the first. A keeper between t
 kills it when nobody waits for its answer any more.
 
 A socket takes one line, a JSON request, and gives one JSON answer and behind a NUL `{returncode, stderr}`.
-Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits, chat_template_digest}],
-own_base, cpu_s, memory_bytes}`: base models that it may be for, and the digest of that of the adapter's other versions.
+Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits, chat_template_digest,
+added_tokens}], own_base, cpu_s, memory_bytes}`: base models that it may be for, and the digest of that of the adapter's
+other versions.
 Answer: `{"report": ..., "digests": {file: ...}, "folder": ..., "base": digest, "chat_template": null or {source,
 tool_source, special_tokens}, "chat_template_digest": ...}` or `{"problem": {code, message, fix}}`;
 `{"disk": errno}` if the disk refused, which says nothing of the files. `digests` leaves out what is a file of the
@@ -177,8 +178,11 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         template = None  # as usual: it was saved with the base's tokenizer
     if template is not None:
         try:
-            takes = try_template(template)
-            notes.append(f"chats are written by the adapter's own template ({template.file}), which takes {takes}")
+            tried = try_template(template)
+            notes.append(
+                f"chats are written by the adapter's own template ({template.file}), which takes {tried.takes}"
+            )
+            notes += unknown_ends(tried.ends, chosen)
         except FormatError as error:
             shutil.rmtree(request["into"], ignore_errors=True)
             return {"problem": {"code": error.code, "message": error.message, "fix": error.fix}}
@@ -228,6 +232,17 @@ def named_in(config: Path) -> str:
     except (OSError, ValueError, RecursionError, AttributeError):
         return ""
     return named if isinstance(named, str) else ""
+
+
+def unknown_ends(ends: tuple[str, ...], base: dict[str, Any]) -> list[str]:
+    """A note of tokens at which answers should end, but which the base model's tokenizer does not have."""
+    known = base.get("added_tokens") or ends  # not stated
+    unknown = [end for end in ends if end not in known]
+    if not unknown:
+        return []
+    ends_with = f"the template ends answers with {' and '.join(unknown)}, which is no token of {base['names'][0]}"
+    stop = f"stop={json.dumps(unknown)}"
+    return [f"{ends_with}: send {stop} in requests, or train with the base model's template; else answers may not end"]
 
 
 def unclear_base_problem(bases: list[dict[str, Any]]) -> dict[str, str]:
