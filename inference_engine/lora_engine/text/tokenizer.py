@@ -37,7 +37,9 @@ class Tokenizer:
         self.vocab_size: int = fast.get_vocab_size(with_added_tokens=True)
         self.rules: DecodingRules = rules_from_decoder(json.loads(fast.to_str())["decoder"])
         self.special_ids = frozenset(i for i, t in fast.get_added_tokens_decoder().items() if t.special)
-        self.added_tokens = tuple(sorted(token.content for token in fast.get_added_tokens_decoder().values()))
+        self.added_tokens: tuple[str, ...] = tuple(
+            sorted(token.content for token in fast.get_added_tokens_decoder().values())
+        )
         self._bytes: dict[int, bytes] = {}
 
     @classmethod
