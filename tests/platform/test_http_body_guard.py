@@ -101,6 +101,14 @@ async def test_foreign_tenant_and_weak_role(acme: Any, globex: Any) -> None:
         assert (exchange.status, exchange.taken) == (status, 0)
 
 
+async def test_a_compressed_body(acme: Any) -> None:
+    _, text = await run_db(acme.key)
+    for path in (acme.path("uploads"), acme.path("adapters")):
+        exchange = await send(path, [b"x"], [MULTIPART, bearer(text), (b"content-encoding", b"gzip")], declared=1)
+        assert (exchange.status, exchange.taken) == (415, 0)
+        assert exchange.error["code"] == "unsupported_content_encoding"
+
+
 async def test_declared_too_large(acme: Any, small_limit: int) -> None:
     _, text = await run_db(acme.key)
     headers = [MULTIPART, bearer(text)]

@@ -20,6 +20,7 @@ from control_plane.db import run_db
 from control_plane.errors import LorikeetError
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.client_address import network_of
+from control_plane.http.content_encoding import require_plain_body
 from control_plane.http.errors import error_body, headers_of
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
@@ -115,6 +116,7 @@ class BodyGuard:
         too_large = BodyTooLargeError(limit, upload.fix) if upload else BodyTooLargeError(limit)
         declared = declared_length(headers)
         try:
+            require_plain_body(headers)
             if upload:
                 with telling_unavailable():
                     await run_db(self._authorize_upload, scope, tenant, upload.needs)

@@ -40,6 +40,7 @@ from control_plane.http.body_guard import (
     declared_length,
     send_refusal,
 )
+from control_plane.http.content_encoding import require_plain_body
 from control_plane.http.request_id import accept_or_make, set_request_id
 from control_plane.lifespan import AsgiApp, Receive, Scope, Send
 from control_plane.storage_errors import telling_storage_errors
@@ -135,6 +136,7 @@ class ResumableUploads:
             with telling_unavailable(), telling_storage_errors():
                 principal = await run_db(authorize_upload, {**scope, "method": method}, matched["tenant"])
                 tus_headers.require_version(headers)
+                require_plain_body(dict(scope["headers"]))
                 await handler(Call(principal, matched["tenant"], upload_id, headers, receive, send, request_id))
         except LorikeetError as error:
             await _refuse(scope, send, error, request_id)

@@ -27,6 +27,7 @@ from control_plane.gateway.openai.sse import EventStreamResponse
 from control_plane.http.body_budget import HeldBody, budget
 from control_plane.http.body_guard import MULTIPART_OVERHEAD, declared_length
 from control_plane.http.connections import tenant_holder
+from control_plane.http.content_encoding import require_plain_body
 from control_plane.http.disconnects import until_disconnected
 from control_plane.http.metrics import MeasuringMiddleware
 from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
@@ -81,9 +82,9 @@ class GatewayHandler(ASGIHandler):
             body = BytesIO()
             try:
                 if owner is not None:
-                    body = await self.read_body(
-                        receive, held, declared_length(dict(scope["headers"])), body_limit(scope)
-                    )
+                    headers = dict(scope["headers"])
+                    require_plain_body(headers)
+                    body = await self.read_body(receive, held, declared_length(headers), body_limit(scope))
             except RequestAborted:
                 return
             except (ApiError, LorikeetError) as error:

@@ -44,8 +44,8 @@ NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "str
 # Whatever is asked; and of what an engine answers: a client too slow, an Idempotency-Key in use or used for something
 # else, an adapter that overflows, an engine that failed, a deadline that passed.
 _ANY = ("400", "401", "403", "404", "429", "503")
-_GENERATES = ("408", "409", "413", "422", "500", "504")
-_WRITES = ("413", "507")
+_GENERATES = ("408", "409", "413", "415", "422", "500", "504")
+_WRITES = ("413", "415", "507")
 
 
 def add_inference(result: Json, **_of_the_generator: object) -> Json:
@@ -116,7 +116,7 @@ def _files(schemas: Json) -> Json:
         },
     }
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    upload = _operation(schemas, "create_file", "Upload requests for a batch.", FileObject, more=(*_WRITES, "415"))
+    upload = _operation(schemas, "create_file", "Upload requests for a batch.", FileObject, more=_WRITES)
     upload["requestBody"] = {"content": {"multipart/form-data": {"schema": form}}, "required": True}
     read = _operation(schemas, "read_file_content", "Its content.", FileObject)
     read["responses"]["200"]["content"] = content
@@ -138,7 +138,7 @@ def _batches(schemas: Json) -> Json:
     }
     listed = {**_operation(schemas, "list_batches", "Newest first.", BatchList), "parameters": _PAGE}
     found = {**_operation(schemas, "read_batch", "One of them.", BatchObject), "parameters": [_ID]}
-    cancel = _operation(schemas, "cancel_batch", "End it; what has run stays.", BatchObject, more=("409", "413"))
+    cancel = _operation(schemas, "cancel_batch", "End it; what has run stays.", BatchObject, more=("409", "413", "415"))
     return {
         "/v1/batches": {"get": listed, "post": create},
         "/v1/batches/{id}": {"get": found},
