@@ -340,3 +340,28 @@ def test_tokenizing_needs_a_key_and_counts_as_a_request(web: WebProcess, path: s
     key = Console(web, web.tenants["acme"]).new_key(requests_per_minute=2)
     statuses = [post(web, path, key, **body).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/completions", {"prompt": ["a", 7]}, "prompt[1]"),
+        ("/v1/completions", {"prompt": [1, "a"]}, "prompt[1]"),
+        ("/v1/completions", {"prompt": [1, -1]}, "prompt[1]"),
+        ("/v1/completions", {"prompt": [[1], ["a"]]}, "prompt[1][0]"),
+        ("/v1/completions", {"prompt": [[1], []]}, "prompt[1]"),
+        ("/v1/embeddings", {"input": ["a", ""]}, "input[1]"),
+        ("/v1/embeddings", {"input": [[1], [-1]]}, "input[1][0]"),
+        (CHAT, {"messages": MESSAGES, "tools": [{"type": "web_search", "x": 1}]}, "tools[0]"),
+        (CHAT, {"messages": MESSAGES, "tool_choice": {"type": "allowed_tools", "x": 1}}, "tool_choice"),
+        (
+            CHAT,
+            {"messages": [*MESSAGES, {"role": "user", "content": [{"type": "text"}]}]},
+            "messages[1].content[0].text",
+        ),
+    ],
+)
+def test_one_fault_is_one_error(web: WebProcess, path: str, body: dict[str, Any], param: str) -> None:
+    """Of a union's members only the one that was meant is spoken of, and no valid item is blamed."""
+    error = post(web, path, **body).json()["error"]
+    assert (error["param"], "problems" in error) == (param, False), error

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
@@ -17,8 +17,10 @@ from websockets.asyncio.client import connect
 
 from control_plane.fleet.coalescing import Chunk
 from control_plane.gateway.json_encoding import encode_large
-from control_plane.gateway.openai.prompt_parts import PromptParts
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.prompt_parts import PromptParts, token_name, top_by_name
 from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse
+from control_plane.gateway.openai.response_writers import CompletionShape, logprobs_json
 from lora_engine.wire import engine_pb2 as pb
 
 
@@ -174,6 +176,7 @@ def test_what_is_asked_of_prompts_is_bounded(web: WebProcess, engine: FakeEngine
     assert "prompt_logprobs" in streamed["message"]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -195,8 +198,36 @@ def test_a_prompt_whose_tokens_do_not_all_show_in_its_text() -> None:
     )
     assert parts.ready([Chunk(0, "", 0, prompt_logprobs=[scores])]) == []
     found = parts.of(0).openai(0, "Zoë!")
-    assert found["tokens"] == ["<s>", " Zo", "\ufffd", "\ufffd", "!"]
+    assert found["tokens"] == ["<s>", " Zo", r"bytes:\xc3", r"bytes:\xab", "!"]
     assert found["text_offset"] == [0, 0, 2, 2, 3]
+    as_ids = parts.of(0).openai(0, "Zoë!", as_ids=True)
+    assert as_ids["tokens"] == [f"token_id:{token}" for token in range(5)]
+    assert as_ids["top_logprobs"][1:] == [{f"token_id:{token}": -token} for token in range(1, 5)]
+    assert as_ids["text_offset"] == found["text_offset"]
+
+
+TOKEN_BYTES = st.sampled_from(
+    [b"a", b" a", b"\xf0", b"\x9f\x90", b"\xb6", b"\xef\xbf\xbd", b"", b"token_id:1"]
+) | st.binary(max_size=3)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.dictionaries(st.integers(0, 30), TOKEN_BYTES, min_size=1, max_size=12), st.booleans())
+def test_no_token_hides_another_one(data: st.DataObject, vocabulary: dict[int, bytes], as_ids: bool) -> None:
+    """Each of the most likely tokens has a key of its own, and the token itself its own log-probability."""
+    top = [(token, vocabulary[token], -float(rank)) for rank, token in enumerate(vocabulary)]
+    token = data.draw(st.sampled_from(top)) if data.draw(st.booleans()) else (31, data.draw(TOKEN_BYTES), -50.0)
+    found = top_by_name(token, top, as_ids=as_ids)
+    assert found[token_name(token[0], token[1], as_ids=as_ids)] == token[2]
+    assert sorted(found.values()) == sorted({token[2], *(logprob for _, _, logprob in top)})
+
+
+def test_offsets_of_an_answer_whose_characters_are_several_tokens() -> None:
+    asked = CompletionRequest(model="m", prompt="x", logprobs=1)
+    shape = CompletionShape(asked, asked.prompt_parts())
+    pieces = (b"a", b"\xf0\x9f", b"\x90", b"\xb6", b"b")
+    entries = [pb.TokenLogprob(token_id=i, token_bytes=piece, logprob=-1) for i, piece in enumerate(pieces)]
+    assert [logprobs_json(shape, 0, [entry])["text_offset"] for entry in entries] == [[0], [1], [1], [1], [2]]
 
 
 @pytest.mark.parametrize("path", ["completions", "chat/completions"])

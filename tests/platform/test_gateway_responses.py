@@ -14,7 +14,9 @@ from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from pydantic import BaseModel
 
+from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.response_models import ResponseObject
+from control_plane.gateway.responses.request import in_our_words
 
 WEATHER: Any = {
     "type": "function",
@@ -274,6 +276,64 @@ def test_what_is_not_served_is_refused_by_name(web: WebProcess, change: dict[str
     error = answer.json()["error"]
     assert answer.status_code == 400, error
     assert (error["param"] or "").startswith(param or ""), error
+
+
+CALLED: dict[str, Any] = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+GOOD: dict[str, Any] = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "said"),
+    [
+        ({"input": [GOOD, {**CALLED, "arguments": "[1]"}]}, "input[1].arguments", "JSON object"),
+        ({"input": [GOOD, {**CALLED, "name": ""}]}, "input[1].name", "at least 1"),
+        ({"input": [GOOD, {"role": "user"}]}, "input[1].content", "Missing"),
+        ({"input": [{"type": "custom_tool_call", "call_id": "c", "input": "x"}, GOOD]}, "input[0]", "custom_tool_call"),
+        ({"input": [{**GOOD, "content": [{"type": "input_image"}]}]}, "input[0].content[0]", "input_image"),
+        ({"input": [{**GOOD, "content": [{"type": "input_text"}]}]}, "input[0].content[0].text", "Missing"),
+        ({"tools": [{"type": "web_search", "filters": {}}]}, "tools[0]", "web_search"),
+        ({"tools": [{**WEATHER, "parameters": {"type": "string"}}]}, "tools[0].parameters", "object"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice", "allowed_tools"),
+        ({"tool_choice": "some"}, "tool_choice", "required"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a b", "schema": {}}}},
+            "text.format.name",
+            "text.format.name",
+        ),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "strict": True, "schema": {"type": 3}}}},
+            "text.format.schema",
+            "text.format.schema",
+        ),
+    ],
+)
+def test_one_error_for_one_fault_in_the_words_of_this_door(
+    web: WebProcess, change: dict[str, Any], param: str, said: str
+) -> None:
+    body = {"model": "support", "input": "say x", **change}
+    headers = web.tenants["acme"].bearer
+    answer = httpx.post(f"{web.url}/v1/responses", json=body, headers=headers, trust_env=False, timeout=30)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param), error
+    assert said in error["message"] and "problems" not in error, error
+    for theirs in ("messages", "reasoning_effort", "response_format", "json_schema.", "function.", "tool_calls["):
+        assert theirs not in error["message"], error
+
+
+def test_errors_of_the_chat_are_told_in_the_words_of_responses() -> None:
+    theirs = ApiError(
+        400,
+        "invalid_value",
+        "Unsupported 'messages' and 'reasoning_effort'; the messages need max_tokens.",
+        "Leave 'reasoning_effort' out; see \"tools[3].function.parameters.a\".",
+        "response_format.json_schema.schema.a",
+        details={"problems": [{"param": "messages[3].content", "code": "invalid_value", "message": "x"}]},
+    )
+    ours = in_our_words(theirs)
+    assert ours.message == "Unsupported 'input' and 'reasoning.effort'; the messages need max_output_tokens."
+    assert ours.fix == "Leave 'reasoning.effort' out; see \"tools[3].parameters.a\"."
+    assert ours.param == "text.format.schema.a"
+    assert ours.details == {"problems": [{"param": "input[3].content", "code": "invalid_value", "message": "x"}]}
 
 
 def test_failures_are_told(client: OpenAI, engine: FakeEngine) -> None:

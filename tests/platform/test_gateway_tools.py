@@ -132,13 +132,17 @@ def test_what_a_request_says_of_tools_reaches_the_engine(client: OpenAI, engine:
     assert (chat.reasoning_effort, json.loads(chat.template_kwargs)) == ("low", {"enable_thinking": False})
 
 
+REASONING = ("reasoning", "reasoning_content")  # as vLLM has it, and its older name
+
+
 def test_reasoning_stands_beside_the_answer(client: OpenAI) -> None:
     messages = say("<think>\nHm, well.\n</think>\n\nYes.")
     message = client.chat.completions.create(model="support", messages=messages).choices[0].message
-    assert (message.content, message.model_extra) == ("Yes.", {"reasoning_content": "Hm, well."})
+    assert (message.content, message.model_extra) == ("Yes.", dict.fromkeys(REASONING, "Hm, well."))
     chunks = list(client.chat.completions.create(model="support", messages=messages, stream=True))
     deltas = [chunk.choices[0].delta for chunk in chunks]
-    assert "".join((delta.model_extra or {}).get("reasoning_content", "") for delta in deltas) == "Hm, well."
+    for name in REASONING:
+        assert "".join((delta.model_extra or {}).get(name, "") for delta in deltas) == "Hm, well."
     assert "".join(delta.content or "" for delta in deltas) == "Yes."
 
 
@@ -151,6 +155,9 @@ def test_reasoning_stands_beside_the_answer(client: OpenAI) -> None:
         {"role": "assistant", "content": None},
         {"role": "user", "content": "x", "tool_call_id": "a"},
         {"role": "user", "content": "x", "reasoning_content": "y"},
+        {"role": "user", "content": "x", "reasoning": "y"},
+        {"role": "user", "content": "x", "refusal": "y"},
+        {"role": "user", "content": [{"type": "refusal", "refusal": "y"}]},
     ],
 )
 def test_messages_that_contradict_themselves_are_refused(web: WebProcess, message: dict[str, Any]) -> None:

@@ -2753,6 +2753,8 @@ export interface components {
             annotations: unknown[];
             content: string | null;
             /** @description Not there without reasoning. */
+            reasoning?: string | null;
+            /** @description The same, under its older name. */
             reasoning_content?: string | null;
             /** @enum {unknown|null} */
             refusal: null;
@@ -3050,7 +3052,7 @@ export interface components {
          */
         Cadence: "week" | "month";
         CalledFunction: {
-            /** @description A JSON object as text. */
+            /** @description A JSON object as text. An answer that was cut off may end within it. */
             arguments: string;
             name: string;
         };
@@ -3153,6 +3155,8 @@ export interface components {
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             return_token_ids?: boolean | null;
+            /** @description The tokens of `logprobs` are `token_id:…` in place of their text. */
+            return_tokens_as_token_ids?: boolean | null;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             seed?: number | null;
@@ -3214,7 +3218,7 @@ export interface components {
             /** @enum {unknown|null} */
             audio?: null;
             /** @description Needed, but in an assistant's message with tool calls. */
-            content?: (string | components["schemas"]["ContentPartText"][]) | null;
+            content?: (string | (components["schemas"]["ContentPartText"] | components["schemas"]["ContentPartRefusal"])[]) | null;
             /** @enum {unknown|null} */
             function_call?: null;
             name?: string | null;
@@ -3223,9 +3227,11 @@ export interface components {
                 [key: string]: unknown;
             } | null;
             /** @description Of role assistant. */
+            reasoning?: string | null;
+            /** @description The same, under its older name. */
             reasoning_content?: string | null;
-            /** @enum {unknown|null} */
-            refusal?: null;
+            /** @description Of role assistant: takes the place of content. */
+            refusal?: string | null;
             /** @enum {string} */
             role: "system" | "developer" | "user" | "assistant" | "tool";
             /** @description Of role tool: which call this is the result of. */
@@ -3272,7 +3278,9 @@ export interface components {
             text_offset: number[];
             /** @description null for the first token of an echoed prompt. */
             token_logprobs: (number | null)[];
+            /** @description A part of a character is `bytes:` and its bytes as `\x…`. */
             tokens: string[];
+            /** @description By token, with the token itself. Further tokens that read the same are `token_id:…`. */
             top_logprobs: ({
                 [key: string]: number;
             } | null)[];
@@ -3316,6 +3324,8 @@ export interface components {
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             return_token_ids?: boolean | null;
+            /** @description The tokens of `logprobs` are `token_id:…` in place of their text. */
+            return_tokens_as_token_ids?: boolean | null;
             /** @description Accepted, without effect. */
             safety_identifier?: unknown;
             seed?: number | null;
@@ -3360,6 +3370,11 @@ export interface components {
             prompt_tokens: number;
             prompt_tokens_details: components["schemas"]["PromptTokensDetails"];
             total_tokens: number;
+        };
+        ContentPartRefusal: {
+            refusal: string;
+            /** @enum {string} */
+            type: "refusal";
         };
         ContentPartText: {
             text: string;
@@ -3780,6 +3795,7 @@ export interface components {
             email: string;
         };
         FunctionCallItem: {
+            /** @description A JSON object as text. An answer that was cut off may end within it. */
             arguments: string;
             call_id: string;
             name: string;
@@ -4300,7 +4316,7 @@ export interface components {
             role: components["schemas"]["Role"];
         };
         MessageItem: {
-            content: string | components["schemas"]["TextPart"][];
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[];
             /** @enum {string} */
             role: "system" | "developer" | "user" | "assistant";
             /**
@@ -5024,6 +5040,11 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["Refusal"][];
         };
+        RefusalPart: {
+            refusal: string;
+            /** @enum {string} */
+            type: "refusal";
+        };
         RefusalsByCode: {
             by_step: number[];
             /** @description `others`: what is beyond the 20 most frequent. */
@@ -5226,6 +5247,7 @@ export interface components {
         ResponseTool: {
             description?: string | null;
             name: string;
+            /** @description A JSON Schema of the arguments. */
             parameters?: {
                 [key: string]: unknown;
             } | null;
@@ -13997,6 +14019,14 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -14109,6 +14139,14 @@ export interface operations {
                 };
             };
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14289,6 +14327,14 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -14451,6 +14497,14 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -14540,6 +14594,14 @@ export interface operations {
                 };
             };
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -14667,6 +14729,14 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -14779,6 +14849,14 @@ export interface operations {
                 };
             };
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -15424,6 +15502,14 @@ export interface operations {
                 };
             };
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -18,6 +19,7 @@ from control_plane.gateway.openai.tools import (
     check_tools,
     choice_wire,
 )
+from control_plane.gateway.openai.unions import by_type, tag
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
@@ -32,6 +34,23 @@ class ContentPartText(BaseModel):
     text: str
 
 
+class ContentPartRefusal(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        return self.refusal
+
+
+ContentPart = Annotated[
+    Annotated[ContentPartText, tag("text")] | Annotated[ContentPartRefusal, tag("refusal")],
+    by_type("text", "refusal", default="text"),
+]
+
+
 class ChatMessage(BaseModel):
     """A message of text, of tool calls, or of a tool's result. The fields that SDKs add to an assistant's message are
     taken when they are empty."""
@@ -39,11 +58,11 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: (
-        str | Annotated[list[ContentPartText], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)] | None
-    ) = Field(default=None, description="Needed, but in an assistant's message with tool calls.")
+    content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)] | None = (
+        Field(default=None, description="Needed, but in an assistant's message with tool calls.")
+    )
     name: str | None = Field(default=None, max_length=256)
-    refusal: None = None
+    refusal: str | None = Field(default=None, description="Of role assistant: takes the place of content.")
     annotations: list[Any] | None = Field(default=None, max_length=0)
     audio: None = None
     function_call: None = None
@@ -54,14 +73,15 @@ class ChatMessage(BaseModel):
         default=None, description="Of role assistant."
     )
     tool_call_id: CallId | None = Field(default=None, description="Of role tool: which call this is the result of.")
-    reasoning_content: str | None = Field(default=None, description="Of role assistant.")
+    reasoning: str | None = Field(default=None, description="Of role assistant.")
+    reasoning_content: str | None = Field(default=None, description="The same, under its older name.")
 
     @field_validator("content", mode="before")
     @classmethod
     def _text_only(cls, value: object) -> object:
         for part in value if isinstance(value, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind != "text":
+            if isinstance(kind, str) and kind not in ("text", "refusal"):
                 raise ValueError(f'parts of type "{kind[:40]}" are not supported; send text parts')
         return value
 
@@ -76,19 +96,27 @@ class ChatMessage(BaseModel):
     def _fits_its_role(self) -> Self:
         if self.tool_calls and self.role != "assistant":
             raise ValueError(f"tool_calls belong to the assistant's messages, not to those of role {self.role}")
-        if self.reasoning_content and self.role != "assistant":
-            raise ValueError(f"reasoning_content belongs to the assistant's messages, not to those of role {self.role}")
+        for name in ("reasoning", "reasoning_content", "refusal"):
+            if getattr(self, name) and self.role != "assistant":
+                raise ValueError(f"{name} belongs to the assistant's messages, not to those of role {self.role}")
+        if self.role != "assistant" and any(isinstance(part, ContentPartRefusal) for part in self._parts):
+            raise ValueError(
+                f"parts of type refusal belong to the assistant's messages, not to those of role {self.role}"
+            )
         if (self.tool_call_id is not None) != (self.role == "tool"):
             raise ValueError("messages of role tool, and only they, need a tool_call_id")
-        if self.content is None and not self.tool_calls:
+        if self.content is None and self.refusal is None and not self.tool_calls:
             raise ValueError("content is missing")
         return self
 
     @property
+    def _parts(self) -> Sequence[ContentPartText | ContentPartRefusal]:
+        return self.content if isinstance(self.content, list) else ()
+
+    @property
     def text(self) -> str:
-        if self.content is None:
-            return ""
-        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+        text = self.content if isinstance(self.content, str) else "\n".join(part.text for part in self._parts)
+        return text or self.refusal or ""
 
     def wire(self) -> pb.ChatMessage:
         return pb.ChatMessage(
@@ -98,7 +126,7 @@ class ChatMessage(BaseModel):
             name=self.name or "",
             tool_calls=[call.wire() for call in self.tool_calls or ()],
             tool_call_id=self.tool_call_id or "",
-            reasoning=self.reasoning_content or "",
+            reasoning=self.reasoning_content or self.reasoning or "",
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
+from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
@@ -17,15 +18,19 @@ TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 TokenPrompt = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
+Prompt = Annotated[
+    Annotated[str, tag("text")]
+    | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True), tag("texts")]
+    | Annotated[TokenPrompt, tag("tokens")]
+    | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True), tag("token_lists")],
+    TEXTS_OR_TOKENS,
+]
+
+
 class CompletionRequest(Parameters):
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS
 
-    prompt: (
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
-        | TokenPrompt
-        | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
-    )
+    prompt: Prompt
     echo: bool | None = None
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
 

@@ -24,6 +24,7 @@ from control_plane.gateway.openai.completion_request import TokenPrompt
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import CacheSalt, checked, read_json
 from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
+from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.http.request_id import set_request_id
@@ -40,6 +41,15 @@ _VECTORS_AT_ONCE = 32  # are written, then others have their turn
 Text = Annotated[str, Field(min_length=1)]
 
 
+Input = Annotated[
+    Annotated[Text, tag("text")]
+    | Annotated[list[Text], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True), tag("texts")]
+    | Annotated[TokenPrompt, tag("tokens")]
+    | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True), tag("token_lists")],
+    TEXTS_OR_TOKENS,
+]
+
+
 class EmbeddingsRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -48,12 +58,7 @@ class EmbeddingsRequest(BaseModel):
     asked_constraint: ClassVar[AskedConstraint | None] = None
 
     model: ModelName = Field(min_length=1, max_length=LONGEST)
-    input: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
-        | TokenPrompt
-        | Annotated[list[TokenPrompt], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
-    )
+    input: Input
     encoding_format: Literal["float", "base64"] | None = Field(default=None, description="`float` by default.")
     dimensions: int | None = Field(
         default=None, ge=1, le=1 << 16, description="So many of the first ones, brought to length 1 again."

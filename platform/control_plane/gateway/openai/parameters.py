@@ -148,6 +148,9 @@ class Parameters(ConstraintParameters):
     include_stop_str_in_output: bool | None = None
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = Field(
+        default=None, description="The tokens of `logprobs` are `token_id:…` in place of their text."
+    )
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000)
     cache_salt: CacheSalt | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from lora_engine.wire import engine_pb2 as pb
 # a stream are written by the event loop.
 MOST_PROMPT_LOGPROBS, MOST_STREAMED = 1 << 17, 1 << 14
 
-_utf8 = codecs.getincrementaldecoder("utf-8")
+utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,6 @@ class PromptToken:
     logprob: float | None
     rank: int
     top: Sequence[tuple[int, bytes, float]]
-
-    @property
-    def text(self) -> str:
-        return text_of(self.token_bytes)
 
 
 @dataclass(slots=True)
@@ -61,13 +57,18 @@ class PromptPart:
         """vLLM's ``prompt_logprobs``: of each token, itself and the ``top`` most likely ones by id."""
         return [_vllm_token(token, top) if token.rank else None for token in self.tokens()]
 
-    def openai(self, top: int, echo: str) -> dict[str, Any]:
+    def openai(self, top: int, echo: str, *, as_ids: bool = False) -> dict[str, Any]:
         """OpenAI's ``logprobs`` of a completion, for its beginning ``echo``: null for what nothing predicts."""
         tokens = list(self.tokens())
         return {
-            "tokens": [token.text for token in tokens],
+            "tokens": [token_name(token.token_id, token.token_bytes, as_ids=as_ids) for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [_openai_top(token, top) if token.rank else None for token in tokens],
+            "top_logprobs": [
+                None
+                if token.logprob is None
+                else top_by_name((token.token_id, token.token_bytes, token.logprob), token.top[:top], as_ids=as_ids)
+                for token in tokens
+            ],
             "text_offset": list(_offsets(tokens, echo)),
         }
 
@@ -82,18 +83,42 @@ def _vllm_token(token: PromptToken, top: int) -> dict[str, Any]:
     }
 
 
-def _openai_top(token: PromptToken, top: int) -> dict[str, float | None]:
-    """Also the token itself. Of tokens that look the same, as parts of characters do, the most likely one."""
-    found: dict[str, float | None] = {}
-    for _, token_bytes, logprob in token.top[:top]:
-        found.setdefault(text_of(token_bytes), logprob)
-    found.setdefault(token.text, token.logprob)
-    return found
+def token_name(token_id: int, token_bytes: bytes, *, as_ids: bool) -> str:
+    """A token in the ``logprobs`` of a completion: its text, OpenAI's ``bytes:\\x…`` for a part of a character, or with
+    ``as_ids`` vLLM's ``token_id:…``."""
+    if as_ids:
+        return _id_name(token_id)
+    try:
+        return token_bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token_bytes)
+
+
+def top_by_name(
+    token: tuple[int, bytes, float], top: Iterable[tuple[int, bytes, float]], *, as_ids: bool
+) -> dict[str, float]:
+    """The log-probabilities of the ``top`` tokens and of ``token`` itself, each of them (id, bytes, log-probability).
+
+    The token has its name. Of others that read the same, one has it too, and each further one its id instead.
+    """
+    own = token_name(token[0], token[1], as_ids=as_ids)
+    names: dict[str, float] = {}
+    for token_id, token_bytes, logprob in top:
+        name = own if token_id == token[0] else token_name(token_id, token_bytes, as_ids=as_ids)
+        if token_id != token[0] and (name == own or name in names):
+            name = _id_name(token_id)
+        names[name] = logprob
+    names[own] = token[2]
+    return names
+
+
+def _id_name(token_id: int) -> str:
+    return f"token_id:{token_id}"
 
 
 def _offsets(tokens: Sequence[PromptToken], echo: str) -> Iterator[int]:
     """Where each token begins in ``echo``. Those that do not show there, as special ones, take no room."""
-    decoder, offset = _utf8("replace"), 0
+    decoder, offset = utf8_decoder("replace"), 0
     for token in tokens:
         yield offset
         text = decoder.decode(token.token_bytes)

@@ -68,7 +68,8 @@ class AssistantMessage(_StrictModel):
     content: str | None
     refusal: None
     annotations: list[Any] = Field(max_length=0)
-    reasoning_content: str | None = Field(default=None, description="Not there without reasoning.")
+    reasoning: str | None = Field(default=None, description="Not there without reasoning.")
+    reasoning_content: str | None = Field(default=None, description="The same, under its older name.")
     tool_calls: list[AnsweredToolCall] | None = Field(default=None, description="Not there without calls.")
 
 
@@ -93,9 +94,11 @@ class ChatCompletionResponse(_StrictModel):
 
 
 class CompletionLogprobs(_StrictModel):
-    tokens: list[str]
+    tokens: list[str] = Field(description="A part of a character is `bytes:` and its bytes as `\\x…`.")
     token_logprobs: list[float | None] = Field(description="null for the first token of an echoed prompt.")
-    top_logprobs: list[dict[str, float] | None]
+    top_logprobs: list[dict[str, float] | None] = Field(
+        description="By token, with the token itself. Further tokens that read the same are `token_id:…`."
+    )
     text_offset: list[int]
 
 

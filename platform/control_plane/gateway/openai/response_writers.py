@@ -16,7 +16,7 @@ from control_plane.gateway.generation import Generation
 from control_plane.gateway.json_encoding import encode
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import Parameters
-from control_plane.gateway.openai.prompt_parts import PromptPart, PromptParts
+from control_plane.gateway.openai.prompt_parts import PromptPart, PromptParts, token_name, top_by_name, utf8_decoder
 from control_plane.usage.request_ids import public_part
 from lora_engine.wire import engine_pb2 as pb
 
@@ -84,8 +84,8 @@ class Shape(Protocol):
 class ChatShape:
     prefix, object, chunk_object = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, *, logprobs: bool) -> None:
-        self._logprobs = logprobs
+    def __init__(self, *, logprobs: bool, as_ids: bool) -> None:
+        self._logprobs, self._as_ids = logprobs, as_ids
 
     def opening(self, index: int) -> str:
         return (
@@ -103,7 +103,7 @@ class ChatShape:
             return f'{{"content":{encode(chunk.text)}}}'
         delta: dict[str, Any] = {}
         if chunk.reasoning:
-            delta["reasoning_content"] = chunk.reasoning
+            delta |= _reasoning(chunk.reasoning)
         if chunk.text:
             delta["content"] = chunk.text
         if chunk.tool_calls:
@@ -127,15 +127,18 @@ class ChatShape:
         content = None if choice.tool_calls and not choice.text else choice.text
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": []}
         if choice.reasoning:
-            message["reasoning_content"] = choice.reasoning
+            message |= _reasoning(choice.reasoning)
         if choice.tool_calls:
             message["tool_calls"] = choice.tool_calls
         return message
 
-    @staticmethod
-    def _details(logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
-        tokens = [{**_token(entry), "top_logprobs": [_token(top) for top in entry.top]} for entry in logprobs]
+    def _details(self, logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
+        tokens = [{**self._token(entry), "top_logprobs": [*map(self._token, entry.top)]} for entry in logprobs]
         return {"content": tokens, "refusal": None}
+
+    def _token(self, entry: pb.TokenLogprob | pb.TopLogprob) -> dict[str, Any]:
+        token = token_name(entry.token_id, entry.token_bytes, as_ids=True) if self._as_ids else entry.token
+        return {"token": token, "logprob": entry.logprob, "bytes": list(entry.token_bytes)}
 
 
 class CompletionShape:
@@ -146,6 +149,8 @@ class CompletionShape:
         self._asked, self._prompts = asked, prompts
         self._echoes = asked.echoes()
         self._lengths = [0] * len(self._echoes)
+        self._decoders = [utf8_decoder("replace") for _ in self._echoes]
+        self._as_ids = bool(asked.return_tokens_as_token_ids)
 
     def opening(self, index: int) -> str:
         echo, details = self.echo(index)
@@ -158,7 +163,8 @@ class CompletionShape:
         part, echo = self._prompts.of(index), self._echoes[index]
         text = part.text if echo is None else echo
         self._lengths[index] = len(text)
-        return text, None if self._asked.echoed is None else part.openai(self._asked.echoed, text)
+        top = self._asked.echoed
+        return text, None if top is None else part.openai(top, text, as_ids=self._as_ids)
 
     def delta(self, index: int, chunk: Chunk) -> str:
         details = encode(self._details(index, chunk.logprobs)) if self._logprobs else "null"
@@ -180,30 +186,29 @@ class CompletionShape:
         }
 
     def _details(self, index: int, logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
-        """Offsets go on where the choice's last chunk ended."""
+        """Offsets go on where the choice's last chunk ended. Parts of a character are one character together."""
         offsets = []
         for entry in logprobs:
             offsets.append(self._lengths[index])
-            self._lengths[index] += len(entry.token)
+            self._lengths[index] += len(self._decoders[index].decode(entry.token_bytes))
         return {
-            "tokens": [entry.token for entry in logprobs],
+            "tokens": [token_name(entry.token_id, entry.token_bytes, as_ids=self._as_ids) for entry in logprobs],
             "token_logprobs": [entry.logprob for entry in logprobs],
-            "top_logprobs": [_top_logprobs(entry) for entry in logprobs],
+            "top_logprobs": [
+                top_by_name(_id_bytes_logprob(entry), map(_id_bytes_logprob, entry.top), as_ids=self._as_ids)
+                for entry in logprobs
+            ],
             "text_offset": offsets,
         }
 
 
-def _top_logprobs(entry: pb.TokenLogprob) -> dict[str, float]:
-    """Also the token itself. Of tokens that look the same, as parts of characters do, the most likely one."""
-    found: dict[str, float] = {}
-    for top in entry.top:
-        found.setdefault(top.token, top.logprob)
-    found.setdefault(entry.token, entry.logprob)
-    return found
+def _id_bytes_logprob(entry: pb.TokenLogprob | pb.TopLogprob) -> tuple[int, bytes, float]:
+    return entry.token_id, entry.token_bytes, entry.logprob
 
 
-def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> dict[str, Any]:
-    return {"token": entry.token, "logprob": entry.logprob, "bytes": list(entry.token_bytes)}
+def _reasoning(text: str) -> dict[str, str]:
+    """The field as vLLM names it, and its older name, which clients know as well."""
+    return {"reasoning": text, "reasoning_content": text}
 
 
 def logprobs_json(shape: ChatShape | CompletionShape, index: int, entries: Sequence[pb.TokenLogprob]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ Asked = ChatCompletionRequest | CompletionRequest
 def shape_of(asked: Asked, prompts: PromptParts) -> Shape:
     """How the answer is written."""
     if isinstance(asked, ChatCompletionRequest):
-        return ChatShape(logprobs=asked.wants_logprobs)
+        return ChatShape(logprobs=asked.wants_logprobs, as_ids=bool(asked.return_tokens_as_token_ids))
     return CompletionShape(asked, prompts)
 
 

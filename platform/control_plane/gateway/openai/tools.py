@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from control_plane.chats import FUNCTION_NAME, MOST_DEFINITION_CHARS
 from control_plane.gateway.json_encoding import encode
+from control_plane.gateway.openai.call_arguments import complete_arguments
+from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_CALLS = 128
@@ -21,18 +22,30 @@ class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+def _of_an_object(value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("type", "object") != "object":
+        raise ValueError('arguments are an object: the schema\'s type must be "object"')
+    return value
+
+
+ToolParameters = Annotated[
+    dict[str, Any], AfterValidator(_of_an_object), Field(description="A JSON Schema of the arguments.")
+]
+
+
+def functions_only(value: object, what: str = "tools") -> object:
+    """Refuse tools of other types as what they are, before their fields are looked at."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind != "function":
+        raise ValueError(f'{what} of type "{kind[:40]}" are not supported; send {what} of type "function"')
+    return value
+
+
 class FunctionDefinition(_Strict):
     name: FunctionName
     description: str | None = None
-    parameters: dict[str, Any] | None = Field(default=None, description="A JSON Schema of the arguments.")
+    parameters: ToolParameters | None = None
     strict: bool | None = Field(default=None, description="Calls follow the schema exactly.")
-
-    @field_validator("parameters")
-    @classmethod
-    def _of_an_object(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and value.get("type", "object") != "object":
-            raise ValueError('arguments are an object: the schema\'s type must be "object"')
-        return value
 
 
 class FunctionTool(_Strict):
@@ -42,10 +55,7 @@ class FunctionTool(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _functions_only(cls, value: object) -> object:
-        kind = value.get("type") if isinstance(value, dict) else None
-        if isinstance(kind, str) and kind != "function":
-            raise ValueError(f'tools of type "{kind[:40]}" are not supported; send tools of type "function"')
-        return value
+        return functions_only(value)
 
     def wire(self) -> pb.Tool:
         function = self.function
@@ -65,25 +75,35 @@ class NamedToolChoice(_Strict):
     type: Literal["function"]
     function: NamedFunction
 
+    @model_validator(mode="before")
+    @classmethod
+    def _functions_only(cls, value: object) -> object:
+        return functions_only(value, "choices")
 
-ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], tag("word")] | Annotated[NamedToolChoice, tag("object")],
+    WORD_OR_OBJECT,
+]
+
+
+def _is_an_object(value: str) -> str:
+    if complete_arguments(value) is None:
+        raise ValueError("it is not the text of a JSON object, nor the beginning of one")
+    return value
+
+
+CalledName = Annotated[str, Field(min_length=1, max_length=256)]
+CallArguments = Annotated[
+    str,
+    AfterValidator(_is_an_object),
+    Field(description="A JSON object as text. An answer that was cut off may end within it."),
+]
 
 
 class CalledFunction(_Strict):
-    name: Annotated[str, Field(min_length=1, max_length=256)]
-    arguments: str = Field(description="A JSON object as text.")
-
-    @field_validator("arguments")
-    @classmethod
-    def _is_an_object(cls, value: str) -> str:
-        """Chat templates take the object itself. Some clients send no text for no arguments."""
-        try:
-            good = not value.strip() or isinstance(json.loads(value), dict)
-        except (ValueError, RecursionError):
-            good = False
-        if not good:
-            raise ValueError("it is not the text of a JSON object")
-        return value
+    name: CalledName
+    arguments: CallArguments
 
 
 class ToolCall(_Strict):
@@ -95,7 +115,8 @@ class ToolCall(_Strict):
     index: int | None = Field(default=None, ge=0, le=MOST_CALLS)
 
     def wire(self) -> pb.ToolCall:
-        arguments = self.function.arguments.strip() or "{}"
+        # Chat templates take the object itself.
+        arguments = complete_arguments(self.function.arguments) or "{}"
         return pb.ToolCall(id=self.id, name=self.function.name, arguments=arguments)
 
 

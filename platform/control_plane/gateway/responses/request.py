@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
@@ -13,7 +14,16 @@ from control_plane.gateway.errors import ApiError
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, CacheSalt, checked, read_parameters
-from control_plane.gateway.openai.tools import CallId, FunctionName
+from control_plane.gateway.openai.tools import (
+    MOST_CALLS,
+    CallArguments,
+    CalledName,
+    CallId,
+    FunctionName,
+    ToolParameters,
+    functions_only,
+)
+from control_plane.gateway.openai.unions import WORD_OR_OBJECT, by_type, known_types, tag
 
 Json = dict[str, Any]
 # Accepted, whatever their value, and without effect here.
@@ -32,10 +42,19 @@ LOGPROBS = "message.output_text.logprobs"
 # What a chat request calls things, in the words of this one.
 _NAMES = {
     "max_completion_tokens": "max_output_tokens",
-    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "response_format.json_schema": "text.format",
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
 }
+
+
+# "messages" and "prompt" are also words of a sentence: as parameters they are in quotes, or all there is.
+_THEIR_NAMES = re.compile(
+    rf"\b(?P<name>{'|'.join(map(re.escape, _NAMES))})\b"
+    r"|(?P<input>(?:^|(?<=['\"]))(?:messages|prompt)(?=$|['\"\[.]))"
+    r"|(?P<tool>\btools\[\d+\])\.function\b"
+)
 
 
 class _StrictItem(BaseModel):
@@ -51,7 +70,28 @@ class TextPart(BaseModel):
     text: str
 
 
-Parts = Annotated[list[TextPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
+class RefusalPart(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        return self.refusal
+
+
+_TEXTS = ("input_text", "output_text", "text")
+Parts = Annotated[
+    list[Annotated[TextPart, known_types("parts", *_TEXTS)]],
+    Field(min_length=1, max_length=MOST_PARTS, fail_fast=True),
+]
+MessagePart = Annotated[
+    Annotated[TextPart, tag("text")] | Annotated[RefusalPart, tag("refusal")],
+    by_type("refusal", default="text"),
+    known_types("parts", *_TEXTS, "refusal"),
+]
+MessageParts = Annotated[list[MessagePart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)]
 
 
 class MessageItem(BaseModel):
@@ -59,7 +99,15 @@ class MessageItem(BaseModel):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Parts
+    content: str | MessageParts
+
+    @model_validator(mode="after")
+    def _only_the_assistant_refuses(self) -> Self:
+        if self.role != "assistant" and any(isinstance(part, RefusalPart) for part in self.content):
+            raise ValueError(
+                f"parts of type refusal belong to the assistant's messages, not to those of role {self.role}"
+            )
+        return self
 
 
 class FunctionCallItem(BaseModel):
@@ -67,8 +115,8 @@ class FunctionCallItem(BaseModel):
 
     type: Literal["function_call"]
     call_id: CallId
-    name: str
-    arguments: str
+    name: CalledName
+    arguments: CallArguments
 
 
 class FunctionCallOutputItem(BaseModel):
@@ -95,20 +143,44 @@ class ReasoningItem(BaseModel):
     content: list[ReasoningText] | None = None
 
 
-InputItem = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
+_ITEMS = ("message", "function_call", "function_call_output", "reasoning")
+InputItem = Annotated[
+    Annotated[MessageItem, tag("message")]
+    | Annotated[FunctionCallItem, tag("function_call")]
+    | Annotated[FunctionCallOutputItem, tag("function_call_output")]
+    | Annotated[ReasoningItem, tag("reasoning")],
+    by_type(*_ITEMS, default="message"),
+    known_types("items", *_ITEMS),
+]
 
 
 class ResponseTool(_StrictItem):
     type: Literal["function"]
     name: FunctionName
     description: str | None = None
-    parameters: Json | None = None
+    parameters: ToolParameters | None = None
     strict: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _functions_only(cls, value: object) -> object:
+        return functions_only(value)
 
 
 class NamedResponseTool(_StrictItem):
     type: Literal["function"]
     name: FunctionName
+
+    @model_validator(mode="before")
+    @classmethod
+    def _functions_only(cls, value: object) -> object:
+        return functions_only(value, "choices")
+
+
+ResponseToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], tag("word")] | Annotated[NamedResponseTool, tag("object")],
+    WORD_OR_OBJECT,
+]
 
 
 class TextFormat(_StrictItem):
@@ -147,7 +219,7 @@ class ResponsesRequest(_StrictItem):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     tools: Annotated[list[ResponseTool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    tool_choice: ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
@@ -224,12 +296,27 @@ def read_request(body: Json) -> ResponsesRequest:
 
 def in_our_words(error: ApiError) -> ApiError:
     """An error of the chat request, with the names of this one's parameters."""
-    message, param = error.message, error.param
-    for theirs, ours in _NAMES.items():
-        message = message.replace(f"'{theirs}", f"'{ours}")
-        if param is not None and param.startswith(theirs):
-            param = ours + param.removeprefix(theirs)
-    return replace(error, message=message, param=param)
+    problems = [
+        {name: value and _in_our_words(value) for name, value in problem.items()}
+        for problem in (error.details or {}).get("problems", ())
+    ]
+    return replace(
+        error,
+        message=_in_our_words(error.message),
+        fix=_in_our_words(error.fix),
+        param=error.param and _in_our_words(error.param),
+        details={**error.details, "problems": problems} if error.details and problems else error.details,
+    )
+
+
+def _in_our_words(text: str) -> str:
+    return _THEIR_NAMES.sub(_our_name, text)
+
+
+def _our_name(match: re.Match[str]) -> str:
+    if match["input"]:
+        return "input"
+    return match["tool"] or _NAMES[match["name"]]
 
 
 def _chat_tool(tool: ResponseTool) -> Json:
@@ -242,7 +329,7 @@ def _chat_tool(tool: ResponseTool) -> Json:
     return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
 
 
-def _text(content: str | Sequence[TextPart]) -> str:
+def _text(content: str | Sequence[TextPart | RefusalPart]) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
@@ -261,8 +348,9 @@ def _messages(items: Sequence[InputItem]) -> list[Json]:
         else:
             function = {"name": item.name, "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": function}
-            if found and found[-1]["role"] == "assistant" and not reasoning:
-                found[-1].setdefault("tool_calls", []).append(call)
+            last = found[-1] if found and found[-1]["role"] == "assistant" and not reasoning else None
+            if last is not None and len(calls := last.setdefault("tool_calls", [])) < MOST_CALLS:
+                calls.append(call)
                 continue
             message = {"role": "assistant", "tool_calls": [call]}
         if reasoning and message["role"] == "assistant":

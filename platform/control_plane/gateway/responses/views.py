@@ -11,6 +11,8 @@ from django.http.response import HttpResponseBase
 
 from control_plane.conversations import actions as conversations
 from control_plane.db import run_db
+from control_plane.fleet.errors import HostError
+from control_plane.gateway import errors
 from control_plane.gateway.admission import Admission
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
@@ -75,18 +77,18 @@ async def _answer(
     set_request_id(request_id)
     try:
         generation = await begin(runtime(), admission, chat, streamed=asked.stream, request_id=request_id)
-    except ApiError as error:
-        raise in_our_words(error) from None
-    pending.dispatched()
-    writer = ResponseWriter(asked, generation)
-    keep = partial(_keep, admission.principal.tenant, asked, before)
-    if asked.stream:
-        return await stream(generation, ResponseEvents(writer, keep))
-    async with generation:
-        [choice] = await gathered(generation, 1)
-        body = writer.whole(choice)
-        await keep(body, choice)
-        return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
+        pending.dispatched()
+        writer = ResponseWriter(asked, generation)
+        keep = partial(_keep, admission.principal.tenant, asked, before)
+        if asked.stream:
+            return await stream(generation, ResponseEvents(writer, keep))
+        async with generation:
+            [choice] = await gathered(generation, 1)
+            body = writer.whole(choice)
+            await keep(body, choice)
+            return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
+    except (ApiError, HostError) as error:
+        raise in_our_words(errors.of(error)) from error
 
 
 async def _keep(tenant: Tenant, asked: ResponsesRequest, before: list[Json], body: Json, choice: Choice) -> None:
@@ -94,6 +96,8 @@ async def _keep(tenant: Tenant, asked: ResponsesRequest, before: list[Json], bod
     if not asked.store:
         return
     said: Json = {"role": "assistant", "content": choice.text}
+    if choice.reasoning:
+        said["reasoning_content"] = choice.reasoning
     if choice.tool_calls:
         said["tool_calls"] = choice.tool_calls
     messages = [*before, *asked.messages(), said]

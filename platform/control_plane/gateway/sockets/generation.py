@@ -201,7 +201,9 @@ def _kind(body: Mapping[str, Any]) -> type[ChatCompletionRequest | CompletionReq
 
 def _shape(asked: ChatCompletionRequest | CompletionRequest, prompts: PromptParts) -> ChatShape | CompletionShape:
     """How log-probabilities are written: as OpenAI does for the same body."""
-    return ChatShape(logprobs=True) if isinstance(asked, ChatCompletionRequest) else CompletionShape(asked, prompts)
+    if isinstance(asked, ChatCompletionRequest):
+        return ChatShape(logprobs=True, as_ids=bool(asked.return_tokens_as_token_ids))
+    return CompletionShape(asked, prompts)
 
 
 def _beginning(

@@ -1,0 +1,58 @@
+"""Unions of a body's parts of which one member is chosen first: a fault is then told once, and of that member.
+
+Each member is ``Annotated[…, tag(name)]``, and the union is annotated with what chooses a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
+
+
+def tag(name: str) -> Tag:
+    """The name of a union's member. It is no identifier, and so no part of the path that an error shows."""
+    return Tag(f"<{name}>")
+
+
+def by_type(*kinds: str, default: str) -> Discriminator:
+    """Choose by the field ``type``; ``default`` where a value has none of ``kinds``."""
+
+    def choose(value: object) -> str:
+        kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+        return kind if isinstance(kind, str) and kind in kinds else default
+
+    return _chosen(choose)
+
+
+def known_types(what: str, *kinds: str) -> BeforeValidator:
+    """Refuse a value whose ``type`` is none of ``kinds``; ``what`` names several such values."""
+
+    def check(value: object) -> object:
+        kind = value.get("type") if isinstance(value, Mapping) else None
+        if isinstance(kind, str) and kind not in kinds:
+            raise ValueError(f'{what} of type "{kind[:40]}" are not supported; send {" or ".join(kinds)}')
+        return value
+
+    return BeforeValidator(check)
+
+
+def _is_object(value: object) -> str:
+    return "object" if isinstance(value, (Mapping, BaseModel)) else "word"
+
+
+def _by_first_item(value: object) -> str:
+    if not isinstance(value, list):
+        return "text"
+    first = value[0] if value else None
+    return "tokens" if isinstance(first, int) else "token_lists" if isinstance(first, list) else "texts"
+
+
+def _chosen(choose: Callable[[object], str]) -> Discriminator:
+    return Discriminator(lambda value: f"<{choose(value)}>")
+
+
+# Between "word" and "object".
+WORD_OR_OBJECT = _chosen(_is_object)
+# Between "text", "texts", "tokens" and "token_lists".
+TEXTS_OR_TOKENS = _chosen(_by_first_item)
