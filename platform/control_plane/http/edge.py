@@ -33,6 +33,7 @@ class Edge:
         if scope["type"] == "http":
             send = _counting_refusals(scope, send)
         try:
+            scope = with_host(scope)
             check(scope)
         except LorikeetError as error:
             await self._refuse(scope, receive, send, error)
@@ -74,6 +75,19 @@ def _counting_refusals(scope: Scope, send: Send) -> Send:
 
 def our_body(error: LorikeetError) -> dict[str, Any]:
     return error_body(**error.body())
+
+
+def with_host(scope: Scope) -> Scope:
+    """Return the scope; an HTTP/1.0 request without a Host header, which it need not have, gets the server's name."""
+    if scope.get("http_version") != "1.0" or any(name == b"host" for name, _ in scope["headers"]):
+        return scope
+    return {**scope, "headers": [*scope["headers"], (b"host", default_host(tuple(settings.ALLOWED_HOSTS)))]}
+
+
+@lru_cache
+def default_host(allowed: tuple[str, ...]) -> bytes:
+    name = next((name.removeprefix(".") for name in allowed if name != "*"), "localhost")
+    return name.encode("ascii", "ignore")
 
 
 def check(scope: Scope) -> None:

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, NoReturn
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from control_plane.errors import LorikeetError
 from control_plane.http.connections import RETRY_S, SLOT, ConnectionTable, Slot
@@ -45,6 +45,7 @@ DRAIN_UNIT = 128 << 10
 """So much of it counts as another request of a stranger."""
 HAND_OVER_S = 3.0
 """For which a connection waits for the second process to take it."""
+HTTP_1_0 = "1.0"
 LINGER_S = 2.0
 """For which a refused peer can read why: to close at once, while it still sends, would take the answer from it."""
 
@@ -157,6 +158,16 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
         else:
             super().shutdown()
+
+    def _should_upgrade(self) -> bool:
+        """Whether the request becomes a websocket. An HTTP/1.0 request cannot: its Upgrade header is ignored."""
+        return self.parser.get_http_version() != HTTP_1_0 and super()._should_upgrade()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if cycle.scope["http_version"] == HTTP_1_0:
+            cycle.waiting_for_100_continue = False  # an interim response, which HTTP/1.0 does not have
+            app = _delimited_by_close(app, cycle)
+        super()._start_asgi_task(cycle, app)
 
     def handle_websocket_upgrade(self) -> None:
         self._switched = True
@@ -347,6 +358,33 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(_too_slow("head"))
         else:
             self.transport.close()  # opened ahead of need, as browsers do: an answer would be taken for the next one's
+
+
+def _delimited_by_close(app: Any, cycle: RequestResponseCycle) -> Any:
+    """Return an ASGI application whose answers of unknown length are not sent in chunks, which HTTP/1.0 does not have.
+
+    The end of the connection ends them: uvicorn never keeps a connection of HTTP/1.0. The cycle is told of each part
+    that it has the length that was declared, as it would otherwise choose chunks, or refuse the part.
+    """
+
+    async def delimited(scope: Any, receive: Any, send: Any) -> None:
+        has_length = False
+
+        async def send_unchunked(message: Any) -> None:
+            nonlocal has_length
+            if message["type"] == "http.response.start":
+                headers = [header for header in message.get("headers", ()) if header[0].lower() != b"transfer-encoding"]
+                message = {**message, "headers": headers}
+                has_length = any(name.lower() == b"content-length" for name, _ in headers)
+                if not has_length:
+                    cycle.chunked_encoding = False
+            elif not has_length:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_unchunked)
+
+    return delimited
 
 
 def sweep(connections: Iterable[Any], now: float) -> None:
