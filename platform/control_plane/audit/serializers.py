@@ -50,8 +50,8 @@ class AuditMatchSerializer(serializers.Serializer[Any]):
     target = serializers.CharField(
         required=False, max_length=200, allow_blank=True, default="", help_text="Part of the subject's name, or its id."
     )
-    since = MomentField(required=False, default=None)
-    until = MomentField(required=False, default=None)
+    since = MomentField(required=False, default=None, help_text="Then or later.")
+    until = MomentField(required=False, default=None, help_text="Before it.")
 
 
 class _OfAnyTenant(serializers.Serializer[Any]):

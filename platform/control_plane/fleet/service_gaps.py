@@ -14,7 +14,7 @@ from control_plane.fleet.models import EngineHost, ServiceGap
 from lora_engine.wire import engine_pb2 as pb
 
 # By the minutes of a step; a little more than charts go back.
-KEPT = {1: timedelta(days=2, hours=1), 60: timedelta(days=91)}
+KEPT = {1: timedelta(days=2, hours=2), 60: timedelta(days=91)}
 
 
 @transaction.atomic

@@ -44,7 +44,7 @@ class RefusalSeriesSerializer(serializers.Serializer[Any]):
     """Requests that reached no engine, over time. They are a few seconds late."""
 
     since = serializers.DateTimeField()
-    until = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="Everything before it is counted; the last step may not be over.")
     step_s = serializers.IntegerField()
     starts = serializers.ListField(child=serializers.DateTimeField(), help_text="When each step begins.")
     total = serializers.IntegerField()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import F, QuerySet, Sum
 
 from control_plane.refusals.models import HourlyRefusals, Refusal
 from control_plane.tenants.models import Tenant
-from control_plane.usage.series import Window
-from control_plane.usage.time_series import EpochMinute, time_of
+from control_plane.usage.series import Piece, Window
+from control_plane.usage.time_series import HOURS, MINUTES, EpochMinute, time_of
 
 MOST_CODES = 20
 OTHERS = (0, "others")
@@ -39,19 +40,20 @@ def refusal_series(asked: Window, tenant: Tenant | None) -> dict[str, Any]:
     }
 
 
-def _counts(asked: Window, tenant: Tenant | None) -> QuerySet[Any, Any]:
+def _counts(asked: Window, tenant: Tenant | None) -> Iterator[tuple[int, int, str, int]]:
     """Step, status, code and how many."""
-    rows = _by_minute(asked, tenant) if asked.resolution.step == 1 else _by_hour(asked, tenant)
-    counts: QuerySet[Any, Any] = rows.values_list("at", "status", "code").annotate(Sum("count"))
-    return counts
+    for piece in asked.points((HOURS, MINUTES)):
+        rows = (_by_minute if piece.grain is MINUTES else _by_hour)(piece, tenant)
+        counts = rows.annotate(at=F("minutes") / asked.step * asked.step).values_list("at", "status", "code")
+        yield from counts.annotate(Sum("count"))
 
 
-def _by_minute(asked: Window, tenant: Tenant | None) -> QuerySet[Any]:
+def _by_minute(piece: Piece, tenant: Tenant | None) -> QuerySet[Any]:
     rows = Refusal.objects.for_tenant(tenant) if tenant else Refusal.objects.all()
-    inside = rows.filter(minute__gte=time_of(asked.first), minute__lt=time_of(asked.end)).order_by()
-    annotated: QuerySet[Any] = inside.annotate(at=EpochMinute("minute") / asked.step * asked.step)
-    return annotated
+    inside = rows.filter(minute__gte=time_of(piece.first), minute__lt=time_of(piece.end)).order_by()
+    return inside.alias(minutes=EpochMinute("minute"))
 
 
-def _by_hour(asked: Window, tenant: Tenant | None) -> QuerySet[Any]:
-    return asked.of(HourlyRefusals.objects.for_tenant(tenant) if tenant else HourlyRefusals.objects.all())
+def _by_hour(piece: Piece, tenant: Tenant | None) -> QuerySet[Any]:
+    rows = HourlyRefusals.objects.for_tenant(tenant) if tenant else HourlyRefusals.objects.all()
+    return piece.inside(rows).alias(minutes=F("start"))

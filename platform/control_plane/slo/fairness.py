@@ -6,10 +6,12 @@ from collections import defaultdict
 from typing import Any
 from uuid import UUID
 
+from django.db.models import F
+
 from control_plane.fleet.models import EngineHost, HostState, ServiceGap
 from control_plane.tenants.models import Tenant
 from control_plane.usage import series
-from control_plane.usage.time_series import time_of
+from control_plane.usage.time_series import HOURS, MINUTES, time_of
 
 Gap = dict[str, Any]
 
@@ -17,9 +19,13 @@ Gap = dict[str, Any]
 def service_gaps(asked: series.Window) -> dict[str, Any]:
     """As `FairnessSerializer` shows it: of each host the gap nearest to its bound in each step, and the one of now."""
     widest: defaultdict[str, dict[int, Gap]] = defaultdict(dict)
-    rows = asked.of(ServiceGap.objects.filter(step=asked.resolution.step, host__active=True)).order_by("share")
-    for row in rows.values("host__name", "at", "share", "gap", "bound", "ahead", "behind"):
-        widest[row.pop("host__name")][row.pop("at")] = row  # the last one is the widest
+    for piece in asked.points((HOURS, MINUTES)):
+        rows = piece.inside(ServiceGap.objects.filter(step=piece.grain.step, host__active=True))
+        rows = rows.annotate(at=F("start") / asked.step * asked.step)
+        for row in rows.values("host__name", "at", "share", "gap", "bound", "ahead", "behind"):
+            steps, at = widest[row.pop("host__name")], row.pop("at")
+            if at not in steps or row["share"] > steps[at]["share"]:
+                steps[at] = row
     now = {
         host.name: _now(host) for host in EngineHost.objects.filter(active=True).only("name", "state", "last_status")
     }

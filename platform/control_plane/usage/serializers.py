@@ -105,8 +105,8 @@ class RequestFiltersSerializer(serializers.Serializer[Any]):
     min_ms = _least("All phases together took at least so many milliseconds.")
     min_first_token_ms = _least("So did the first token.")
     min_tokens = _least("Prompt and output together.")
-    since = MomentField(required=False, default=None)
-    until = MomentField(required=False, default=None)
+    since = MomentField(required=False, default=None, help_text="Then or later.")
+    until = MomentField(required=False, default=None, help_text="Before it.")
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
@@ -180,7 +180,9 @@ class SeriesTotalsSerializer(UsageTotalsSerializer):
 
 
 class SeriesPointSerializer(SeriesTotalsSerializer):
-    at = serializers.DateTimeField(help_text="Where the step begins.")
+    at = serializers.DateTimeField(
+        help_text="Where the step begins; of the first and the last one only what lies in the window is counted."
+    )
 
 
 _STEPS = "Of the ten parts with most device time; empty for others, and for adapters."
@@ -202,7 +204,7 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
     """Minutes are kept for two days, hours for ninety. Each part lists at most the hundred with most requests."""
 
     since = serializers.DateTimeField()
-    until = serializers.DateTimeField(help_text="Where the last step ends; it may not be over.")
+    until = serializers.DateTimeField(help_text="Everything before it is counted; the last step may not be over.")
     step_s = serializers.IntegerField()
     as_of = serializers.DateTimeField(allow_null=True)
     currency = serializers.CharField(allow_null=True)
@@ -221,9 +223,21 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
 class TimeRangeSerializer(serializers.Serializer[Any]):
     """`since` and `until`, or `range` before `until`, or before now."""
 
-    range = serializers.ChoiceField(choices=list(RANGES), required=False, default="1h")
-    since = MomentField(required=False, default=None)
-    until = MomentField(required=False, default=None)
+    range = serializers.ChoiceField(
+        choices=list(RANGES), required=False, default="1h", help_text="Without `since`: so long before `until`."
+    )
+    since = MomentField(
+        required=False, default=None, help_text="What happened then or later is counted, by the minute: see `until`."
+    )
+    until = MomentField(
+        required=False,
+        default=None,
+        help_text=(
+            "Only what happened before it is counted: windows that follow each other add up. Both ends move back to "
+            "the minute that they are in, or the hour if they are more than two days ago; the answer has both. They "
+            "need not be where a step begins. Left out: now, to the end of the present step."
+        ),
+    )
     step = serializers.IntegerField(
         min_value=60, max_value=86_400, required=False, default=None, help_text="Seconds; fitting, if left out."
     )

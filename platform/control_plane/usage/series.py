@@ -43,30 +43,28 @@ Latencies = dict[Metric, Buckets]
 
 @dataclass(frozen=True)
 class Window:
-    """From `first` until before `end` in steps, all in minutes since 1970; both are at the edge of a step."""
+    """From `first` until before `end`, both in minutes since 1970, shown in steps.
+
+    Steps begin at multiples of `step`. The first and the last one may begin before `first` or end after `end`; of these
+    only what lies inside is counted, so that adjacent windows add up whatever their steps are.
+    """
 
     first: int
     end: int
     step: int
-    resolution: Resolution
 
     def starts(self) -> range:
-        return range(self.first, self.end, self.step)
+        return range(self.first // self.step * self.step, self.end, self.step)
 
-    def points(self) -> Piece:
-        """To be read by step: in the longest steps that those asked for are made of."""
-        return Piece(next(grain for grain in _LONGEST_FIRST if self.step % grain.step == 0), self.first, self.end)
+    def points(self, grains: Sequence[Resolution] = _LONGEST_FIRST) -> list[Piece]:
+        """To be read by step: in the longest of `grains` that a step is made of, and in shorter ones at the edges."""
+        return _pieces(self.first, self.end, [grain for grain in grains if self.step % grain.step == 0])
 
     def pieces(self) -> list[Piece]:
         """To be read as a whole: the days inside, and hours and minutes at the edges."""
         # Nothing has happened after now: the day, or the hour, that is not over is all there.
         end = -(-self.end // _DAY) * _DAY if self.end > minute_of(timezone.now()) else self.end
-        return _pieces(self.first, end, [grain for grain in _LONGEST_FIRST if grain.step >= self.resolution.step])
-
-    def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        inside = rows.filter(start__gte=self.first, start__lt=self.end).order_by()
-        annotated: QuerySet[Any] = inside.annotate(at=F("start") / self.step * self.step)
-        return annotated
+        return _pieces(self.first, end, _LONGEST_FIRST)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,10 @@ class Piece:
     end: int
 
     def of(self, series: Collection[int] | QuerySet[TimeSeries]) -> QuerySet[Any]:
-        rows = self.grain.sums._default_manager.filter(series__in=series)
+        return self.inside(self.grain.sums._default_manager.filter(series__in=series))
+
+    def inside(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows that begin in it, by their column `start`."""
         return rows.filter(start__gte=self.first, start__lt=self.end).order_by()
 
 
@@ -91,21 +92,38 @@ def _pieces(first: int, end: int, grains: Sequence[Resolution]) -> list[Piece]:
 
 
 def window(span: str | None, since: datetime | None, until: datetime | None, step_s: int | None = None) -> Window:
-    """Raises LorikeetError (bad_time_range)."""
+    """From `since` until before `until`, each moved back to the minute, or hour, that it is in.
+
+    Without `until`, or with one to come, it goes on to the end of the present step; without `since` either, it begins
+    where a step does. Raises LorikeetError (bad_time_range).
+    """
     now = timezone.now()
+    goes_on = until is None or until >= now
     until = min(until or now, now)
+    aligned = since is None and goes_on
     since = since or until - timedelta(minutes=RANGES[span or "1h"])
-    first, end = minute_of(since), minute_of(until) + 1
-    if end <= first or since >= until:
+    if since >= until:
         raise _bad_range("`since` is not before `until`.", "since")
-    if first < minute_of(now - KEPT) - 1:
+    if minute_of(since) < minute_of(now - KEPT) - 1:
         raise _bad_range("Time series go back 90 days.", "since")
-    grain = MINUTES if first >= minute_of(now - IN_MINUTES) - 1 else HOURS
+    grain = _grain_at(since, now)
+    first = minute_of(since) // grain.step * grain.step
+    end = minute_of(now) + 1 if goes_on else minute_of(until) // _grain_at(until, now).step * _grain_at(until, now).step
+    if end <= first:
+        raise _bad_range(
+            "Minutes are kept for two days, and hours before that: none of these begins between `since` and `until`.",
+            "since",
+        )
     step = _step(end - first, grain, step_s)
-    made = Window(first // step * step, -(-end // step) * step, step, grain)
+    made = Window(first // step * step if aligned else first, -(-end // step) * step if goes_on else end, step)
     if len(made.starts()) > MOST_POINTS:
         raise _bad_range(f"That would be more than {MOST_POINTS} points.", "step")
     return made
+
+
+def _grain_at(moment: datetime, now: datetime) -> Resolution:
+    """The shortest steps that are kept of this time."""
+    return MINUTES if minute_of(moment) >= minute_of(now - IN_MINUTES) - 1 else HOURS
 
 
 def days(span: Span) -> Window:
@@ -114,7 +132,7 @@ def days(span: Span) -> Window:
         minute_of(datetime.combine(day, datetime.min.time(), UTC))
         for day in (span.first, span.last + timedelta(days=1))
     )
-    return Window(first, end, _DAY, DAYS)
+    return Window(first, end, _DAY)
 
 
 def _step(minutes: int, grain: Resolution, step_s: int | None) -> int:
@@ -261,7 +279,7 @@ def whole(steps: Iterable[Step]) -> Step:
 def report(series: QuerySet[TimeSeries], asked: Window, parts: dict[str, Parts]) -> dict[str, Any]:
     """As `SeriesReportSerializer` shows it: every step, also empty ones, and what it is made of."""
     prices = Prices(asked)
-    steps = read(_ids(series), [asked.points()], prices, ("at",), step=asked.step)
+    steps = read(_ids(series), asked.points(), prices, ("at",), step=asked.step)
     return {
         "since": time_of(asked.first),
         "until": time_of(asked.end),
@@ -330,11 +348,12 @@ _NO_LINES: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": 
 
 def _lines(part_of: Mapping[int, Any], asked: Window) -> dict[Any, dict[str, list[int]]]:
     """The steps of each part, by what the series belong to."""
-    rows = asked.points().of(part_of).annotate(at=F("start") / asked.step * asked.step)
     steps: defaultdict[tuple[Any, int], list[int]] = defaultdict(lambda: [0, 0])
-    for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
-        found = steps[part_of[pk], at]
-        found[:] = (before + more for before, more in zip(found, figures, strict=True))
+    for piece in asked.points():
+        rows = piece.of(part_of).annotate(at=F("start") / asked.step * asked.step)
+        for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
+            sums = steps[part_of[pk], at]
+            sums[:] = (before + more for before, more in zip(sums, figures, strict=True))
     return {
         part: {
             name: [steps[part, start][column] if (part, start) in steps else 0 for start in asked.starts()]

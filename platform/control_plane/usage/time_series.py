@@ -38,8 +38,9 @@ from control_plane.usage.rollup_sql import (
     measured,
 )
 
-# A little more than is promised: the first step of a chart begins before it.
-MINUTES_KEPT = timedelta(days=2, hours=1)
+# A little more than is promised: the first step of a chart begins before it, and so does the hour that a window which
+# is read by the hour begins with.
+MINUTES_KEPT = timedelta(days=2, hours=2)
 HOURS_KEPT = timedelta(days=91)
 # As far back as reports go.
 DAYS_KEPT = timedelta(days=400)
