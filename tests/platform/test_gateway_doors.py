@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -63,6 +64,19 @@ def test_model_cards_say_what_stands_behind_a_name(http: httpx.Client) -> None:
     assert (cards["support"]["root"], cards["support"]["parent"]) == ("support@v1", "fake-base")
     assert (cards["fake-base"]["root"], cards["fake-base"]["parent"]) == ("fake-base", None)
     assert cards["support"]["max_model_len"] == cards["fake-base"]["max_model_len"] > 0
+
+
+def test_every_name_of_a_request_has_a_card(http: httpx.Client) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    for name in ("support", "support@live", "support@v1", "pirate:0.5", "support+pirate@v1:-0.5", "fake-base"):
+        assert http.post("/v1/chat/completions", json={"model": name, **body}).status_code == 200, name
+        card = http.get(f"/v1/models/{quote(name, safe='')}")
+        assert (card.status_code, card.json()["id"]) == (200, name)
+    for name in ("sql", "sql@v1", "support+sql", "support@v9", "support:0"):
+        refused = http.post("/v1/chat/completions", json={"model": name, **body})
+        card = http.get(f"/v1/models/{quote(name, safe='')}")
+        assert card.status_code == refused.status_code in (400, 404), name
+        assert card.json()["error"]["code"] == refused.json()["error"]["code"]
 
 
 # -- LoRAX -------------------------------------------------------------------------------------------

@@ -186,8 +186,8 @@ def place(principal: Principal, model: str, serving: Serving) -> Placed:
     The first use of a repository of the Hub begins its import, and that of what is in the store only its staging.
     """
     resolved, canary = _resolve(principal, model or _only_base(serving.bases))
-    base = _base_of(resolved, serving.bases)
-    if canary is not None and _base_of(canary.model, serving.bases) != base:
+    base = base_of(resolved, serving.bases)
+    if canary is not None and base_of(canary.model, serving.bases) != base:
         canary = None  # its base model was withdrawn, or came back meanwhile
     canary_hosts = _hosts_with(canary.model, base, serving) if canary else None
     hosts = _hosts_with(resolved, base, serving)
@@ -236,7 +236,8 @@ def _only_base(bases: ServedBases) -> str:
     return bases.only.name if bases.only else ""
 
 
-def _base_of(resolved: ResolvedModel, bases: ServedBases) -> ServedBase | None:
+def base_of(resolved: ResolvedModel, bases: ServedBases) -> ServedBase | None:
+    """Return the base model that answers; None if it is not served any more."""
     if not resolved.versions:
         return bases.named(resolved.display_name)
     found = {bases.for_adapters_of(version.base_digest) for version in resolved.versions}

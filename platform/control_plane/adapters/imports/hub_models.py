@@ -98,6 +98,23 @@ def resolve_hub_model(*, acting: Principal, name: str) -> ResolvedModel:
     found = _known(acting.tenant, wanted)
     if found is None or _is_over(found):
         found = _begin(acting, source, wanted)
+    return _resolved(found, name)
+
+
+def find_hub_model(tenant: Tenant, name: str) -> ResolvedModel:
+    """Return what a repository's name means now, and never begin its import.
+
+    Raises ModelNotFoundError (404) where the name is not allowed or was never imported; otherwise as
+    `resolve_hub_model` does.
+    """
+    source = _parse(name)
+    found = _known(tenant, full_name(source)) if allows(policy_of(tenant), source.shown) else None
+    if found is None or _is_over(found):
+        raise ModelNotFoundError(name, [])
+    return _resolved(found, name)
+
+
+def _resolved(found: HubModel, name: str) -> ResolvedModel:
     if found.upload.state not in _DECIDED:
         raise HubModelLoadingError(name, _progress(found))
     if found.upload.version is None:

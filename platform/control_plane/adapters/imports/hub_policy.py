@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
+from control_plane.adapters.imports.sources import HubSource
 from control_plane.adapters.models import HubModel, HubModelPolicy, VersionState
 from control_plane.tenants.models import Tenant
 
@@ -40,18 +40,6 @@ def adapter_name_of(source: HubSource) -> str:
     """The adapter that its revisions are versions of. The digest tells apart what is the same in lower case."""
     readable = re.sub(r"[^a-z0-9]+", "-", source.shown.lower())[:_MOST_OF_NAME].strip("-")
     return f"{readable}-{hashlib.sha256(source.shown.encode()).hexdigest()[:8]}"
-
-
-def listed_under(name: str) -> str:
-    """The name of the adapter that a model list has this name with."""
-    if not name.startswith(HUB_PREFIX):
-        return name.partition("@")[0]
-    try:
-        source = parse_source(name)
-    except SourceRefusedError:
-        return name
-    assert isinstance(source, HubSource)
-    return adapter_name_of(source)
 
 
 def hub_names(tenant: Tenant, adapters: Any) -> Mapping[UUID, list[str]]:

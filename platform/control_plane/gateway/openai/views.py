@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,10 +11,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
 from control_plane.access.principal import Principal
-from control_plane.adapters.imports.hub_policy import listed_under
-from control_plane.adapters.resolve import ListedModel, ModelNotFoundError, find_models, list_models
+from control_plane.adapters.imports.hub_models import find_hub_model
+from control_plane.adapters.imports.hub_policy import HUB_PREFIX
+from control_plane.adapters.resolve import ModelNotFoundError, list_models, resolve_model
+from control_plane.adapters.versions import label_of
 from control_plane.db import run_db
-from control_plane.gateway.admission import Admission
+from control_plane.fleet.base_model import ServedBase, served_bases
+from control_plane.gateway.admission import Admission, base_of
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.generation import begin
 from control_plane.gateway.json_encoding import encode_large
@@ -67,26 +71,41 @@ async def not_found(request: HttpRequest) -> HttpResponseBase:
 
 
 def _list(principal: Principal) -> list[dict[str, Any]]:
-    return [_model_json(listed) for listed in list_models(principal.tenant)]
+    return [
+        _model_json(
+            listed.id,
+            listed.created_at,
+            f"{listed.adapter}@v{listed.version}" if listed.adapter is not None else "",
+            listed.base,
+        )
+        for listed in list_models(principal.tenant)
+    ]
 
 
 def _retrieve(principal: Principal, name: str) -> dict[str, Any]:
-    """By any name that a request may use."""
-    for listed in find_models(principal.tenant, search=listed_under(name))[0]:
-        if name == listed.id or name in listed.aliases:
-            return {**_model_json(listed), "id": name}
-    raise ModelNotFoundError(name, [])
+    """The model of any name that a request may use, by the same resolver. Raises LorikeetError as requests do."""
+    tenant, bases = principal.tenant, served_bases()
+    is_of_hub = name.startswith(HUB_PREFIX)
+    model = find_hub_model(tenant, name) if is_of_hub else resolve_model(tenant, name)[0]
+    base = base_of(model, bases)
+    if not model.versions:
+        if base is None:  # withdrawn at this moment
+            raise ModelNotFoundError(name, [])
+        return _model_json(name, base.decided_at, "", base)
+    created_at = max(version.adapter.created_at for version in model.versions)
+    root = model.recorded_name if model.parts else label_of(model.versions[0])
+    return _model_json(name, created_at, root, base)
 
 
-def _model_json(listed: ListedModel) -> dict[str, Any]:
-    of_tenant, base = listed.adapter is not None, listed.base
+def _model_json(name: str, created_at: datetime, root: str, base: ServedBase | None) -> dict[str, Any]:
+    """root: the versions that answer; "" for a base model."""
     return {
-        "id": listed.id,
+        "id": name,
         "object": "model",
-        "created": int(listed.created_at.timestamp()),
-        "owned_by": "tenant" if of_tenant else "lorikeet",
-        "root": f"{listed.adapter}@v{listed.version}" if of_tenant else listed.id,
-        "parent": base.name if of_tenant and base else None,
+        "created": int(created_at.timestamp()),
+        "owned_by": "tenant" if root else "lorikeet",
+        "root": root or name,
+        "parent": base.name if root and base else None,
         "max_model_len": base.max_context if base else None,
     }
 
