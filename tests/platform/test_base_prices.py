@@ -264,9 +264,13 @@ def test_publishing(acme: Any, operator: APIClient, bases: dict[str, BaseModel])
     amounts = {"currency": "USD", "input_per_million": 1, "cached_input_per_million": 0, "output_per_million": 2}
     tomorrow, digest = str(today() + timedelta(days=1)), bases["large"].digest
 
-    def publish(day: str, of: str | None, path: str = "prices", **more: Any) -> Any:
+    def publish(day: str, of: str | None, **more: Any) -> Any:
         body = {**amounts, "effective_on": day, "base_model_digest": of, **more}
-        return operator.post(f"/api/operator/{path}", body, format="json")
+        return operator.post("/api/operator/prices", body, format="json")
+
+    def end(day: str) -> Any:
+        body = {"effective_on": day, "base_model_digest": digest}
+        return operator.post("/api/operator/prices/end", body, format="json")
 
     def code(answer: Any) -> tuple[int, str, str]:
         error = answer.json()["error"]
@@ -277,7 +281,7 @@ def test_publishing(acme: Any, operator: APIClient, bases: dict[str, BaseModel])
     assert code(publish(tomorrow, digest, storage_per_gb_month=5)) == (400, "invalid_request", "storage_per_gb_month")
     assert code(publish(tomorrow, "sha256:never")) == (404, "base_model_not_found", "base_model_digest")
     assert code(publish(tomorrow, digest, currency="EUR")) == (409, "price_currency_differs", "currency")
-    assert code(publish(tomorrow, digest, "prices/end")) == (409, "no_prices_of_its_own", "base_model_digest")
+    assert code(end(tomorrow)) == (409, "no_prices_of_its_own", "base_model_digest")
     # Whoever admits a base model prices it before anybody uses it; then its day is as any other.
     first = publish(str(today()), digest).json()
     assert (first["base_model"], first["storage_per_gb_month"], first["inherits"]) == ("large", None, False)
@@ -285,11 +289,11 @@ def test_publishing(acme: Any, operator: APIClient, bases: dict[str, BaseModel])
     assert code(publish(str(today()), digest)) == (409, "price_day_has_begun", "effective_on")
     aggregate()
     assert code(publish(str(today()), digest)) == (409, "price_day_has_begun", "effective_on")
-    assert code(publish(str(today()), digest, "prices/end")) == (409, "price_day_has_begun", "effective_on")
+    assert code(end(str(today()))) == (409, "price_day_has_begun", "effective_on")
     assert code(publish(str(today()), None, storage_per_gb_month=0)) == (409, "price_day_has_begun", "effective_on")
-    ended = publish(tomorrow, digest, "prices/end").json()
+    ended = end(tomorrow).json()
     assert (ended["number"], ended["inherits"]) == (3, True)
-    assert code(publish(tomorrow, digest, "prices/end")) == (409, "no_prices_of_its_own", "base_model_digest")
+    assert code(end(tomorrow)) == (409, "no_prices_of_its_own", "base_model_digest")
     assert AuditEvent.objects.get(action="prices.end").detail["base_model"] == "large"
     assert [row["base_model"] for row in acme.client().get(acme.path("prices")).json()] == ["large", "large", None]
     held = [period.price(bases["large"].pk) for period in periods(today(), today() + timedelta(days=1))]

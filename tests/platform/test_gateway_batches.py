@@ -142,6 +142,74 @@ def test_what_is_no_upload_is_refused(web: WebProcess) -> None:
         assert http.get("/v1/files/nonsense", headers=headers).status_code == 404
 
 
+def test_parameters_that_clients_of_openai_send(client: OpenAI, web: WebProcess) -> None:
+    made = [upload(client, [line(n, "x")]).id for n in range(3)]
+    azure: Any = {"api-version": "2024-10-21"}
+    assert client.models.list(extra_query=azure).data
+    newest = [file.id for file in client.files.list(order="desc", extra_query=azure)]
+    oldest = [file.id for file in client.files.list(order="asc", limit=2)]
+    assert newest[:3] == made[::-1]
+    assert oldest == newest[::-1]
+    client.batches.list(limit=5, extra_query=azure)
+    headers = web.tenants["acme"].bearer
+    for path, name in (("/v1/files?order=up", "order"), ("/v1/models?limit=2", "limit"), ("/v1/batches?q=1", "q")):
+        answer = httpx.get(web.url + path, headers=headers, trust_env=False)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+    answer = httpx.get(f"{web.url}/v1/responses/resp_x?include[]=a&include=b", headers=headers, trust_env=False)
+    assert answer.status_code == 404
+
+
+def test_a_file_expires_when_its_form_says(client: OpenAI) -> None:
+    for seconds in (3600, 86_400, 2_592_000):
+        after: Any = {"anchor": "created_at", "seconds": seconds}
+        made = client.files.create(file=("x.jsonl", b"{}"), purpose="batch", expires_after=after)
+        assert made.expires_at == made.created_at + seconds
+    plain = client.files.create(file=("x.jsonl", b"{}"), purpose="batch")
+    assert plain.expires_at == plain.created_at + 2_592_000
+
+
+ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"expires_after": "nonsense"}, "expires_after"),
+    ({"expires_after": '{"anchor": "created_at", "seconds": 3600}'}, "expires_after"),
+    ({"expires_after.seconds": "3600"}, "expires_after.seconds"),
+    ({"foo": "1", "bar": "2"}, "foo"),
+    ({"purpose": ["batch", "batch"]}, "purpose"),
+    ({ANCHOR: "created_at"}, SECONDS),
+    ({SECONDS: "3600"}, ANCHOR),
+    ({ANCHOR: "last_active_at", SECONDS: "3600"}, ANCHOR),
+    *(
+        ({ANCHOR: "created_at", SECONDS: seconds}, SECONDS)
+        for seconds in ("3599", "2592001", "", "-3600", "3600.0", "1e4", "٣٦٠٠", " 3600", "9" * 40)
+    ),
+    ({ANCHOR: "created_at", SECONDS: ["3600", "7200"]}, SECONDS),
+]
+
+
+@pytest.mark.parametrize("fields, param", WRONG_FIELDS, ids=repr)
+def test_fields_of_the_form_are_refused_by_name(web: WebProcess, fields: dict[str, Any], param: str) -> None:
+    headers = web.tenants["acme"].bearer
+    form, file = {"purpose": "batch", **fields}, {"file": ("x.jsonl", b"{}")}
+    answer = httpx.post(f"{web.url}/v1/files", files=file, data=form, headers=headers, trust_env=False)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert param in answer.json()["error"]["message"]
+    assert answer.json()["error"]["fix"]
+
+
+def test_other_files_of_the_form_are_refused_by_name(web: WebProcess) -> None:
+    headers = web.tenants["acme"].bearer
+    content = ("x.jsonl", b"{}")
+    for files, data, param in (
+        ([("file", content), ("more", content)], {"purpose": "batch"}, "more"),
+        ([("file", content), ("file", content)], {"purpose": "batch"}, "file"),
+        ([("file", content), ("purpose", content)], {}, "purpose"),
+        ([("x", (None, b"1"))], {"purpose": "batch", "file": "text"}, "x"),
+        ([("file", (None, b"{}"))], {"purpose": "batch"}, "file"),
+    ):
+        answer = httpx.post(f"{web.url}/v1/files", files=files, data=data, headers=headers, trust_env=False)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
 # -- batches -----------------------------------------------------------------------------------------
 
 

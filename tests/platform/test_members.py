@@ -155,8 +155,8 @@ def test_links_that_open_nothing(acme: Any, way: str) -> None:
         Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     else:
         token = token[:-4] + "AAAA"
-    for path in ("/api/invitations/read", "/api/invitations/accept"):
-        refused = APIClient().post(path, {"token": token, "password": PASSWORD}, format="json")
+    for path, more in (("/api/invitations/read", {}), ("/api/invitations/accept", {"password": PASSWORD})):
+        refused = APIClient().post(path, {"token": token, **more}, format="json")
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "invitation_invalid")
     assert not User.objects.filter(email="new@acme.example").exists()
 

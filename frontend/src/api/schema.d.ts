@@ -2270,7 +2270,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Newest first. */
+        /** @description Newest first, unless `order` says otherwise. */
         get: operations["list_batches"];
         put?: never;
         /** @description Run the requests of a file. */
@@ -2373,7 +2373,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Newest first. */
+        /** @description Newest first, unless `order` says otherwise. */
         get: operations["list_files"];
         put?: never;
         /** @description Upload requests for a batch. */
@@ -2443,7 +2443,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One of them. */
+        /** @description One of them, by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`. */
         get: operations["read_inference_model"];
         put?: never;
         post?: never;
@@ -5064,7 +5064,10 @@ export interface components {
             starts: string[];
             step_s: number;
             total: number;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description Everything before it is counted; the last step may not be over.
+             */
             until: string;
         };
         RequestCounts: {
@@ -5363,7 +5366,7 @@ export interface components {
         SeriesPoint: {
             /**
              * Format: date-time
-             * @description Where the step begins.
+             * @description Where the step begins; of the first and the last one only what lies in the window is counted.
              */
             at: string;
             cached_prompt_tokens: number;
@@ -5406,7 +5409,7 @@ export interface components {
             totals: components["schemas"]["SeriesTotals"];
             /**
              * Format: date-time
-             * @description Where the last step ends; it may not be over.
+             * @description Everything before it is counted; the last step may not be over.
              */
             until: string;
         };
@@ -6601,12 +6604,14 @@ export interface operations {
                 /** @description Part of who did it. */
                 actor?: string;
                 before?: number;
+                /** @description Then or later. */
                 since?: string;
                 size?: number;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
                 /** @description A tenant's short name; "-" for what belongs to none. */
                 tenant?: string;
+                /** @description Before it. */
                 until?: string;
             };
             header?: never;
@@ -6637,11 +6642,13 @@ export interface operations {
                 action?: string;
                 /** @description Part of who did it. */
                 actor?: string;
+                /** @description Then or later. */
                 since?: string;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
                 /** @description A tenant's short name; "-" for what belongs to none. */
                 tenant?: string;
+                /** @description Before it. */
                 until?: string;
             };
             header?: never;
@@ -6952,7 +6959,9 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description * `15m` - 15m
+                 * @description Without `since`: so long before `until`.
+                 *
+                 *     * `15m` - 15m
                  *     * `1h` - 1h
                  *     * `3h` - 3h
                  *     * `6h` - 6h
@@ -6964,9 +6973,11 @@ export interface operations {
                  *     * `90d` - 90d
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                /** @description What happened then or later is counted, by the minute: see `until`. */
                 since?: string;
                 /** @description Seconds; fitting, if left out. */
                 step?: number;
+                /** @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step. */
                 until?: string;
             };
             header?: never;
@@ -7492,7 +7503,9 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description * `15m` - 15m
+                 * @description Without `since`: so long before `until`.
+                 *
+                 *     * `15m` - 15m
                  *     * `1h` - 1h
                  *     * `3h` - 3h
                  *     * `6h` - 6h
@@ -7504,11 +7517,13 @@ export interface operations {
                  *     * `90d` - 90d
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                /** @description What happened then or later is counted, by the minute: see `until`. */
                 since?: string;
                 /** @description Seconds; fitting, if left out. */
                 step?: number;
                 /** @description Its slug; left out: all. */
                 tenant?: string;
+                /** @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step. */
                 until?: string;
             };
             header?: never;
@@ -7601,7 +7616,9 @@ export interface operations {
                 /** @description Its name, whole. */
                 host?: string;
                 /**
-                 * @description * `15m` - 15m
+                 * @description Without `since`: so long before `until`.
+                 *
+                 *     * `15m` - 15m
                  *     * `1h` - 1h
                  *     * `3h` - 3h
                  *     * `6h` - 6h
@@ -7613,11 +7630,13 @@ export interface operations {
                  *     * `90d` - 90d
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                /** @description What happened then or later is counted, by the minute: see `until`. */
                 since?: string;
                 /** @description Seconds; fitting, if left out. */
                 step?: number;
                 /** @description Its slug. */
                 tenant?: string;
+                /** @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step. */
                 until?: string;
             };
             header?: never;
@@ -10061,10 +10080,12 @@ export interface operations {
                 /** @description Part of who did it. */
                 actor?: string;
                 before?: number;
+                /** @description Then or later. */
                 since?: string;
                 size?: number;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
+                /** @description Before it. */
                 until?: string;
             };
             header?: never;
@@ -10098,9 +10119,11 @@ export interface operations {
                 action?: string;
                 /** @description Part of who did it. */
                 actor?: string;
+                /** @description Then or later. */
                 since?: string;
                 /** @description Part of the subject's name, or its id. */
                 target?: string;
+                /** @description Before it. */
                 until?: string;
             };
             header?: never;
@@ -12882,7 +12905,9 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description * `15m` - 15m
+                 * @description Without `since`: so long before `until`.
+                 *
+                 *     * `15m` - 15m
                  *     * `1h` - 1h
                  *     * `3h` - 3h
                  *     * `6h` - 6h
@@ -12894,9 +12919,11 @@ export interface operations {
                  *     * `90d` - 90d
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                /** @description What happened then or later is counted, by the minute: see `until`. */
                 since?: string;
                 /** @description Seconds; fitting, if left out. */
                 step?: number;
+                /** @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step. */
                 until?: string;
             };
             header?: never;
@@ -12962,7 +12989,9 @@ export interface operations {
                  *     * `refused` - Refused
                  */
                 outcome?: "finished" | "aborted" | "failed" | "refused" | "";
+                /** @description Then or later. */
                 since?: string;
+                /** @description Before it. */
                 until?: string;
                 /** @description Of the adapter. */
                 version?: number;
@@ -13043,7 +13072,9 @@ export interface operations {
                 /** @description Its name, whole. */
                 host?: string;
                 /**
-                 * @description * `15m` - 15m
+                 * @description Without `since`: so long before `until`.
+                 *
+                 *     * `15m` - 15m
                  *     * `1h` - 1h
                  *     * `3h` - 3h
                  *     * `6h` - 6h
@@ -13055,9 +13086,11 @@ export interface operations {
                  *     * `90d` - 90d
                  */
                 range?: "15m" | "1h" | "3h" | "6h" | "12h" | "1d" | "2d" | "7d" | "30d" | "90d";
+                /** @description What happened then or later is counted, by the minute: see `until`. */
                 since?: string;
                 /** @description Seconds; fitting, if left out. */
                 step?: number;
+                /** @description Only what happened before it is counted: windows that follow each other add up. Both ends move back to the minute that they are in, or the hour if they are more than two days ago; the answer has both. They need not be where a step begins. Left out: now, to the end of the present step. */
                 until?: string;
                 /** @description Of the adapter. */
                 version?: number;
@@ -14201,6 +14234,7 @@ export interface operations {
             query?: {
                 after?: string;
                 limit?: number;
+                order?: "asc" | "desc";
             };
             header?: never;
             path?: never;
@@ -14911,6 +14945,7 @@ export interface operations {
             query?: {
                 after?: string;
                 limit?: number;
+                order?: "asc" | "desc";
                 purpose?: string;
             };
             header?: never;
@@ -14987,6 +15022,13 @@ export interface operations {
         requestBody: {
             content: {
                 "multipart/form-data": {
+                    /**
+                     * @description With `expires_after[seconds]`.
+                     * @enum {string}
+                     */
+                    "expires_after[anchor]"?: "created_at";
+                    /** @description How long the file is kept; left out: as long as the operator set for all. */
+                    "expires_after[seconds]"?: number;
                     /**
                      * Format: binary
                      * @description One request as JSON in each line.
@@ -15413,6 +15455,14 @@ export interface operations {
                     "application/json": components["schemas"]["InferenceErrorResponse"];
                 };
             };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InferenceErrorResponse"];
+                };
+            };
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -15561,7 +15611,12 @@ export interface operations {
     };
     read_response: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Accepted, without effect: a stored response has all that it ever had. */
+                include?: string[];
+                /** @description Accepted, without effect: a stored response has all that it ever had. */
+                "include[]"?: string[];
+            };
             header?: never;
             path: {
                 id: string;

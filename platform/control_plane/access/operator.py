@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from control_plane.access.actor import Actor
 from control_plane.access.session import session_user
 from control_plane.access.tenant_access import NotAuthenticatedError
 from control_plane.errors import ForbiddenError, NotFoundError
 from control_plane.http.access import Access
+from control_plane.http.api_view import ApiView
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.roles import Capability
 
@@ -28,7 +28,7 @@ class NotOperatorError(ForbiddenError):
         )
 
 
-class OperatorView(APIView):
+class OperatorView(ApiView):
     """Resolves the caller before the handler runs: 401 without a session, 403 for everybody but operators.
 
     API keys belong to one tenant and never get in.
@@ -41,8 +41,7 @@ class OperatorView(APIView):
     )
     operator: User
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
+    def admit_caller(self, request: Request, **kwargs: Any) -> None:
         user = session_user(request._request)
         if user is None:
             raise NotOperatorError if request.auth is not None else NotAuthenticatedError

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from control_plane.access.principal import Principal
 from control_plane.access.session import session_user
 from control_plane.access.tenant_access import enter
 from control_plane.http.access import Access
+from control_plane.http.api_view import ApiView
 from control_plane.tenants.roles import Capability
 
 
-class TenantView(APIView):
+class TenantView(ApiView):
     """Resolves the caller before the handler runs: 401 without one, 404 outside the tenant, 403 without the right.
 
     `needs` maps each method to the capability it asks for; a method that is missing there does not exist.
@@ -25,8 +25,7 @@ class TenantView(APIView):
     needs: ClassVar[dict[str, Capability]] = {"GET": Capability.VIEW}
     principal: Principal
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
+    def admit_caller(self, request: Request, **kwargs: Any) -> None:
         key_principal = request.auth if isinstance(request.auth, Principal) else None
         user = None if key_principal else session_user(request._request)
         self.principal = enter(kwargs["tenant"], user=user, key_principal=key_principal)

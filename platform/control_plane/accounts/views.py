@@ -9,7 +9,6 @@ from django.middleware.csrf import get_token
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from control_plane.access.principal import Principal
 from control_plane.access.session import session_user
@@ -29,11 +28,12 @@ from control_plane.accounts.serializers import (
 )
 from control_plane.config import current
 from control_plane.http.access import Access
+from control_plane.http.api_view import ApiView
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.tenants.models import Membership
 
 
-class CountedView(APIView):
+class CountedView(ApiView):
     """Counts what is posted by the client's address, before anything else is done about it. Reading is free."""
 
     authentication_classes = (SessionAuthentication,)
@@ -58,8 +58,7 @@ class PersonView(CountedView):
     access = Access.SESSION
     person: User
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
+    def admit_caller(self, request: Request, **kwargs: Any) -> None:
         user = session_user(request._request)
         if user is None:
             raise NotAuthenticatedError

@@ -34,7 +34,7 @@ from control_plane.adapters.uploads import resumable
 from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.errors import LorikeetError
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.limits.queries import tenant_limits
 from control_plane.tenants.roles import Capability
 
@@ -53,7 +53,7 @@ class AdaptersView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Active adapters, by name if not said otherwise, all or a part."""
-        query = validated(AdapterListQuerySerializer, request.query_params.dict())
+        query = read_query(AdapterListQuerySerializer, request)
         adapters, total = queries.list_adapters(self.principal.tenant, **query)
         return Response(AdapterSummarySerializer(adapters, many=True).data, headers={TOTAL_HEADER: str(total)})
 
@@ -83,7 +83,7 @@ class ArchivedAdaptersView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """What was archived and can be restored, all or a part; the latest first unless it is sorted otherwise."""
-        query = validated(ArchivedListQuerySerializer, request.query_params.dict())
+        query = read_query(ArchivedListQuerySerializer, request)
         archived, total = queries.list_archived(self.principal.tenant, **query)
         return Response(ArchivedAdapterSerializer(archived, many=True).data, headers={TOTAL_HEADER: str(total)})
 
@@ -295,7 +295,8 @@ class UploadsView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
-        form = validated(NewUploadSerializer, {**request.POST.dict(), "files": request.FILES.getlist("files")})
+        fields = {**request.FILES.dict(), **request.POST.dict(), "files": request.FILES.getlist("files")}
+        form = validated(NewUploadSerializer, fields)
         files: list[TemporaryUploadedFile] = form["files"]
         names = [file.name or "" for file in files]
         _check_names(names)
@@ -357,6 +358,6 @@ class ModelsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """What can be called: the base models, then every adapter with a ready live version, all or a part."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         models, total = find_models(self.principal.tenant, **query)
         return Response(ModelSerializer(models, many=True).data, headers={TOTAL_HEADER: str(total)})

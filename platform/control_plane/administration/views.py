@@ -34,7 +34,7 @@ from control_plane.administration.serializers import (
     TenantSerializer,
     TenantsQuerySerializer,
 )
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.members.invitations import invitation_link, invite
 from control_plane.members.serializers import CreatedInvitationSerializer, InvitationSerializer
 from control_plane.slo.actions import set_objective
@@ -61,7 +61,7 @@ class TenantsView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """All tenants, a page at a time, with what each used in the last 30 days."""
-        page = tenants_page(**validated(TenantsQuerySerializer, request.query_params.dict()))
+        page = tenants_page(**read_query(TenantsQuerySerializer, request))
         return Response(TenantPageSerializer(asdict(page)).data)
 
     @extend_schema(
@@ -114,7 +114,7 @@ class OneTenantView(OperatorView):
         """Delete a tenant for good: its members leave, its keys are revoked, its texts deleted, its adapters archived.
         Its usage, statements and audit log stay, and its short name is never given again. What runs goes on to its
         end and is billed."""
-        query = validated(ConfirmationSerializer, request.query_params.dict())
+        query = read_query(ConfirmationSerializer, request)
         return _shown(actions.delete_tenant(actor=self.actor, tenant=get_tenant(tenant), **query))
 
 
@@ -155,7 +155,7 @@ class TenantMembersView(OperatorView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """A tenant's people and their roles, by their address."""
-        query = validated(PageQuerySerializer, request.query_params.dict())
+        query = read_query(PageQuerySerializer, request)
         found = members_page(get_tenant(tenant), **query)
         # By hand: `asdict` would copy rows of the database.
         return Response(TenantMemberPageSerializer({"results": found.results, "total": found.total}).data)
@@ -172,7 +172,7 @@ class TenantAdaptersView(OperatorView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """A tenant's adapters by name, each with its newest version."""
-        query = validated(PageQuerySerializer, request.query_params.dict())
+        query = read_query(PageQuerySerializer, request)
         page = adapters_page(get_tenant(tenant), **query)
         return Response(TenantAdapterPageSerializer(asdict(page)).data)
 

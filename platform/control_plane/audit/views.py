@@ -25,7 +25,7 @@ from control_plane.audit.serializers import (
     OperatorAuditMatchSerializer,
 )
 from control_plane.http.csv_files import CSV, csv_answer
-from control_plane.http.serializers import validated
+from control_plane.http.serializers import read_query
 from control_plane.tenants.roles import Capability
 
 
@@ -80,7 +80,7 @@ class OperatorAuditCsvView(OperatorView):
 
 
 def _asked(kind: type[AuditMatchSerializer], request: Request) -> dict[str, Any]:
-    return dict(validated(kind, request.query_params))
+    return dict(read_query(kind, request))
 
 
 def _page(read: Callable[[Filters], QuerySet[AuditEvent]], asked: dict[str, Any]) -> Response:

@@ -33,8 +33,10 @@ class FileNotFound(NotFoundError):
         )  # fmt: skip
 
 
-def upload_file(*, acting: Principal, name: str, content: Iterable[bytes], size: int) -> StoredFile:
-    """Raises LorikeetError (400, 413, 429)."""
+def upload_file(
+    *, acting: Principal, name: str, content: Iterable[bytes], size: int, keep_s: int | None = None
+) -> StoredFile:
+    """Store a file of requests, for `keep_s` seconds. Raises LorikeetError (400, 413, 429)."""
     if (problem := name_problem(name)) is not None:
         raise LorikeetError("bad_file_name", problem, "Rename the file.", param="file")
     if size > current().batch_file_max_bytes:
@@ -50,7 +52,7 @@ def upload_file(*, acting: Principal, name: str, content: Iterable[bytes], size:
                 param="file",
                 status=429,
             )
-        file = store(tenant, name[-LONGEST_NAME:], Purpose.BATCH, content)
+        file = store(tenant, name[-LONGEST_NAME:], Purpose.BATCH, content, keep_s)
         audit.record(acting.actor, "file.create", file, tenant=tenant, name=name, bytes=file.bytes)
     return file
 
@@ -66,10 +68,12 @@ def too_large() -> LorikeetError:
     )
 
 
-def store(tenant: Tenant, name: str, purpose: Purpose, content: Iterable[bytes]) -> StoredFile:
-    """In the caller's transaction."""
+def store(
+    tenant: Tenant, name: str, purpose: Purpose, content: Iterable[bytes], keep_s: int | None = None
+) -> StoredFile:
+    """In the caller's transaction. `keep_s`: seconds until it expires, None for what is set for all files."""
     now = timezone.now()
-    expires = now + timedelta(seconds=current().batch_file_expire_s)
+    expires = now + timedelta(seconds=current().batch_file_expire_s if keep_s is None else keep_s)
     file = StoredFile.objects.create(
         tenant=tenant, name=name, purpose=purpose, bytes=0, created_at=now, expires_at=expires
     )

@@ -23,7 +23,7 @@ from control_plane.batches.serializers import (
     StoredFileSerializer,
 )
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.tenants.roles import Capability
 
 USED = Capability.INFER
@@ -46,7 +46,7 @@ class BatchesView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Newest first; `search` by the input file's name."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         own = Batch.objects.for_tenant(self.principal.tenant).select_related("api_key", *_FILES)
         found = own.filter(input_file__name__icontains=query["search"]) if query["search"] else own
         rows = part_of(found, query["offset"], query["limit"])
@@ -114,7 +114,7 @@ class FilesView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Newest first: what was sent, and what batches wrote."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         found = StoredFile.objects.for_tenant(self.principal.tenant).filter(name__icontains=query["search"])
         rows = part_of(found, query["offset"], query["limit"])
         return Response(StoredFileSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})

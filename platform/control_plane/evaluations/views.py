@@ -23,7 +23,7 @@ from control_plane.evaluations.serializers import (
     NewPromotionRuleSerializer,
 )
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.tenants.roles import Capability
 
 
@@ -90,7 +90,7 @@ class EvaluationsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Newest first; `search` by the adapter's name."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         found = actions.find_evaluations(self.principal.tenant, query["search"])
         rows = part_of(found, query["offset"], query["limit"])
         return Response(EvaluationSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})

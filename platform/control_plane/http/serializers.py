@@ -1,8 +1,11 @@
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.request import Request
 
+from control_plane.http.known_names import require_known
 from control_plane.names import name_problem
 
 
@@ -56,7 +59,36 @@ class MomentField(serializers.DateTimeField):
 
 
 def validated(kind: type[serializers.Serializer[Any]], given: Any) -> Any:
-    """The validated fields of a body or query. Raises ValidationError (400), which names the field at fault."""
+    """The validated fields of a body or form.
+
+    Raises ValidationError (400), which names the field at fault, or LorikeetError (400) for a field that is unknown.
+    """
     serializer = kind(data=given)
+    require_known_fields(serializer, given)
     serializer.is_valid(raise_exception=True)
     return serializer.validated_data
+
+
+def read_query(kind: type[serializers.Serializer[Any]], request: Request) -> Any:
+    """The validated query parameters of a request that are fields of `kind`. Raises ValidationError (400).
+
+    `ApiView` has refused those that the address does not know.
+    """
+    serializer = kind(data=request.query_params.dict())
+    serializer.is_valid(raise_exception=True)
+    return serializer.validated_data
+
+
+def require_known_fields(serializer: serializers.BaseSerializer[Any], given: Any, path: str = "") -> None:
+    """Raise LorikeetError (400) for a name in a body, at any depth, that is no field which can be written."""
+    if isinstance(serializer, serializers.ListSerializer):
+        child = serializer.child
+        assert isinstance(child, serializers.BaseSerializer)
+        for number, item in enumerate(given if isinstance(given, list) else []):
+            require_known_fields(child, item, f"{path[:-1]}[{number}].")
+    elif isinstance(serializer, serializers.Serializer) and isinstance(given, Mapping):
+        fields = {name: field for name, field in serializer.fields.items() if not field.read_only}
+        require_known([f"{path}{name}" for name in given], {f"{path}{name}" for name in fields}, "field")
+        for name, field in fields.items():
+            if isinstance(field, serializers.BaseSerializer) and name in given:
+                require_known_fields(field, given[name], f"{path}{name}.")

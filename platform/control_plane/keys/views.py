@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.keys import actions
 from control_plane.keys.models import ApiKey
 from control_plane.keys.queries import find_keys, get_key
@@ -39,7 +39,7 @@ class KeysView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Keys of the tenant, newest first, revoked ones too, all or a part. Secrets are never shown again."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         keys = find_keys(self.principal.tenant, query["search"])
         shown = part_of(keys, query["offset"], query["limit"])
         return Response(ApiKeySerializer(shown, many=True).data, headers={TOTAL_HEADER: str(keys.count())})

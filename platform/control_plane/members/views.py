@@ -13,7 +13,7 @@ from control_plane.access.views import TenantView
 from control_plane.accounts.attempts import MAILS, count_account
 from control_plane.errors import NotFoundError
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.members import invitations, memberships
 from control_plane.members.queries import find_invitations, find_members
 from control_plane.members.serializers import (
@@ -39,7 +39,7 @@ class MembersView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """People of this tenant and their roles, all or a part."""
-        query = validated(MemberListQuerySerializer, request.query_params.dict())
+        query = read_query(MemberListQuerySerializer, request)
         members = find_members(self.principal.tenant, query["search"], query["sort"])
         shown = part_of(members, query["offset"], query["limit"])
         return Response(MemberSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(members.count())})
@@ -91,7 +91,7 @@ class InvitationsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Those that are neither accepted nor revoked, newest first, all or a part; too old ones too."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         invited = find_invitations(self.principal.tenant, query["search"])
         shown = part_of(invited, query["offset"], query["limit"])
         return Response(InvitationSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(invited.count())})

@@ -8,7 +8,7 @@ from control_plane.access.operator import OperatorView
 from control_plane.access.views import TenantView
 from control_plane.fleet.actions import restart_host, set_service
 from control_plane.fleet.models import HostService
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.placements.host_serializers import (
     HostPagesSerializer,
     HostSerializer,
@@ -37,7 +37,7 @@ class HostPagesView(TenantView):
     )
     def get(self, request: Request, tenant: str, host_name: str) -> Response:
         """Whose each page of a host's pool is: the tenant's own by adapter, others' only as taken."""
-        asked = validated(PageMapQuerySerializer, request.query_params.dict())
+        asked = read_query(PageMapQuerySerializer, request)
         return Response(pages_for(self.principal.tenant, host_name, asked["ago_s"]))
 
 
@@ -50,7 +50,7 @@ class OperatorHostPagesView(OperatorView):
     )
     def get(self, request: Request, host_name: str) -> Response:
         """Whose each page of a host's pool is, of all tenants."""
-        asked = validated(PageMapQuerySerializer, request.query_params.dict())
+        asked = read_query(PageMapQuerySerializer, request)
         return Response(pages_for_operator(host_name, asked["ago_s"]))
 
 

@@ -8,13 +8,13 @@ from uuid import UUID
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from control_plane.access.operator import OperatorView
 from control_plane.config import current
 from control_plane.fleet import joining
 from control_plane.fleet.join_tokens import create_token, shown_tokens, withdraw_token
 from control_plane.http.access import Access
+from control_plane.http.api_view import ApiView
 from control_plane.http.serializers import ErrorResponseSerializer, validated
 from control_plane.placements.join_serializers import (
     CreatedJoinTokenSerializer,
@@ -88,7 +88,7 @@ class OperatorHostView(OperatorView):
         return Response(status=204)
 
 
-class JoinView(APIView):
+class JoinView(ApiView):
     """What a new host calls. It shows a secret of 256 bits in its body, so nothing has to be counted."""
 
     access = Access.PUBLIC

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from control_plane.access.operator import OperatorView
 from control_plane.fleet.models import StagingPhase
-from control_plane.http.serializers import ErrorResponseSerializer, ProblemSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, ProblemSerializer, read_query
 from control_plane.placements import actions
 from control_plane.placements.queries import WAITS_FOR, staging_page
 
@@ -66,7 +66,7 @@ class StagingView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """Versions of all tenants on their way to hosts: how far, how often tried, and what went wrong."""
-        page = staging_page(**validated(StagingQuerySerializer, request.query_params.dict()))
+        page = staging_page(**read_query(StagingQuerySerializer, request))
         return Response(StagingPageSerializer(asdict(page)).data)
 
 

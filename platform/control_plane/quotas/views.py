@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.keys.queries import get_key
 from control_plane.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.limits.queries import tenant_limits
@@ -34,7 +34,7 @@ class LimitsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """The limits of the tenant and its keys, all or a part of these, and what is used of each now."""
-        query = validated(ListQuerySerializer, request.query_params.dict())
+        query = read_query(ListQuerySerializer, request)
         found, keys = usage_against_limits(self.principal.tenant, **query)
         return Response(UsageAgainstLimitsSerializer(found).data, headers={TOTAL_HEADER: str(keys)})
 

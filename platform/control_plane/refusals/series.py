@@ -51,9 +51,11 @@ def _counts(asked: Window, tenant: Tenant | None) -> Iterator[tuple[int, int, st
 def _by_minute(piece: Piece, tenant: Tenant | None) -> QuerySet[Any]:
     rows = Refusal.objects.for_tenant(tenant) if tenant else Refusal.objects.all()
     inside = rows.filter(minute__gte=time_of(piece.first), minute__lt=time_of(piece.end)).order_by()
-    return inside.alias(minutes=EpochMinute("minute"))
+    in_minutes: QuerySet[Any] = inside.alias(minutes=EpochMinute("minute"))
+    return in_minutes
 
 
 def _by_hour(piece: Piece, tenant: Tenant | None) -> QuerySet[Any]:
     rows = HourlyRefusals.objects.for_tenant(tenant) if tenant else HourlyRefusals.objects.all()
-    return piece.inside(rows).alias(minutes=F("start"))
+    in_minutes: QuerySet[Any] = piece.inside(rows).alias(minutes=F("start"))
+    return in_minutes

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query
 from control_plane.refusals.queries import recent_refusals
 from control_plane.refusals.serializers import (
     RefusalPageSerializer,
@@ -29,7 +29,7 @@ class RefusalsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests that were refused before they reached an engine, counted by minute and reason, newest first."""
-        query = validated(PageQuery, request.query_params.dict())
+        query = read_query(PageQuery, request)
         return Response(RefusalPageSerializer(recent_refusals(self.principal.tenant, **query)).data)
 
 
@@ -42,7 +42,7 @@ class RefusalSeriesView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Refusals over time, by code: beside `series`, which has what reached an engine."""
-        within = _window(validated(TimeRangeSerializer, request.query_params.dict()))
+        within = _window(read_query(TimeRangeSerializer, request))
         return Response(RefusalSeriesSerializer(refusal_series(within, self.principal.tenant)).data)
 
 
@@ -55,7 +55,7 @@ class OperatorRefusalSeriesView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """The same of all tenants, or of one."""
-        asked = validated(RefusalSeriesQuerySerializer, request.query_params.dict())
+        asked = read_query(RefusalSeriesQuerySerializer, request)
         tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
         return Response(RefusalSeriesSerializer(refusal_series(_window(asked), tenant)).data)
 

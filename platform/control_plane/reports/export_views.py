@@ -17,7 +17,7 @@ from control_plane.access.principal import Principal
 from control_plane.access.views import TenantView
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, require_known_fields, validated
 from control_plane.reports import exports
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
 from control_plane.reports.requests import NewExportScheduleSerializer, NewExportSerializer, read_span
@@ -51,6 +51,7 @@ class ExportsView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Have usage written to a file: `from` and `to`, or the last `days`."""
+        require_known_fields(NewExportSerializer(), request.data)
         body = read_span(request.data)
         export = exports.request_export(acting=self.principal, span=body.span, grain=body.grain_asked)
         return Response(ExportSerializer(export).data, status=202)

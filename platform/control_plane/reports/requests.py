@@ -41,7 +41,7 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
 
 
 def read_span(given: Any) -> SpanQuery:
-    """Of a query or a body. Raises ValidationError (400)."""
+    """The span of a query or a body. Raises ValidationError (400)."""
     query = SpanQuery(data=given)
     query.is_valid(raise_exception=True)
     return query

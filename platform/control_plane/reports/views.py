@@ -13,7 +13,7 @@ from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.csv_files import CSV, csv_answer
 from control_plane.http.cursors import days_parameter
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query
 from control_plane.reports.operator import operator_report
 from control_plane.reports.requests import LONGEST_DAYS, read_span
 from control_plane.reports.serializers import OperatorReportSerializer, StatementSerializer
@@ -38,7 +38,7 @@ MONTH = OpenApiParameter(
 
 def _bases(request: Request) -> NamedBases | None:
     """Raises BaseModelUnknownError (404)."""
-    return asked_bases(validated(OfBaseModelSerializer, request.query_params.dict())["base_model"])
+    return asked_bases(read_query(OfBaseModelSerializer, request)["base_model"])
 
 
 def month_asked(request: Request) -> str:

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from control_plane.access.operator import OperatorView, get_tenant
 from control_plane.access.views import TenantView
 from control_plane.http.cursors import days_parameter
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.slo.actions import set_objective, set_weight
 from control_plane.slo.fairness import service_gaps
 from control_plane.slo.queries import attainment
@@ -44,7 +44,7 @@ class SloView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """The tenant's latency objectives, how often they were met in the last days, and the error budget."""
-        query = validated(_DaysQuery, request.query_params.dict())
+        query = read_query(_DaysQuery, request)
         return Response(SloReportSerializer(attainment(self.principal.tenant, query["days"])).data)
 
     @extend_schema(
@@ -84,6 +84,6 @@ class OperatorFairnessView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """How far apart tenants that waited were served on each host, beside what the fair order allows."""
-        asked = validated(TimeRangeSerializer, request.query_params.dict())
+        asked = read_query(TimeRangeSerializer, request)
         window = series.window(asked["range"], asked["since"], asked["until"], asked["step"])
         return Response(FairnessSerializer(service_gaps(window)).data)

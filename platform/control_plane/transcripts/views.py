@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.access.views import TenantView
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.tenants.roles import Capability
 from control_plane.transcripts import actions
 from control_plane.transcripts.queries import find_transcript, recording_of, transcript_of
@@ -48,7 +48,7 @@ class TranscriptsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Prompt and answer of one request; an empty list if they were not kept."""
-        asked = validated(TranscriptsQuerySerializer, request.query_params.dict())
+        asked = read_query(TranscriptsQuerySerializer, request)
         found = find_transcript(self.principal.tenant, asked["request"])
         return Response(TranscriptSerializer([found] if found else [], many=True).data)
 

@@ -12,7 +12,7 @@ from control_plane.access.views import TenantView
 from control_plane.adapters.queries import get_adapter
 from control_plane.errors import LorikeetError
 from control_plane.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
-from control_plane.http.serializers import ErrorResponseSerializer, validated
+from control_plane.http.serializers import ErrorResponseSerializer, read_query
 from control_plane.usage import queries, series
 from control_plane.usage.base_models import asked_bases
 from control_plane.usage.queries import RequestFilters
@@ -42,7 +42,7 @@ class UsageView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Requests, tokens, device time and cost of the last days: by day, adapter, base model and key."""
-        query = validated(_UsageQuery, request.query_params.dict())
+        query = read_query(_UsageQuery, request)
         found = queries.usage(self.principal.tenant, query["days"], asked_bases(query["base_model"]))
         return Response(UsageReportSerializer(found).data)
 
@@ -56,9 +56,8 @@ class RequestsView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Recent requests, newest first. With filters but no `since` and no `id`, of the 30 days before `until`."""
-        asked = request.query_params.dict()
-        filters = RequestFilters(**validated(RequestFiltersSerializer, asked))
-        page = queries.recent_requests(self.principal.tenant, **validated(PageQuery, asked), filters=filters)
+        filters = RequestFilters(**read_query(RequestFiltersSerializer, request))
+        page = queries.recent_requests(self.principal.tenant, **read_query(PageQuery, request), filters=filters)
         return Response(RequestPageSerializer(page).data)
 
 
@@ -71,7 +70,7 @@ class SeriesView(TenantView):
     )
     def get(self, request: Request, tenant: str) -> Response:
         """Traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, on a host or a base model."""
-        asked = validated(TenantSeriesQuerySerializer, request.query_params.dict())
+        asked = read_query(TenantSeriesQuerySerializer, request)
         within, own, on = _window(asked), self.principal.tenant, _bases(asked)
         if asked["adapter"] and asked["host"]:
             raise LorikeetError(
@@ -103,7 +102,7 @@ class OperatorSeriesView(OperatorView):
     )
     def get(self, request: Request) -> Response:
         """The same of all tenants, of one, or of a host with the tenants on it; on all base models or one."""
-        asked = validated(OperatorSeriesQuerySerializer, request.query_params.dict())
+        asked = read_query(OperatorSeriesQuerySerializer, request)
         tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
         found = series.of_everybody(_window(asked), tenant, asked["host"], _bases(asked))
         return Response(SeriesReportSerializer(found).data)

@@ -12,7 +12,7 @@ from control_plane.gateway.openai.asgi import GatewayHandler, is_inference
 
 
 def call(client: APIClient, method: str, path: str, body: Any = None) -> Any:
-    if is_inference({"path": path, "method": method.upper()}):
+    if is_inference({"path": path.partition("?")[0], "method": method.upper()}):
         return asyncio.run(_through_gateway(client, method, path, body))
     return getattr(client, method)(path, body, format=None if method == "get" else "json")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control_plane.access.principal import Principal
@@ -22,11 +24,17 @@ from control_plane.gateway.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.parameters import from_validation, read_json
 from control_plane.gateway.openai.serving import endpoint
+from control_plane.http.known_names import require_known
 from control_plane.storage_errors import telling_storage_errors
 from control_plane.tenants.models import Tenant
 
 Json = dict[str, Any]
 MOST_LISTED = 100
+PAGE = ("limit", "after", "order")
+EXPIRY_ANCHOR, EXPIRY_SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+FORM_FIELDS = ("purpose", "file", EXPIRY_ANCHOR, EXPIRY_SECONDS)
+# Seconds for which a file may be kept, as in OpenAI's API: an hour to thirty days.
+EXPIRY_BOUNDS_S = (3600, 2_592_000)
 
 
 class NewBatch(BaseModel):
@@ -43,13 +51,13 @@ class NewBatch(BaseModel):
     ) = None
 
 
-@endpoint("GET", "POST")
+@endpoint("GET", "POST", query=(*PAGE, "purpose"))
 async def file_list(request: HttpRequest) -> HttpResponseBase:
     principal = caller_of(request)
     if request.method == "POST":
         return await _upload(request, principal)
     purpose = request.GET.get("purpose", "")
-    rows = StoredFile.objects.for_tenant(principal.tenant)
+    rows = StoredFile.objects.for_tenant(principal.tenant).filter(expires_at__gt=timezone.now())
     return await _listed(request, rows.filter(purpose=purpose) if purpose else rows, "file-", file_json)
 
 
@@ -74,30 +82,63 @@ async def file_content(request: HttpRequest, name: str) -> HttpResponseBase:
 async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBase:
     with telling_storage_errors():
         # The thread reads the request's body, which is closed when this returns.
-        purpose, sent = await to_completion(asyncio.to_thread(_form, request))
-        if purpose != "batch":
-            raise invalid("purpose must be batch.", "Only files for batches are kept here.", "purpose")
-        if sent is None:
-            raise invalid("The form holds no file.", "Send the JSON lines as the field file.", "file")
-        name, content, size = sent.name or "file.jsonl", sent.chunks(), sent.size or 0
+        fields, sent = await to_completion(asyncio.to_thread(_form, request))
         try:
-            upload = run_db(files.upload_file, acting=principal, name=name, content=content, size=size)
+            if fields.get("purpose") != "batch":
+                raise invalid("purpose must be batch.", "Only files for batches are kept here.", "purpose")
+            keep_s = _expires_after(fields)
+            if sent is None:
+                raise invalid("The form holds no file.", "Send the JSON lines as the field file.", "file")
+            name, content, size = sent.name or "file.jsonl", sent.chunks(), sent.size or 0
+            upload = run_db(files.upload_file, acting=principal, name=name, content=content, size=size, keep_s=keep_s)
             made = await to_completion(upload)  # of the file that is then closed
         finally:
-            await asyncio.to_thread(sent.close)
+            if sent is not None:
+                await asyncio.to_thread(sent.close)
     return JsonResponse(file_json(made))
 
 
-def _form(request: HttpRequest) -> tuple[str, UploadedFile[Any] | None]:
+def _form(request: HttpRequest) -> tuple[dict[str, str], UploadedFile[Any] | None]:
+    """The text fields and the file. Raises ApiError or LorikeetError (400, 415): a field is unknown, too."""
     if request.content_type != "multipart/form-data":
         raise ApiError(415, "unsupported_media_type", "A file comes as multipart/form-data.", "Set Content-Type.")
     try:
-        return request.POST.get("purpose", ""), request.FILES.get("file")
+        texts, sent = request.POST, request.FILES
     except (MultiPartParserError, SuspiciousOperation, BadRequest):
         raise invalid("The form could not be read.", "Send multipart/form-data with purpose and file.") from None
+    require_known([*texts, *sent], FORM_FIELDS, "form field")
+    for form in (texts, sent):
+        for name in form:
+            if (count := len(form.getlist(name))) > 1:
+                raise invalid(f"The form holds {name} {count} times.", "Send it once.", name)
+    for name in sent:
+        if name != "file":
+            raise invalid(f"{name} came as a file.", "Send it as text: a part without a filename.", name)
+    if "file" in texts:
+        raise invalid("file came as text.", "Send it as a file: a part with a filename.", "file")
+    return texts.dict(), sent.get("file")
 
 
-@endpoint("GET", "POST")
+def _expires_after(fields: dict[str, str]) -> int | None:
+    """Seconds to keep the file, None for as long as files are kept here. Raises ApiError (400)."""
+    anchor, seconds = fields.get(EXPIRY_ANCHOR), fields.get(EXPIRY_SECONDS)
+    if anchor is None and seconds is None:
+        return None
+    if anchor != "created_at":
+        raise invalid(
+            "expires_after[anchor] must be created_at.", "Send it with expires_after[seconds].", EXPIRY_ANCHOR
+        )
+    least, most = EXPIRY_BOUNDS_S
+    if seconds is None or not re.fullmatch("[0-9]{1,9}", seconds, re.ASCII) or not least <= int(seconds) <= most:
+        raise invalid(
+            f"{EXPIRY_SECONDS} must be a whole number from {least} to {most}.",
+            "Send how many seconds the file is to be kept.",
+            EXPIRY_SECONDS,
+        )
+    return int(seconds)
+
+
+@endpoint("GET", "POST", query=PAGE)
 async def batch_list(request: HttpRequest) -> HttpResponseBase:
     principal = caller_of(request)
     if request.method == "POST":
@@ -148,25 +189,32 @@ def _cancel(principal: Principal, name: str) -> Json:
 
 
 async def _listed(request: HttpRequest, rows: Any, prefix: str, shown: Any) -> HttpResponseBase:
-    """Newest first, as OpenAI pages: the ids after `after`."""
+    """Newest first unless `order` is asc, as OpenAI pages: the ids after `after`."""
     try:
         limit = int(request.GET.get("limit", "20"))
     except ValueError:
         limit = 0
     if not 1 <= limit <= MOST_LISTED:
         raise invalid(f"limit must be 1 to {MOST_LISTED}.", "Ask for fewer, and go on with after.", "limit")
-    data, more = await run_db(_page, rows, prefix, request.GET.get("after", ""), limit, shown)
+    order = request.GET.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise invalid("order must be asc or desc.", "desc has the newest first.", "order")
+    data, more = await run_db(_page, rows, prefix, request.GET.get("after", ""), limit, shown, order == "asc")
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
     return JsonResponse({"object": "list", "data": data, **ends, "has_more": more})
 
 
-def _page(rows: Any, prefix: str, after: str, limit: int, shown: Any) -> tuple[list[Json], bool]:
+def _page(rows: Any, prefix: str, after: str, limit: int, shown: Any, ascending: bool) -> tuple[list[Json], bool]:
+    order = ("created_at", "pk") if ascending else ("-created_at", "-pk")
     if after:
         last = rows.filter(pk__in=files.ids(after, prefix)).first()
         if last is None:
             raise invalid("after names nothing that is here.", "Use the last id of the page before.", "after")
-        rows = rows.filter(created_at__lte=last.created_at).exclude(created_at=last.created_at, pk__gte=last.pk)
-    found = list(rows.order_by("-created_at", "-pk")[: limit + 1])
+        if ascending:
+            rows = rows.filter(created_at__gte=last.created_at).exclude(created_at=last.created_at, pk__lte=last.pk)
+        else:
+            rows = rows.filter(created_at__lte=last.created_at).exclude(created_at=last.created_at, pk__gte=last.pk)
+    found = list(rows.order_by(*order)[: limit + 1])
     return [shown(row) for row in found[:limit]], len(found) > limit
 
 

@@ -6,7 +6,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from control_plane.gateway.openai.batch_views import MOST_LISTED, NewBatch
+from control_plane.gateway.openai.batch_views import (
+    EXPIRY_ANCHOR,
+    EXPIRY_BOUNDS_S,
+    EXPIRY_SECONDS,
+    MOST_LISTED,
+    NewBatch,
+)
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest, EmbeddingsResponse
@@ -68,7 +74,16 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
         },
         "/v1/models": {"get": _operation(schemas, "list_inference_models", "What `model` may be.", ModelList)},
         "/v1/models/{model}": {
-            "get": {**_operation(schemas, "read_inference_model", "One of them.", ModelCard), "parameters": [NAME]}
+            "get": {
+                **_operation(
+                    schemas,
+                    "read_inference_model",
+                    "One of them, by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`.",
+                    ModelCard,
+                    more=("409",),
+                ),
+                "parameters": [NAME],
+            }
         },
         **_responses(schemas),
         **_files(schemas),
@@ -94,15 +109,29 @@ def _responses(schemas: Json) -> Json:
     delete = _operation(schemas, "delete_response", "Delete a stored one.", DeletedResponse, more=("507",))
     return {
         "/v1/responses": {"post": create},
-        "/v1/responses/{id}": {"get": {**read, "parameters": [_ID]}, "delete": {**delete, "parameters": [_ID]}},
+        "/v1/responses/{id}": {
+            "get": {**read, "parameters": [_ID, *_INCLUDE]},
+            "delete": {**delete, "parameters": [_ID]},
+        },
     }
 
 
+_LISTED = "Newest first, unless `order` says otherwise."
 _PAGE = [
     {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED}},
     {"name": "after", "in": "query", "schema": {"type": "string"}},
+    {"name": "order", "in": "query", "schema": {"type": "string", "enum": ["asc", "desc"]}},
 ]
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+_INCLUDE = [
+    {
+        "name": name,
+        "in": "query",
+        "description": "Accepted, without effect: a stored response has all that it ever had.",
+        "schema": {"type": "array", "items": {"type": "string"}},
+    }
+    for name in ("include", "include[]")
+]
 _PURPOSE = {"name": "purpose", "in": "query", "schema": {"type": "string"}}
 
 
@@ -113,6 +142,13 @@ def _files(schemas: Json) -> Json:
         "properties": {
             "purpose": {"type": "string", "enum": ["batch"]},
             "file": {"type": "string", "format": "binary", "description": "One request as JSON in each line."},
+            EXPIRY_ANCHOR: {"type": "string", "enum": ["created_at"], "description": f"With `{EXPIRY_SECONDS}`."},
+            EXPIRY_SECONDS: {
+                "type": "integer",
+                "minimum": EXPIRY_BOUNDS_S[0],
+                "maximum": EXPIRY_BOUNDS_S[1],
+                "description": "How long the file is kept; left out: as long as the operator set for all.",
+            },
         },
     }
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -121,7 +157,10 @@ def _files(schemas: Json) -> Json:
     read = _operation(schemas, "read_file_content", "Its content.", FileObject)
     read["responses"]["200"]["content"] = content
     delete = _operation(schemas, "delete_file", "Delete it.", DeletedFile, more=("409",))
-    listed = {**_operation(schemas, "list_files", "Newest first.", FileList), "parameters": [*_PAGE, _PURPOSE]}
+    listed = {
+        **_operation(schemas, "list_files", _LISTED, FileList),
+        "parameters": [*_PAGE, _PURPOSE],
+    }
     found = _operation(schemas, "read_file", "One of them.", FileObject)
     return {
         "/v1/files": {"get": listed, "post": upload},
@@ -136,7 +175,10 @@ def _batches(schemas: Json) -> Json:
         "content": {"application/json": {"schema": _component(schemas, NewBatch)}},
         "required": True,
     }
-    listed = {**_operation(schemas, "list_batches", "Newest first.", BatchList), "parameters": _PAGE}
+    listed = {
+        **_operation(schemas, "list_batches", _LISTED, BatchList),
+        "parameters": _PAGE,
+    }
     found = {**_operation(schemas, "read_batch", "One of them.", BatchObject), "parameters": [_ID]}
     cancel = _operation(schemas, "cancel_batch", "End it; what has run stays.", BatchObject, more=("409", "413", "415"))
     return {

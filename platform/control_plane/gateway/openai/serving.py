@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import wraps
 from typing import Any
 
@@ -24,6 +24,7 @@ from control_plane.gateway.openai.sse import EventStream, EventStreamResponse, E
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.runtime import runtime
 from control_plane.http.access import Access, access
+from control_plane.http.known_names import require_known
 from control_plane.tenants.roles import Capability
 from control_plane.usage.models import ApiEndpoint
 
@@ -31,8 +32,17 @@ View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 ErrorBody = Callable[[ApiError], dict[str, Any]]
 
 
-def endpoint(*methods: str, body: ErrorBody = ApiError.openai_body) -> Callable[[View], View]:
-    """Errors of every kind in OpenAI's shape, or as `body` writes them."""
+# Query parameters that any address of /v1 takes without effect: Azure's variant of OpenAI's clients sends it always.
+ANYWHERE = frozenset({"api-version"})
+
+
+def endpoint(
+    *methods: str, body: ErrorBody = ApiError.openai_body, query: Collection[str] = ()
+) -> Callable[[View], View]:
+    """Errors of every kind in OpenAI's shape, or as `body` writes them.
+
+    query: the parameters that a GET takes. Others are refused by name.
+    """
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -40,11 +50,16 @@ def endpoint(*methods: str, body: ErrorBody = ApiError.openai_body) -> Callable[
             try:
                 if request.method not in methods:
                     raise _wrong_method(request, methods)
+                if request.GET:
+                    caller_of(request)  # who shows no key hears of that first
+                    known = {*(query if request.method == "GET" else ()), *ANYWHERE}
+                    require_known(request.GET, known, "query parameter")
                 return await view(request, *args, **kwargs)
             except Exception as error:
                 return errors.of(error).response(body)
 
         guarded.csrf_exempt = True  # type: ignore[attr-defined]  # authenticated by key, never by cookie
+        guarded.query = frozenset(query)  # type: ignore[attr-defined]
         return access(Access.KEY, Capability.INFER)(guarded)
 
     return decorate

@@ -46,7 +46,8 @@ async def responses(request: HttpRequest) -> HttpResponseBase:
         return await idempotent(request, admission, partial(_answer, admission, asked, chat, before, pending))
 
 
-@endpoint("GET", "DELETE")
+# A stored response has all that it ever had, so nothing is left to include.
+@endpoint("GET", "DELETE", query=("include", "include[]"))
 async def response(request: HttpRequest, name: str) -> HttpResponseBase:
     principal = caller_of(request)
     if request.method == "DELETE":

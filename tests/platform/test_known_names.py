@@ -1,0 +1,132 @@
+"""Unknown names are refused by name at every door of the schema: in queries, forms and bodies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from lorikeet_testing.clients import call, keyed
+from lorikeet_testing.in_one_world import *  # noqa: F403
+from rest_framework.test import APIClient
+
+from control_plane.gateway.openai import asgi
+from control_plane.gateway.openai.asgi import is_inference
+from control_plane.gateway.openai.callers import Authentication
+from control_plane.http.known_names import MOST_NAMES
+
+pytestmark = pytest.mark.django_db
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "frontend" / "openapi.json").read_text())
+NAME = "no_such_name"
+
+
+def operations(content: str | None = None) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """All of the schema, or those whose body has this type."""
+    for path, methods in SCHEMA["paths"].items():
+        for method, operation in methods.items():
+            if content is None or content in operation.get("requestBody", {}).get("content", {}):
+                yield path, method, operation
+
+
+@pytest.fixture
+def owner(acme: Any) -> APIClient:
+    """An owner who runs the installation, too."""
+    user = next(iter(acme.users.values()))
+    user.is_operator = True
+    user.save()
+    client: APIClient = acme.client()
+    return client
+
+
+class Doors:
+    """Requests to every operation by somebody who may do all, about things that are there."""
+
+    def __init__(self, owner: APIClient, robot: APIClient, furnished: dict[str, Any]) -> None:
+        self._owner, self._robot = owner, robot
+        self._known = {**{name: str(value) for name, value in furnished.items()}, "tenant": "acme", "slug": "acme"}
+
+    def ask(self, path: str, method: str, query: str = "", body: Any = None) -> Any:
+        values = {name: self._known.get(name, "x") for name in path_parameters(path)}
+        address = path.format_map(values) + query
+        is_gateways = is_inference({"path": path, "method": method.upper()})
+        return call(self._robot if is_gateways else self._owner, method, address, body)
+
+    def send(self, path: str, form: dict[str, Any]) -> Any:
+        return self._owner.post(path.format_map({"tenant": "acme"}), form, format="multipart")
+
+
+def path_parameters(path: str) -> list[str]:
+    return [part.partition("}")[0] for part in path.split("{")[1:]]
+
+
+@pytest.fixture
+def doors(acme: Any, owner: APIClient, furnished: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Doors:
+    principal = acme.principal()
+
+    async def identify(_scope: Any) -> Authentication:
+        """Without the database, which another thread sees only what is committed of."""
+        return Authentication(principal)
+
+    monkeypatch.setattr(asgi, "identify", identify)
+    return Doors(owner, keyed("lk_any"), furnished)
+
+
+def refused(answer: Any, name: str) -> str | None:
+    """What is wrong with a refusal by name; None if nothing is."""
+    error = answer.json().get("error", {}) if answer.content else {}
+    if (answer.status_code, error.get("code"), error.get("param")) != (400, "unknown_parameter", name):
+        return f"{answer.status_code} {error}"
+    return None if name in error["message"] and error["fix"] else f"{error}"
+
+
+def test_query_parameters(doors: Doors) -> None:
+    problems = {}
+    for path, method, operation in operations():
+        answer = doors.ask(path, method, f"?{NAME}=1")
+        if wrong := refused(answer, NAME):
+            problems[f"{method} {path}"] = wrong
+            continue
+        declared = {each["name"] for each in operation.get("parameters", []) if each["in"] == "query"}
+        fix = answer.json()["error"]["fix"]
+        listed = set(fix.partition("Known here: ")[2].rstrip(".").split(", ")) - {"", "api-version"}
+        if listed != declared:
+            problems[f"{method} {path}"] = f"{declared} in the schema, but {fix}"
+    assert not problems
+
+
+def test_fields_of_bodies(doors: Doors) -> None:
+    problems = {}
+    for path, method, _operation in operations("application/json"):
+        if wrong := refused(doors.ask(path, method, body={NAME: 1}), NAME):
+            problems[f"{method} {path}"] = wrong
+    assert not problems
+
+
+def test_fields_of_forms(doors: Doors) -> None:
+    forms = [path for path, _method, _operation in operations("multipart/form-data") if path.startswith("/api/")]
+    assert forms
+    for path in forms:
+        for value in ("1", SimpleUploadedFile("x.bin", b"x")):
+            assert refused(doors.send(path, {NAME: value}), NAME) is None, path
+
+
+def test_names_in_parts_of_a_body(acme: Any, owner: APIClient) -> None:
+    answer = owner.put(acme.path("budgets"), {"tokens": {"day": 1, "dya": 2}}, format="json")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] in ("tokens", "tokens.dya")
+
+
+def test_several_names_are_listed_together(acme: Any, owner: APIClient) -> None:
+    query = {f"n{number}": "x" for number in range(9)} | {"limit": "1", "x" * 500: "1"}
+    error = owner.get(acme.path("adapters"), query).json()["error"]
+    assert error["param"] == "n0"
+    assert [name for name in query if f"'{name}'" in error["message"]] == [f"n{n}" for n in range(MOST_NAMES)]
+    assert "limit" in error["fix"]
+
+
+def test_who_shows_no_key_hears_of_that_first(acme: Any, furnished: dict[str, Any]) -> None:
+    for path in (acme.path("adapters"), "/v1/models", "/v1/files"):
+        assert call(APIClient(), "get", f"{path}?{NAME}=1").status_code == 401
