@@ -136,7 +136,7 @@ def _with_least_limits(row: BaseModel, hosts: Sequence[Description]) -> Descript
     own = [description for description in hosts if base.is_served_by(description)]
     limits = {name: min(each.get(name, 0) for each in own) for name in _LIMITS if own}
     # The row may be of before engines stated them.
-    added_tokens = next((tokens for each in own if (tokens := each.get("added_tokens"))), [])
+    added_tokens: list[str] = next((tokens for each in own if (tokens := each.get("added_tokens"))), [])
     return {**row.description, "added_tokens": added_tokens, **limits}
 
 
