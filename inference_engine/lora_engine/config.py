@@ -60,6 +60,7 @@ class EngineConfig:
     output_price: float = 2.0
     adapter_price: float = 0.005  # for each rank of its adapter, a token costs this share more
     fair_slack: float = 0.1  # share of the pool's tokens, priced as output
+    guaranteed_share: float = 0.5  # part of its share of the batch that a tenant need not wait for; 0 = none
     starvation_s: float = 10.0
     tenant_max_running: int = 0  # 0 = no cap
     min_prefill_share: float = 0.0625  # of a step's tokens, whatever the objectives between tokens; 1 = enforce none

@@ -498,8 +498,8 @@ class Engine:
                 f"Shorten the prompt or lower max_tokens; together they may be {self.max_context}.",
                 param="messages" if room < min(1, wanted) else "max_tokens",
             )
-        queued = len(self.core.queue) + params.n + len(request.more_prompts)
-        if queued > self.config.max_waiting and not request.so_far:  # an answer that has begun goes on
+        sequences = params.n + len(request.more_prompts)
+        if not (request.so_far or self.core.may_queue(request.tenant, sequences)):  # an answer that has begun goes on
             raise RequestError(
                 "overloaded",
                 f"{len(self.core.queue)} requests are already waiting on this host.",

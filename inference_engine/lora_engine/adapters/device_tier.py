@@ -288,6 +288,11 @@ class DeviceTier:
     def num_arriving(self) -> int:
         return len(self._arriving)
 
+    @property
+    def arriving_idle_pages(self) -> int:
+        """Pages among ``idle_pages`` that cannot be freed yet, as they are still being copied to."""
+        return sum(len(slot.pages) for slot in self._arriving if not slot.refs and not slot.pinned)
+
     def load(self, packed: PackedAdapter) -> AdapterSlot:
         """Begin to copy an adapter into the pool; it is idle until acquired, and must be ``ready`` or joined first.
 

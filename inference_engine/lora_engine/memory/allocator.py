@@ -133,6 +133,10 @@ class PageAllocator:
         """Whether only the prefix cache holds the page."""
         return self._cached_at[page] and self._refs_at[page] == 1
 
+    def users(self, page: int) -> int:
+        """Sequences that hold the page: its references, but for the prefix cache's."""
+        return self._refs_at[page] - self._cached_at[page]
+
     def stats(self) -> PoolStats:
         c = self._counts
         return PoolStats(

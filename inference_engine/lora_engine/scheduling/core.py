@@ -64,7 +64,9 @@ class SchedulingCore:
         self.device_tier = DeviceTier(
             pool, self.allocator, target_shapes, clock, table, evictables, costs, copies, mirror
         )
-        context = PolicyContext(config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens)
+        context = PolicyContext(
+            config, clock, self.device_tier.on_device, pool.num_pages * pool.geometry.page_tokens, pool.num_pages
+        )
         self.queue = ClassedQueue(lambda: queue_policies.create(config.order, context))
         self.scheduler = Scheduler(
             queue=self.queue,
@@ -87,6 +89,7 @@ class SchedulingCore:
         self.merge_policy = merge_policies.create(config.mode)
         self.merged = MergedAdapter(self.merge_policy, self.device_tier, merged_weights)
         self.stats = SchedulerStats(self.scheduler, clock)
+        self._max_waiting = config.max_waiting
         self._prompts_apart = config.deterministic
         self._clock = clock
         self._on_end = on_end
@@ -126,6 +129,13 @@ class SchedulingCore:
         self.requests[state.request.request_id] = state
         if not unfinished:  # only its usage was still to be told
             self.end(state, "finished")
+
+    def may_queue(self, tenant: str, sequences: int) -> bool:
+        """Whether so many more may wait. Where the queue is full, a tenant still has an equal share of its places."""
+        most, waiting = self._max_waiting, self.forecast.waiting_of_tenant
+        if len(self.queue) + sequences <= most:
+            return True
+        return waiting[tenant] + sequences <= most // (len(waiting) + (tenant not in waiting))
 
     def finish(self, sequence: Sequence) -> None:
         """A sequence has all its tokens; with the last of its request's, the request ends."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -78,6 +78,7 @@ class Forecast:
         self._prompts_per_step = 0.0
         self._context = 0  # cached tokens that the last step's sequences read
         self._waiting: dict[Sequence, float] = {}  # output tokens expected
+        self.waiting_of_tenant = Counter[str]()  # sequences in the queue
         self._waiting_output = 0.0
         self._waiting_tokens = 0
         self._output_of_tenant: dict[str, OutputLengthEstimate] = {}
@@ -96,11 +97,16 @@ class Forecast:
     def queued(self, sequence: Sequence) -> None:
         output = self._expected_output(sequence)
         self._waiting[sequence] = output
+        self.waiting_of_tenant[sequence.request.tenant] += 1
         self._waiting_output += output
         self._waiting_tokens += len(sequence.token_ids)
 
     def unqueued(self, sequence: Sequence) -> None:
         self._waiting_output -= self._waiting.pop(sequence)
+        tenant = sequence.request.tenant
+        self.waiting_of_tenant[tenant] -= 1
+        if not self.waiting_of_tenant[tenant]:
+            del self.waiting_of_tenant[tenant]
         self._waiting_tokens -= len(sequence.token_ids)
 
     def entered(self, sequence: Sequence) -> None:
@@ -152,7 +158,8 @@ class Forecast:
         prompt = ahead.prompt_tokens + len(sequence.token_ids)
         running, fitting = len(self._ends), self._fitting(len(sequence.token_ids) + 1)
         decoding = min(running + max(0, fitting), running + ahead.sequences)
-        released = self._steps_until_released(ahead.sequences + 1 - max(0, fitting))
+        lacking = 0 if ahead.preempts else ahead.sequences + 1 - max(0, fitting)
+        released = self._steps_until_released(lacking)
         share = self._prefill_budget.expected_tokens(Work(decoding, 0, self._context), self._step_tokens - decoding)
         steps = max(released, prompt / max(1.0, share), 1.0)
         if not released:  # it need not wait: its step is shared with the prompts that arrive with it

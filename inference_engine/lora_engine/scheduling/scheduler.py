@@ -3,7 +3,9 @@
 There is no prefill phase and no decode phase: each step has a token budget, running
 sequences take theirs first (one token each to decode), what is left goes to prefill chunks
 of running and newly admitted sequences. When pages run out, idle adapters and cached prefixes
-are evicted first, then the queue policy names a running sequence to pre-empt by recompute.
+are evicted first, then the queue policy names a running sequence to pre-empt by recompute. A tenant that has far less
+than its share of the batch enters before anything else of a step is planned; sequences of others give way to its first
+ones.
 
 Adapters are copied to the device while the batch runs: a sequence whose adapter is being copied is
 passed over until the copy is complete, and the adapters of the next few waiting sequences are
@@ -12,6 +14,7 @@ prefetched.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,9 +31,13 @@ from .forecast import Forecast, FreeCapacity
 from .pinned_adapters import PinnedAdapters
 from .pinned_prefixes import PinnedPrefixes
 from .prefill_budget import PrefillBudget
-from .queue_policies import ClassedQueue, Outcome
+from .queue_policies import Attempt, ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
 from .step_cost import StepCost, Work
+
+# Part of the pool that adapters may have that are being copied: until it is complete, no copy's pages can be freed for
+# a request that needs them more.
+_ARRIVING_SHARE = 4
 
 
 @dataclass(slots=True)
@@ -95,13 +102,17 @@ class Scheduler:
         self._prefetch = prefetch
         self._step_tokens = step_tokens
         self._clock = clock
+        self._foreground_waits = False  # when the step is begun
 
     def schedule(self) -> StepPlan:
         """The next step's plan; every chunk in it has its pages and its adapter slot."""
         plan = StepPlan()
+        self._foreground_waits = len(self.waiting.foreground) > 0
         self._device_tier.collect_arrivals()
+        self._admit_underserved(plan)
         budget = self._continue_running(plan, self._step_tokens)
-        self._admit_waiting(plan, budget)
+        budget = self._admit_waiting(plan, budget)
+        self._continue_background(plan, budget)
         self._prefetch_adapters()
         if self.pinned.due():
             self.bring_pinned()
@@ -167,18 +178,31 @@ class Scheduler:
         plan.work = Work(len(self._decoders), 0, self._decoders.context)
         budget -= len(self._decoders)
         decodes = [sequence for sequence in self._others if sequence.remaining <= 1]
-        prefills = [sequence for sequence in self._others if sequence.remaining > 1]
+        prefills = [sequence for sequence in self._others if sequence.remaining > 1 and not self._comes_last(sequence)]
         for sequence in decodes:
             budget -= self._continue(sequence, plan, budget)
         self.prefill_budget.begin_step(plan.work)
-        for sequence in prefills:
+        for sequence in self.waiting.prefill_order(prefills):
             budget -= self._continue(sequence, plan, budget)
         self.waiting.stepped()
-        served = [chunk for sequence in decodes + prefills if (chunk := plan.chunks.get(sequence))]
+        self._served(plan, decodes + prefills)
+        return budget
+
+    def _continue_background(self, plan: StepPlan, budget: int) -> None:
+        """Prompts of the background get what others that wait have left of the step's tokens."""
+        prefills = [s for s in self._others if s.remaining > 1 and self._comes_last(s) and s not in plan.chunks]
+        for sequence in prefills:
+            budget -= self._continue(sequence, plan, budget)
+        self._served(plan, prefills)
+
+    def _comes_last(self, sequence: Sequence) -> bool:
+        return sequence.request.slo.background and self._foreground_waits
+
+    def _served(self, plan: StepPlan, sequences: list[Sequence]) -> None:
+        served = [chunk for sequence in sequences if (chunk := plan.chunks.get(sequence))]
         self.waiting.served(served)
         for chunk in served:
             self._keep_decoding(chunk)
-        return budget
 
     def _keep_decoding(self, chunk: Chunk) -> None:
         """A sequence that decodes in this step will go on, as far as that is sure."""
@@ -221,34 +245,94 @@ class Scheduler:
         sequence.pages += self._allocator.allocate(needed)
         return True
 
-    def _admit_waiting(self, plan: StepPlan, budget: int) -> None:
-        failed: set[Sequence] = set()
+    def _admit_underserved(self, plan: StepPlan) -> None:
+        """Let tenants that have far less than their share of the batch enter, in place of others if need be.
 
-        def attempt(sequence: Sequence) -> Outcome:
+        Their first tokens are planned with those of the running sequences.
+        """
+        enter = self._attempt(plan, self._enter_in_place_of_others)
+        self.waiting.fill_underserved(enter)
+
+    def _enter_in_place_of_others(self, sequence: Sequence) -> Outcome:
+        outcome = self._bring_adapter(sequence, goes_first=True)
+        if outcome is Outcome.NO_ROOM and self._preempt_for_pages(sequence):
+            outcome = self._bring_adapter(sequence, goes_first=True)
+        if outcome is not Outcome.ADMITTED:
+            return outcome
+        while len(self.running) >= self._max_running:
+            victim = self.waiting.place_victim(sequence, self.running)
+            if victim is None:
+                return Outcome.FULL
+            self._preempt(victim)
+        entered = self._enter_running(sequence) or (self._preempt_for_pages(sequence) and self._enter_running(sequence))
+        return Outcome.ADMITTED if entered else Outcome.NO_ROOM
+
+    def _preempt_for_pages(self, sequence: Sequence) -> bool:
+        """Whether the pages that a sequence and its adapter lack were freed; nobody is pre-empted if they cannot be."""
+        digest = sequence.request.adapter_digest
+        slot = self._device_tier.get(digest) if digest else None
+        packed = self._source.get(digest) if digest and slot is None else None
+        wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) + (packed.num_pages if packed else 0)
+        idle = self._evictor.idle_pages - self._device_tier.arriving_idle_pages
+        if slot is not None and not (slot.refs or slot.pinned or slot.arrival):  # it is not what makes room for itself
+            idle -= len(slot.pages)
+        lacking = wanted + len(self.running) - self._allocator.free - idle
+        victims: list[Sequence] = []
+        holders, users = Counter[int](), Counter[AdapterSlot]()
+        candidates = self.waiting.page_victims(sequence, self.running)
+        while lacking > 0 and (victim := next(candidates, None)) is not None:
+            victims.append(victim)
+            lacking -= 1  # the page that is kept for its next token
+            holders.update(victim.pages)
+            lacking -= sum(holders[page] == self._allocator.users(page) for page in victim.pages)
+            if (slot := victim.slot or victim.dormant) is not None:
+                users[slot] += 1
+                lacking -= len(slot.pages) if users[slot] == slot.refs and not slot.pinned else 0
+        if lacking > 0 or not victims:
+            return False
+        for victim in victims:
+            self._preempt(victim)
+        return True
+
+    def _admit_waiting(self, plan: StepPlan, budget: int) -> int:
+        """Fill what is left of the batch and of the step's tokens; the tokens that are left then."""
+
+        def enter(sequence: Sequence) -> Outcome:
             nonlocal budget
             while len(self.running) >= self._max_running and self._make_way(sequence, plan):
                 pass
             running = len(self.running)
             if budget <= 0 or running >= self._max_running or not self.prefill_budget.may_admit(running):
                 return Outcome.FULL
-            if sequence.pending:
-                return Outcome.BUSY
-            if sequence in failed:
-                return Outcome.FAILED
-            try:
+            outcome = self._try_to_enter(sequence)
+            while outcome is Outcome.NO_ROOM and self._make_way(sequence, plan):
                 outcome = self._try_to_enter(sequence)
-                while outcome is Outcome.NO_ROOM and self._make_way(sequence, plan):
-                    outcome = self._try_to_enter(sequence)
-            except RequestError as error:
-                plan.failed.append((sequence, error))
-                failed.add(sequence)
-                return Outcome.FAILED
             if outcome is Outcome.ADMITTED:
                 budget -= self._first_chunk(sequence, plan, budget)
             return outcome
 
         if budget > 0 and (len(self.running) < self._max_running or self.waiting.runs_background):
-            self.waiting.fill(attempt)
+            self.waiting.fill(self._attempt(plan, enter))
+        return budget
+
+    def _attempt(self, plan: StepPlan, enter: Attempt) -> Attempt:
+        """What the queue offers sequences to: ``enter``, for those that may run at all."""
+
+        def attempt(sequence: Sequence) -> Outcome:
+            if sequence.pending:
+                return Outcome.BUSY
+            if any(sequence is failed for failed, _ in plan.failed):
+                return Outcome.FAILED
+            try:
+                outcome = enter(sequence)
+            except RequestError as error:
+                plan.failed.append((sequence, error))
+                return Outcome.FAILED
+            if outcome is not Outcome.ADMITTED and outcome is not Outcome.FULL:
+                sequence.held_by = outcome
+            return outcome
+
+        return attempt
 
     def _make_way(self, sequence: Sequence, plan: StepPlan) -> bool:
         """Whether a sequence of the background was pre-empted for one that is none."""
@@ -274,11 +358,9 @@ class Scheduler:
         outcome = self._bring_adapter(sequence)
         if outcome is Outcome.ADMITTED and not self._enter_running(sequence):
             outcome = Outcome.NO_ROOM
-        if outcome is not Outcome.ADMITTED:
-            sequence.held_by = outcome
         return outcome
 
-    def _bring_adapter(self, sequence: Sequence) -> Outcome:
+    def _bring_adapter(self, sequence: Sequence, *, goes_first: bool = False) -> Outcome:
         """ADMITTED if a batch may use the sequence's adapter now; if not, see to it that it comes.
 
         Raises ``RequestError`` if it never will.
@@ -286,7 +368,7 @@ class Scheduler:
         digest = sequence.request.adapter_digest
         if not digest:
             return Outcome.ADMITTED
-        slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest)
+        slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest, goes_first=goes_first)
         if isinstance(slot, Outcome):
             return slot
         if sequence.parent.vocab_needed > slot.layout.vocab_size:  # it was not known when the request came
@@ -300,16 +382,20 @@ class Scheduler:
         # With nothing else to run, the device waits for the copy, and the host need not check again.
         return Outcome.ADMITTED if self._device_tier.ready(slot) or not self.running else Outcome.LOADING
 
-    def _copy_to_device(self, sequence: Sequence, digest: str) -> AdapterSlot | Outcome:
+    def _copy_to_device(self, sequence: Sequence, digest: str, *, goes_first: bool = False) -> AdapterSlot | Outcome:
         """Begin to copy an adapter from host memory.
 
-        LOADING if it is not there yet, NO_ROOM if its pages are not free.
+        LOADING if it is not there yet, or has to wait for other copies, unless it ``goes_first``; NO_ROOM if its pages
+        are not free.
         """
         self._note_wait(sequence)
         packed = self._source.get(digest)
         if packed is None:
             self._start_load(digest)
             sequence.parent.usage.adapter_loaded_from = "disk"
+            return Outcome.LOADING
+        arriving = self._device_tier.arriving_idle_pages
+        if arriving and not goes_first and arriving + packed.num_pages > self._allocator.total // _ARRIVING_SHARE:
             return Outcome.LOADING
         if not self._evictor.free_up(packed.num_pages + len(self.running), pins_too=not self.running):
             self._check_fits_at_all(sequence, packed)

@@ -57,6 +57,8 @@ _HELP = {
     "output_price": "what an output token costs its tenant",
     "adapter_price": "share that each rank of an adapter adds to the price of its tokens",
     "fair_slack": "lead another tenant may gain on one whose request does not fit, as a share of the pool",
+    "guaranteed_share": "part of a tenant's share of the batch for which others are pre-empted, so that it need not "
+    "wait; 0 is none",
     "starvation_s": "seconds a request may be passed by others before none may pass it",
     "tenant_max_running": "sequences of one tenant in a batch, where the request names no other cap; 0 has none",
     "min_prefill_share": "share of a step's tokens left to prefill by objectives between tokens; 1 enforces none",
@@ -92,7 +94,8 @@ _CHOICES = {
 }
 _MAY_BE_ZERO = frozenset(
     {"threads", "pool_mb", "host_arena_mb", "max_context", "metrics_port", "drain_seconds", "step_timeout_s"}
-    | {"adapter_price", "small_sum_kb", "step_tokens", "fair_slack", "starvation_s", "tenant_max_running"}
+    | {"adapter_price", "small_sum_kb", "step_tokens", "fair_slack", "guaranteed_share", "starvation_s"}
+    | {"tenant_max_running"}
 )
 
 

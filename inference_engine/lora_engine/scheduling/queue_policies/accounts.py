@@ -51,6 +51,7 @@ class Account:
     listed: bool = False  # in the heap of those that may be served
     input_tokens: int = 0
     departed: int = 0  # sequences that left the queue, for places in it
+    changed_at: int = -1_000_000  # the step in which a sequence of it last began to run, or stopped
     _counter: float = 0.0
     _service: float = 0.0
     _output_tokens: int = 0

@@ -6,7 +6,7 @@ background costs no tenant anything of its share of the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 
@@ -56,6 +56,27 @@ class ClassedQueue:
             self.foreground.fill(watched)
         if not held:
             self.background.fill(attempt)
+
+    def fill_underserved(self, attempt: Attempt) -> None:
+        self.foreground.fill_underserved(attempt)
+
+    def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
+        if not self._running:
+            return self.foreground.prefill_order(sequences)
+        foreground = [s for s in sequences if not s.request.slo.background]
+        background = [s for s in sequences if s.request.slo.background]
+        return self.foreground.prefill_order(foreground) + self.background.prefill_order(background)
+
+    def place_victim(self, sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
+        """One of the background first."""
+        if self._running:
+            return self.background.victim(self._running)
+        return self.foreground.place_victim(sequence, running)
+
+    def page_victims(self, sequence: Sequence, running: Iterable[Sequence]) -> Iterator[Sequence]:
+        """All of the background first, in no particular order."""
+        yield from self._running
+        yield from self.foreground.page_victims(sequence, [s for s in running if s not in self._running])
 
     def served(self, chunks: Iterable[Chunk]) -> None:
         if not self._running and not len(self.background):

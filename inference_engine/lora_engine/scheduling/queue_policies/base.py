@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,7 @@ class Backlog:
 
     sequences: float = 0.0
     prompt_tokens: float = 0.0
+    preempts: bool = False  # running sequences of others give way to the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,14 @@ class PolicyContext:
     """What a policy may know of the engine.
 
     ``on_device`` says whether an adapter's weights are in the page pool. ``pool_tokens`` is how many tokens the pool
-    holds if nothing else does.
+    holds if nothing else does, ``pool_pages`` how many pages it has.
     """
 
     config: EngineConfig
     clock: Callable[[], float]
     on_device: Callable[[str], bool]
     pool_tokens: int
+    pool_pages: int
 
 
 class QueuePolicy(Protocol):
@@ -50,6 +52,21 @@ class QueuePolicy(Protocol):
 
     def fill(self, attempt: Attempt) -> None:
         """Offer waiting sequences, the one to admit first first. Those admitted leave the queue."""
+
+    def fill_underserved(self, attempt: Attempt) -> None:
+        """Offer sequences of tenants that have far less than their share of the batch, before the step is planned.
+
+        Those admitted leave the queue. Nothing is offered where places are not shared out.
+        """
+
+    def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
+        """The running sequences that have more of their prompt to compute, those to get tokens of the step first."""
+
+    def place_victim(self, sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
+        """The running sequence that gives its place to one offered by ``fill_underserved``; None if none has to."""
+
+    def page_victims(self, sequence: Sequence, running: Iterable[Sequence]) -> Iterator[Sequence]:
+        """Running sequences that may be pre-empted for pages that ``sequence`` lacks, the first to go first."""
 
     def served(self, chunks: Iterable[Chunk]) -> None:
         """These tokens are being processed: of the running batch, or of a sequence just being admitted."""

@@ -82,6 +82,18 @@ class ArrivalPolicy:
     def remove(self, sequence: Sequence) -> None:
         self.queue.remove(sequence)
 
+    def fill_underserved(self, attempt: Attempt) -> None:
+        """Places are not shared out between tenants."""
+
+    def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
+        return sequences
+
+    def place_victim(self, sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
+        return None
+
+    def page_victims(self, sequence: Sequence, running: Iterable[Sequence]) -> Iterator[Sequence]:
+        return iter(())
+
     def served(self, chunks: Iterable[Chunk]) -> None:
         """Service is not counted."""
 
