@@ -206,6 +206,10 @@ class Accounts:
     def dequeued(self, account: Account) -> None:
         """One of its sequences left the queue."""
         account.departed += 1
+        self.left_queue(account)
+
+    def left_queue(self, account: Account) -> None:
+        """Its counter is what a tenant is lifted to that comes while nobody waits."""
         self._last_left = account.counter
 
     def near_the_top(self, count: int) -> list[Account]:

@@ -146,7 +146,10 @@ class Fair:
     def served(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             bill = self._running.get(chunk.sequence) or self._open_bill(chunk.sequence)
+            begins = not chunk.sequence.charged
             bill.charge(chunk)
+            if begins:
+                self.accounts.left_queue(bill.account)
 
     def decodes(self, sequence: Sequence) -> None:
         self._running[sequence].decodes(True)
