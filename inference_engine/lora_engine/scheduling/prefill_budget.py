@@ -106,6 +106,11 @@ class PrefillBudget:
         self._limit()
         return False
 
+    @property
+    def enforces(self) -> bool:
+        """Whether an objective was enforced in the last step."""
+        return self._objective < math.inf
+
     # Forecasts.
 
     def expected_tokens(self, decoding: Work, most: float) -> float:

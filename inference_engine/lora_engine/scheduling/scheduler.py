@@ -254,6 +254,9 @@ class Scheduler:
         self.waiting.fill_underserved(enter)
 
     def _enter_in_place_of_others(self, sequence: Sequence) -> Outcome:
+        tenant = sequence.request.tenant
+        if self.prefill_budget.enforces and any(other.request.tenant == tenant for other in self.running):
+            return Outcome.BUSY  # an objective between tokens yields only to a tenant's first sequence
         outcome = self._bring_adapter(sequence, goes_first=True)
         if outcome is Outcome.NO_ROOM and self._preempt_for_pages(sequence):
             outcome = self._bring_adapter(sequence, goes_first=True)

@@ -115,9 +115,7 @@ def random_flood(rnd: random.Random) -> Flood:
     )
 
 
-@pytest.mark.parametrize(
-    "batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, 200))]
-)
+@pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, 200))])
 def test_random_floods_of_one_tenant(batch: int) -> None:
     """Ten floods of random shapes and ages, other tenants beside them, and an idle tenant's requests behind each."""
     for seed in range(10):

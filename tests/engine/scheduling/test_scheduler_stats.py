@@ -30,7 +30,7 @@ def test_each_reason_to_wait_has_its_name() -> None:
 
 
 def test_a_full_batch_tells_quota_from_queue() -> None:
-    engine = SimulatedEngine(machine(), max_running=2)
+    engine = SimulatedEngine(machine(), max_running=2, guaranteed_share=0.0)  # nobody gives way
     for number in range(4):
         engine.submit(request(f"much{number}", "much", output=100))
     engine.step()

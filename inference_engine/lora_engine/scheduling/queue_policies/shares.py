@@ -8,12 +8,12 @@ the same place from each other in turn, whatever they send.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 
 from lora_engine.scheduling.sequence import Sequence
 
-from .accounts import Account
+from .accounts import Account, Accounts
 
 # Tenants with nothing running that are considered in one step: bounds pre-emptions, and the time that a step takes.
 _CANDIDATES = 16
@@ -101,11 +101,11 @@ def pages_held(sequence: Sequence) -> float:
     return len(sequence.pages) + (len(slot.pages) / max(1, slot.refs) if slot is not None else 0.0)
 
 
-def by_account(sequences: Iterable[Sequence], account_of: Mapping[str, Account]) -> dict[Account, list[Sequence]]:
+def by_account(sequences: Iterable[Sequence], accounts: Accounts) -> dict[Account, list[Sequence]]:
     """Running sequences of each tenant, the one to pre-empt first first: of the lowest priority, the newest."""
     groups: dict[Account, list[Sequence]] = {}
     for sequence in sequences:
-        groups.setdefault(account_of[sequence.request.tenant], []).append(sequence)
+        groups.setdefault(accounts[sequence.request.tenant], []).append(sequence)
     for members in groups.values():
         members.sort(key=lambda s: (s.request.slo.priority, -s.arrival))
     return groups
