@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-from celery.beat import EmbeddedService, Scheduler
+from celery.beat import EmbeddedService
 from celery.worker import WorkController, state
 from kombu.exceptions import OperationalError
 
@@ -25,6 +25,7 @@ from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app, make_app
 from control_plane.config import current
 from control_plane.jobs import claims
+from control_plane.jobs.beat import MonotonicScheduler
 from control_plane.jobs.queues import QUEUES, WorkQueue
 from control_plane.jobs.sending import send
 
@@ -58,7 +59,7 @@ class EmbeddedWorker:
         if not current().redis_url:
             claims.end_all()  # of the process before this one
         self._workers = [_QueueWorker(queue) for queue in QUEUES]
-        self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=Scheduler)
+        self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=MonotonicScheduler)
         self._beat.start()
         send("adapters.validate_next")
         send("fleet.reconcile")

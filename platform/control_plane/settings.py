@@ -227,6 +227,9 @@ CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "control_plane.jobs.beat:MonotonicScheduler"
+# No results are stored, so nothing has to clean them up.
+CELERY_RESULT_EXPIRES = None
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "tend-uploads": {"task": "adapters.tend_uploads", "schedule": 30.0, "options": {"expires": 30}},
     # Slots are asked for by what makes work; this is for work whose slot was lost, or which had to wait.

@@ -59,7 +59,6 @@ class Topology:
             ("/var/lib/lorikeet-engine", str(self.folder / "engine")),
             ("/var/lib/lorikeet", str(self.folder / "data")),
             ("/run/lorikeet", str(self.folder / "run")),
-            ("/tmp/celerybeat", str(self.folder / "celerybeat")),
             ("redis://redis:6379/0", self.redis_url),
             ("0.0.0.0", "127.0.0.1"),
         ):
