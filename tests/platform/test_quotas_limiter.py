@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from control_plane.quotas.limiter_interface import (
     LEASE_MS,
     UNRENEWED_MS,
     Ask,
+    BudgetPeriod,
     Decision,
     Limiter,
     LimiterUnavailableError,
@@ -353,3 +356,89 @@ async def step(limiter: Limiter, clock: Clock, base: Ask, kind: str, lease: str,
         spent = [Spent("tenant", value, value * 2), Spent("k1", value // 2, value)]
         await limiter.raise_to(base.tenant, period_of(clock.now), spent)
     return await limiter.read(base.tenant, base.scopes)
+
+
+# -- a clock that steps ------------------------------------------------------------------------------------------------
+
+HOUR_MS, DAYS_40_MS = 3_600_000, 40 * DAY_MS
+
+
+@pytest.mark.parametrize("step", [-HOUR_MS, HOUR_MS, -DAYS_40_MS, DAYS_40_MS])
+async def test_a_step_of_the_clock_frees_what_was_used_up(
+    limiter: Limiter, clock: Clock, tenant: str, step: int
+) -> None:
+    """What was counted later than now is dropped, and a lease lives no longer than its usual life."""
+    limits = {"requests_per_minute": 2, "tokens_per_minute": 100, "concurrency": 2}
+    for _ in range(2):
+        assert refused(await limiter.reserve(ask(tenant, 50, **limits))) is None
+    assert refused(await limiter.reserve(ask(tenant, 50, **limits))) is not None
+    clock.now += step
+    running = (await limiter.read(tenant, (Scope("tenant", Limits()),)))[0]
+    assert (running.requests, running.tokens) == (0, 0)
+    assert running.open == (2 if step < 0 else 0), "requests that run keep their lease while it is renewed"
+    clock.now += LEASE_MS
+    after = await limiter.reserve(ask(tenant, 50, **limits))
+    assert refused(after) is None
+    assert (after.readings[0].requests, after.readings[0].open) == (1, 1)
+
+
+@pytest.mark.parametrize("step", [-HOUR_MS, HOUR_MS, -DAYS_40_MS, DAYS_40_MS])
+async def test_a_step_of_the_clock_leaves_no_wait_longer_than_the_window(
+    limiter: Limiter, clock: Clock, tenant: str, step: int
+) -> None:
+    assert refused(await limiter.reserve(ask(tenant, requests_per_minute=1))) is None
+    clock.now += step
+    assert refused(await limiter.reserve(ask(tenant, requests_per_minute=1))) is None
+    second = await limiter.reserve(ask(tenant, requests_per_minute=1))
+    assert second.refusal is not None and 0 < second.refusal.wait_ms <= MINUTE
+
+
+async def test_spending_of_days_to_come_is_forgotten(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    """The clock was ahead for a moment: what was counted then is no spending of that day once it comes."""
+    clock.now += DAY_MS
+    await limiter.raise_to(tenant, period_of(clock.now), [Spent("tenant", 0, 0)])
+    request = ask(tenant, 90, tokens_per_day=100)
+    assert refused(await limiter.reserve(request)) is None
+    await limiter.settle(request, 90)
+    clock.now -= DAY_MS
+    await limiter.raise_to(tenant, period_of(clock.now), [Spent("tenant", 5, 5)])
+    clock.now += DAY_MS
+    with pytest.raises(UnknownSpendingError):
+        await limiter.reserve(ask(tenant, 90, tokens_per_day=100))
+
+
+async def test_months_are_those_of_the_calendar(limiter: Limiter, clock: Clock, tenant: str) -> None:
+    leap_day = (date(2028, 2, 29) - date(1970, 1, 1)).days
+    for day in (*range(0, 60_000, 997), *range(20_500, 20_560), leap_day - 1, leap_day, leap_day + 1):
+        clock.now, of_day = day * DAY_MS + 1, f"{tenant}-{day}"
+        today = date(1970, 1, 1) + timedelta(days=day)
+        assert await limiter.period() == period_of(clock.now)
+        assert period_of(clock.now).month == (today.replace(day=1) - date(1970, 1, 1)).days
+        with pytest.raises(UnknownSpendingError) as unknown:
+            await limiter.reserve(ask(of_day, 1, tokens_per_month=0))
+        assert unknown.value.period == period_of(clock.now)
+        await limiter.raise_to(of_day, unknown.value.period, [Spent("tenant", 0, 0)])
+        refusal = (await limiter.reserve(ask(of_day, 1, tokens_per_month=0))).refusal
+        assert refusal is not None
+        following = (today.replace(day=1) + timedelta(days=32)).replace(day=1)
+        assert refusal.wait_ms == (following - date(1970, 1, 1)).days * DAY_MS - clock.now
+
+
+@pytest.mark.services
+async def test_the_month_is_that_of_redis_whatever_the_clock_of_this_process(
+    monkeypatch: pytest.MonkeyPatch, tenant: str
+) -> None:
+    limiter = RedisLimiter(REDIS_URL)
+    try:
+        before = await limiter.period()
+        for step in (-DAYS_40_MS, -HOUR_MS, HOUR_MS, DAYS_40_MS):
+            monkeypatch.setattr(time, "time", lambda step=step, now=time.time: now() + step / 1000)
+            monkeypatch.setattr(time, "time_ns", lambda step=step, now=time.time_ns: now() + step * 1_000_000)
+            assert await limiter.period() in (before, BudgetPeriod(before.day + 1, before.month))
+            with pytest.raises(UnknownSpendingError) as unknown:
+                await limiter.reserve(ask(tenant + str(step), 1, tokens_per_month=5))
+            await limiter.raise_to(tenant + str(step), unknown.value.period, [Spent("tenant", 0, 0)])
+            assert refused(await limiter.reserve(ask(tenant + str(step), 1, tokens_per_month=5))) is None
+            monkeypatch.undo()
+    finally:
+        await limiter.close()

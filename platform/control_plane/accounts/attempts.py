@@ -37,6 +37,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local most, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)
+-- Later than now: the server's clock stepped back, and the account would be locked until it had caught up.
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. now, '+inf')
 if redis.call('ZCARD', KEYS[1]) >= most then
   return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] + window - now
 end

@@ -11,8 +11,13 @@ from typing import Protocol
 from control_plane import config
 from control_plane.redis_client import client
 
-# Renews only what is still ours: a leader that was suspended must not take the lease back from its successor.
-_RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"
+# Renews only what is still ours: a leader that was suspended must not take the lease back from its successor. Another's
+# lease that lives longer than any lease was set before the server's clock stepped back; it is cut to its usual life.
+_RENEW = """
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
+if redis.call('pttl', KEYS[1]) > tonumber(ARGV[2]) then redis.call('pexpire', KEYS[1], ARGV[2]) end
+return 0
+"""
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
 

@@ -116,7 +116,11 @@ class MemoryStore:
 # A key is a hash: owner, fingerprint, and once it is answered type and body.
 CLAIM = """
 local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'owner', 'type', 'body')
-if known[1] then return known end
+if known[1] then
+  -- A claim that lives longer than any claim was set before the server's clock stepped back.
+  if not known[4] and redis.call('TTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
+  return known
+end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[3])
 return false
@@ -132,29 +136,35 @@ DROP = """
 if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-# KEYS: the key; the tenant's answers as "<bytes> <digest>" by the time at which they were kept; their bytes together.
-# ARGV: owner, fingerprint, type, body, digest, now, seconds, answers, bytes, what names of keys begin with.
+# KEYS: the key; the tenant's answers as "<bytes> <digest>" by the server's time at which they were kept; their bytes
+# together. ARGV: owner, fingerprint, type, body, digest, seconds, answers, bytes, what names of keys begin with.
 KEEP = """
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2], 'type', ARGV[3], 'body', ARGV[4])
-redis.call('EXPIRE', KEYS[1], ARGV[7])
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+local clock = redis.call('TIME')
+local now = string.format('%.3f', clock[1] + clock[2] / 1000000)
 
 local function forget(member)
   redis.call('ZREM', KEYS[2], member)
   redis.call('DECRBY', KEYS[3], string.match(member, '^%d+'))
 end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[6] - ARGV[7])) do forget(member) end
-redis.call('ZADD', KEYS[2], ARGV[6], #ARGV[4] .. ' ' .. ARGV[5])
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[6])) do forget(member) end
+-- Later than now: the server's clock stepped back, and these would be pushed out last.
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf')) do
+  redis.call('ZADD', KEYS[2], now, member)
+end
+redis.call('ZADD', KEYS[2], now, #ARGV[4] .. ' ' .. ARGV[5])
 local held = redis.call('INCRBY', KEYS[3], #ARGV[4])
-while held > tonumber(ARGV[9]) or redis.call('ZCARD', KEYS[2]) > tonumber(ARGV[8]) do
+while held > tonumber(ARGV[8]) or redis.call('ZCARD', KEYS[2]) > tonumber(ARGV[7]) do
   local oldest = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-  redis.call('DEL', ARGV[10] .. string.match(oldest, ' (.*)$'))
+  redis.call('DEL', ARGV[9] .. string.match(oldest, ' (.*)$'))
   forget(oldest)
   held = tonumber(redis.call('GET', KEYS[3]))
 end
-redis.call('EXPIRE', KEYS[2], ARGV[7])
-redis.call('EXPIRE', KEYS[3], ARGV[7])
+redis.call('EXPIRE', KEYS[2], ARGV[6])
+redis.call('EXPIRE', KEYS[3], ARGV[6])
 return 1
 """
 
@@ -182,7 +192,7 @@ class RedisStore:
         prefix = self._prefix(name)
         keys = [self._key(name), f"{prefix}answers", f"{prefix}bytes"]
         answer = (stored.owner, stored.fingerprint, stored.content_type, stored.body or b"", name.digest)
-        await self._keep(keys, [*answer, time.time(), room.seconds, room.answers, room.bytes, f"{prefix}key:"])
+        await self._keep(keys, [*answer, room.seconds, room.answers, room.bytes, f"{prefix}key:"])
 
     async def drop(self, name: Name, stored: StoredAnswer) -> None:
         await self._drop([self._key(name)], [stored.owner])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from control_plane import config
@@ -15,6 +14,15 @@ from control_plane.redis_client import client
 REFRESH_S = 20.0
 EXPIRY_S = 60.0
 _KEY = "lorikeet:live:present"
+# By the server's clock, which all processes share. ARGV: seconds until the entry expires, the tenant.
+_REFRESH = "return redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[1], ARGV[2])"
+# Entries that expired are dropped, and those that live longer than any entry: the clock stepped back after them.
+_PRESENT = """
+local now = redis.call('TIME')[1]
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. now + ARGV[1], '+inf')
+return redis.call('ZRANGE', KEYS[1], 0, -1)
+"""
 
 
 class Presence(Protocol):
@@ -62,14 +70,13 @@ class RedisPresence:
         self.refresh(tenant_id)
 
     def refresh(self, tenant_id: UUID) -> None:
-        self._redis.zadd(_KEY, {str(tenant_id): time.time() + EXPIRY_S})
+        self._redis.eval(_REFRESH, 1, _KEY, int(EXPIRY_S), str(tenant_id))
 
     def leave(self, tenant_id: UUID) -> None:
         """Another socket of the tenant may be open elsewhere, so the entry is left to expire."""
 
     def tenants(self) -> set[UUID]:
-        self._redis.zremrangebyscore(_KEY, "-inf", time.time())
-        members: list[bytes] = self._redis.zrange(_KEY, 0, -1)  # type: ignore[assignment]
+        members: Any = self._redis.eval(_PRESENT, 1, _KEY, int(EXPIRY_S))
         return {UUID(member.decode()) for member in members}
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from control_plane.keys.models import ApiKey
 from control_plane.quotas.budget_alerts import reached, spent_micros
 from control_plane.quotas.budgets import OF_USABLE_KEYS, counter_of, currency, money_spent, scope_of
-from control_plane.quotas.limiter_interface import Spent, period_of
+from control_plane.quotas.limiter_factory import current_period
+from control_plane.quotas.limiter_interface import Spent
 from control_plane.quotas.models import Budget, BudgetSpan
 from control_plane.tenants.models import Tenant
 
@@ -42,7 +42,7 @@ def _spent(tenant: Tenant, rows: list[Budget]) -> dict[str, Spent]:
     if not rows:
         return {}
     scopes = sorted({scope_of(row) for row in rows})
-    known = money_spent(counter_of(tenant.pk), scopes, period_of(time.time_ns() // 1_000_000))
+    known = money_spent(counter_of(tenant.pk), scopes, current_period())
     return {each.scope: each for each in known}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import TypeVar
 from asgiref.sync import async_to_sync
 
 from control_plane import config
-from control_plane.quotas.limiter_interface import Limiter
+from control_plane.quotas.limiter_interface import BudgetPeriod, Limiter, LimiterUnavailableError, period_of
 from control_plane.quotas.memory_limiter import MemoryLimiter
 from control_plane.quotas.redis_limiter import RedisLimiter
 
@@ -45,3 +46,15 @@ def with_limiter(call: Callable[[Limiter], Awaitable[T]]) -> T:
             return await call(limiter)
 
     return async_to_sync(run)()
+
+
+def current_period() -> BudgetPeriod:
+    """Return the day and month by the limiter's clock, or by this process's while the limiter is unavailable."""
+
+    async def read(limiter: Limiter) -> BudgetPeriod:
+        return await limiter.period()
+
+    try:
+        return with_limiter(read)
+    except LimiterUnavailableError:
+        return period_of(time.time_ns() // 1_000_000)

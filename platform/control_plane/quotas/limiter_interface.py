@@ -148,16 +148,18 @@ class Limiter(Protocol):
     async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
         """Lift counters that know less than the ledger. They never sink: the ledger may be a moment behind."""
 
+    async def period(self) -> BudgetPeriod:
+        """Return the day and month that requests are counted in now, by the clock that counts them."""
+
     async def close(self) -> None: ...
 
 
-def months_around(now_ms: int) -> tuple[int, int, int, int]:
-    """First days of the last, this and the next two months, as day numbers: a server whose clock differs finds its
-    own month among them."""
+def months_around(now_ms: int) -> tuple[int, int, int]:
+    """Return the first days of the last, this and the next month, as day numbers."""
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     this = today.year * 12 + today.month - 1
-    first, second, third, fourth = (_first_day(this + shift) for shift in (-1, 0, 1, 2))
-    return first, second, third, fourth
+    last, current, following = (_first_day(this + shift) for shift in (-1, 0, 1))
+    return last, current, following
 
 
 def period_of(now_ms: int) -> BudgetPeriod:

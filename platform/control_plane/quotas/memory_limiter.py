@@ -48,10 +48,11 @@ class _Window:
     requests: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
 
-    def forget_before(self, bucket: int) -> None:
+    def forget_outside(self, first: int, last: int) -> None:
+        """Drop other buckets. Those later than `last` were counted before the clock stepped back."""
         for counts in (self.requests, self.tokens):
-            for old in [number for number in counts if number < bucket]:
-                del counts[old]
+            for number in [number for number in counts if not first <= number <= last]:
+                del counts[number]
 
 
 @dataclass
@@ -72,7 +73,7 @@ class _Tenant:
 
     def window(self, scope: str, bucket: int) -> _Window:
         window = self.windows.setdefault(scope, _Window())
-        window.forget_before(bucket - SPAN + 1)
+        window.forget_outside(bucket - SPAN + 1, bucket)
         return window
 
 
@@ -139,6 +140,9 @@ class MemoryLimiter:
                 state.by_month[month] = max(each.month, state.by_month.get(month, 0))
             self._forget_periods(state, now)
 
+    async def period(self) -> BudgetPeriod:
+        return period_of(self._now_ms())
+
     async def close(self) -> None:
         """The counters are of the process and stay."""
 
@@ -150,6 +154,8 @@ class MemoryLimiter:
             self._tenants.popitem(last=False)
         for lease in [key for key, lease in state.leases.items() if lease.expires_ms <= now]:
             state.drop(lease)
+        for each in state.leases.values():
+            each.expires_ms = min(each.expires_ms, now + self._lease_ms)  # longer only if the clock stepped back
         return state
 
     def _readings(self, tenant: _Tenant, scopes: Sequence[Scope], now: int) -> tuple[Reading, ...]:
@@ -232,10 +238,10 @@ class MemoryLimiter:
     @staticmethod
     def _forget_periods(tenant: _Tenant, now: int) -> None:
         """A request that began before midnight is charged to yesterday, so the last period is kept too."""
-        first_day, first_month = now // DAY_MS - 1, months_around(now)[0]
-        for key in [key for key in tenant.by_day if key[1] < first_day]:
+        today, (last_month, month, *_) = now // DAY_MS, months_around(now)
+        for key in [key for key in tenant.by_day if not today - 1 <= key[1] <= today]:
             del tenant.by_day[key]
-        for key in [key for key in tenant.by_month if key[1] < first_month]:
+        for key in [key for key in tenant.by_month if not last_month <= key[1] <= month]:
             del tenant.by_month[key]
 
 

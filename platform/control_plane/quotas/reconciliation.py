@@ -6,7 +6,6 @@ What makes a counter lag: Redis lost its data, or a host ended without a word an
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 
 from django.db.models import Q
@@ -14,8 +13,8 @@ from django.db.models import Q
 from control_plane.limits.models import LimitSet
 from control_plane.quotas.budget_alerts import tell
 from control_plane.quotas.budgets import OF_USABLE_KEYS, counter_of, currency, money_spent, scope_of
-from control_plane.quotas.limiter_factory import with_limiter
-from control_plane.quotas.limiter_interface import BudgetPeriod, Limiter, LimiterUnavailableError, Spent, period_of
+from control_plane.quotas.limiter_factory import current_period, with_limiter
+from control_plane.quotas.limiter_interface import BudgetPeriod, Limiter, LimiterUnavailableError, Spent
 from control_plane.quotas.models import Budget
 from control_plane.quotas.queries import OF_TENANT, spending
 from control_plane.tenants.models import Tenant
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def reconcile() -> int:
     """Over every tenant with a budget. Returns how many scopes were read."""
-    period = period_of(time.time_ns() // 1_000_000)
+    period = current_period()
     return _reconcile_tokens(period) + _reconcile_money(period)
 
 

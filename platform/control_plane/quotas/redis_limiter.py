@@ -11,7 +11,6 @@ All keys of a tenant are in one hash slot, so that a cluster can hold them. `mem
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -36,7 +35,7 @@ from control_plane.quotas.limiter_interface import (
     Scope,
     Spent,
     UnknownSpendingError,
-    months_around,
+    period_of,
 )
 from control_plane.redis_client import TIMEOUT_S, options
 
@@ -45,7 +44,9 @@ LINE_S = 5.0
 MOST_CONNECTIONS = 16
 SPENT_TTL_MS = 70 * DAY_MS
 
-# KEYS: leases, open, held, spent, a window for each scope. ARGV: the time or "", the life of a lease, four months.
+# KEYS: leases, open, held, spent, a window for each scope. ARGV: the time or "", the life of a lease.
+# Every time is of the server's clock alone. After that clock stepped back, what was counted later than now is dropped
+# and leases expire after their usual life.
 _PRELUDE = (
     f"""
 local WIDTH, SPAN, DAY, BUSY, UNRENEWED = {WIDTH_MS}, {SPAN}, {DAY_MS}, {BUSY_WAIT_MS}, {UNRENEWED_MS}
@@ -61,11 +62,19 @@ if not now then
 end
 local life = tonumber(ARGV[2])
 local bucket, day = math.floor(now / WIDTH), math.floor(now / DAY)
-local last_month = tonumber(ARGV[3])
-local month, month_end
-for i = 3, 5 do
-  if day >= tonumber(ARGV[i]) then month, month_end = tonumber(ARGV[i]), tonumber(ARGV[i + 1]) end
+
+-- The first day of the month that a day is in, both as days since 1970: in a calendar whose years begin in March.
+local function first_of_month(of_day)
+  local floor = math.floor
+  local day_of_era = (of_day + 719468) % 146097
+  local year = floor(
+    (day_of_era - floor(day_of_era / 1460) + floor(day_of_era / 36524) - floor(day_of_era / 146096)) / 365)
+  local day_of_year = day_of_era - (365 * year + floor(year / 4) - floor(year / 100))
+  local month_of_year = floor((5 * day_of_year + 2) / 153)
+  return of_day - (day_of_year - floor((153 * month_of_year + 2) / 5))
 end
+local month = first_of_month(day)
+local last_month, month_end = first_of_month(month - 1), first_of_month(month + 31)
 
 local function number(text) return string.format('%.0f', text) end
 local function count(key, field) return tonumber(call('HGET', key, field) or 0) end
@@ -95,6 +104,9 @@ local function drop(lease)
 end
 
 for _, lease in ipairs(call('ZRANGEBYSCORE', leases, '-inf', number(now))) do drop(lease) end
+for _, lease in ipairs(call('ZRANGEBYSCORE', leases, '(' .. number(now + life), '+inf')) do
+  call('ZADD', leases, number(now + life), lease)
+end
 
 local function extend()
   for _, key in ipairs({leases, open, held}) do call('PEXPIRE', key, number(life * 3)) end
@@ -105,7 +117,7 @@ local function window(key)
   local flat = call('HGETALL', key)
   for i = 1, #flat, 2 do
     local kind, at = string.sub(flat[i], 1, 1), tonumber(string.sub(flat[i], 2))
-    if at <= bucket - SPAN then old[#old + 1] = flat[i] else counts[kind][at] = tonumber(flat[i + 1]) end
+    if at <= bucket - SPAN or at > bucket then old[#old + 1] = flat[i] else counts[kind][at] = tonumber(flat[i + 1]) end
   end
   if #old > 0 then call('HDEL', key, unpack(old)) end
   return counts
@@ -138,16 +150,16 @@ end
 """
 )
 
-# ARGV from 7 on: lease, tokens, choices, then for each scope its name and five limits ("" = none).
+# ARGV from 3 on: lease, tokens, choices, then for each scope its name and five limits ("" = none).
 # Answer: day, month, refused scope (0 = none, -1 = spending unknown), refused limit, wait, readings of each scope.
 _RESERVE = (
     _PRELUDE
     + """
-local lease, tokens, choices = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local lease, tokens, choices = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local answer = {day, month, 0, 0, 0}
 local scopes, known = {}, true
-for i = 10, #ARGV, 6 do
-  local scope = {name = ARGV[i], key = KEYS[4 + (i - 10) / 6 + 1], caps = {}}
+for i = 6, #ARGV, 6 do
+  local scope = {name = ARGV[i], key = KEYS[4 + (i - 6) / 6 + 1], caps = {}}
   for limit = 1, 5 do scope.caps[limit] = tonumber(ARGV[i + limit]) end
   scope.window = window(scope.key)
   scope.reading = reading(scope.name, scope.window)
@@ -246,7 +258,7 @@ return finish()
 _SETTLE = (
     _PRELUDE
     + """
-local lease, tokens = ARGV[7], tonumber(ARGV[8])
+local lease, tokens = ARGV[3], tonumber(ARGV[4])
 if call('HEXISTS', open, lease) == 0 then return 0 end
 local dropped = drop(lease)
 if not tokens then return 1 end
@@ -267,7 +279,7 @@ return 1
 _RENEW = (
     _PRELUDE
     + """
-for i = 7, #ARGV do call('ZADD', leases, 'XX', number(now + life), ARGV[i]) end
+for i = 3, #ARGV do call('ZADD', leases, 'XX', number(now + life), ARGV[i]) end
 extend()
 return 1
 """
@@ -277,8 +289,8 @@ _READ = (
     _PRELUDE
     + """
 local answer = {}
-for i = 7, #ARGV do
-  for _, value in ipairs(reading(ARGV[i], window(KEYS[4 + i - 6]))) do answer[#answer + 1] = value end
+for i = 3, #ARGV do
+  for _, value in ipairs(reading(ARGV[i], window(KEYS[4 + i - 2]))) do answer[#answer + 1] = value end
 end
 return answer
 """
@@ -292,14 +304,15 @@ local function lift(field, value)
   local known = call('HGET', spent, field)
   if not known or tonumber(known) < tonumber(value) then call('HSET', spent, field, value) end
 end
-for i = 9, #ARGV, 3 do
-  lift(ARGV[i] .. ':d:' .. ARGV[7], ARGV[i + 1])
-  lift(ARGV[i] .. ':m:' .. ARGV[8], ARGV[i + 2])
+for i = 5, #ARGV, 3 do
+  lift(ARGV[i] .. ':d:' .. ARGV[3], ARGV[i + 1])
+  lift(ARGV[i] .. ':m:' .. ARGV[4], ARGV[i + 2])
 end
 for _, field in ipairs(call('HKEYS', spent)) do
   local kind, at = string.match(field, ':(%a):(%-?%d+)$')
-  local first = kind == 'd' and day - 1 or last_month
-  if tonumber(at) < first then call('HDEL', spent, field) end
+  local first, last = last_month, month
+  if kind == 'd' then first, last = day - 1, day end
+  if tonumber(at) < first or tonumber(at) > last then call('HDEL', spent, field) end
 end
 call('PEXPIRE', spent, number(SPENT_TTL))
 return 1
@@ -349,6 +362,15 @@ class RedisLimiter:
         values = [part for each in spent for part in (each.scope, each.day, each.month)]
         await self._run(_RAISE, tenant, (), period.day, period.month, *values)
 
+    async def period(self) -> BudgetPeriod:
+        if self._now_ms:
+            return period_of(self._now_ms())
+        try:
+            seconds, _ = await cast(Awaitable[Any], self._redis.time())
+        except (RedisError, OSError, TimeoutError) as error:
+            raise LimiterUnavailableError(str(error)) from error
+        return period_of(seconds * 1000)
+
     async def close(self) -> None:
         await self._redis.aclose()
 
@@ -356,8 +378,7 @@ class RedisLimiter:
         keys = [f"lorikeet:quota:{{{tenant}}}:{name}" for name in ("leases", "open", "held", "spent")]
         keys += [f"lorikeet:quota:{{{tenant}}}:window:{scope}" for scope in scopes]
         now = self._now_ms() if self._now_ms else None
-        months = months_around(now if now is not None else time.time_ns() // 1_000_000)
-        arguments = ["" if now is None else now, self._lease_ms, *months, *values]
+        arguments = ["" if now is None else now, self._lease_ms, *values]
         try:
             return await to_completion(cast(Awaitable[Any], self._scripts[script](keys=keys, args=arguments)))
         except (RedisError, OSError, TimeoutError) as error:

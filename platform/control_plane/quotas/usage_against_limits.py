@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,8 +16,8 @@ from control_plane.keys.models import ApiKey
 from control_plane.keys.queries import find_keys
 from control_plane.limits.queries import key_limits, tenant_limits
 from control_plane.limits.values import UNLIMITED, Counted, Limits
-from control_plane.quotas.limiter_factory import with_limiter
-from control_plane.quotas.limiter_interface import Limiter, LimiterUnavailableError, Reading, Scope, Spent, period_of
+from control_plane.quotas.limiter_factory import current_period, with_limiter
+from control_plane.quotas.limiter_interface import Limiter, LimiterUnavailableError, Reading, Scope, Spent
 from control_plane.quotas.queries import OF_TENANT, spending
 from control_plane.tenants.models import Tenant
 
@@ -52,7 +51,7 @@ def usage_against_limits(
     limits = {OF_TENANT: of_tenant, **{key.pk.hex: of_keys.get(key.pk, UNLIMITED) for key in keys}}
     scopes = [Scope(name, each) for name, each in limits.items()]
     readings = _read(tenant, scopes)
-    spent = spending(tenant.pk, list(limits), period_of(time.time_ns() // 1_000_000))
+    spent = spending(tenant.pk, list(limits), current_period())
     by_name = {
         scope.name: _Scope(scope.limits, reading if _is_counted(scope, of_tenant) else None, each)
         for scope, reading, each in zip(scopes, readings or [None] * len(scopes), spent, strict=True)
