@@ -29,6 +29,7 @@ from control_plane.gateway.openai.asgi import PREFIX, GatewayHandler, PathRouter
 from control_plane.http.body_guard import BodyGuard  # noqa: E402
 from control_plane.http.caller_turns import CallerTurns  # noqa: E402
 from control_plane.http.edge import Edge  # noqa: E402
+from control_plane.jobs import clock_watch  # noqa: E402
 from control_plane.keys.last_used import last_used  # noqa: E402
 from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
 from control_plane.sockets.handshake import no_socket  # noqa: E402
@@ -73,10 +74,20 @@ application = Lifespan(
         _serve_events_here,
         embedded.start,
         background.start,
+        clock_watch.start,
         gateway.start,
         batch_runner.start,
         drain.start,
         settle_memory,
     ],
-    shutdown=[db.stop, _stop_events, _flush_last_used, embedded.stop, background.stop, batch_runner.stop, gateway.stop],
+    shutdown=[
+        db.stop,
+        _stop_events,
+        _flush_last_used,
+        embedded.stop,
+        background.stop,
+        clock_watch.stop,
+        batch_runner.stop,
+        gateway.stop,
+    ],
 )

@@ -19,6 +19,10 @@ class LorikeetError(Exception):
         return {"code": self.code, "message": self.message, "fix": self.fix, "param": self.param}
 
 
+class DeletionPausedError(Exception):
+    """Nothing may be deleted for its age now: a clock is wrong, or stepped a short time ago."""
+
+
 class NotFoundError(LorikeetError):
     """Missing, or another tenant's: the caller cannot tell which."""
 

@@ -127,9 +127,9 @@ def end_all(user: User, *, but: str | None = None) -> int:
     return _end(SignIn.objects.filter(user=user).exclude(session_key=but or ""))
 
 
-def forget_ended() -> int:
+def forget_ended(now: datetime) -> int:
     """Delete what is said of sessions that expired. Returns how many rows."""
-    return SignIn.objects.filter(~_alive()).delete()[0]
+    return SignIn.objects.filter(~_alive(now)).delete()[0]
 
 
 def _end(rows: QuerySet[SignIn]) -> int:

@@ -7,6 +7,7 @@ from control_plane.accounts.mail import link, send
 from control_plane.accounts.models import User
 from control_plane.accounts.passwords import reset_token
 from control_plane.accounts.sign_ins import forget_ended
+from control_plane.jobs import clocks
 
 RETRIES = 5
 
@@ -29,6 +30,7 @@ def mail_reset_link(email: str) -> None:
 
 @shared_task(name="accounts.clear_sessions")
 def clear_sessions() -> None:
-    """Those that expired: nobody asks for them again, and they would stay for ever."""
-    call_command("clearsessions")
-    forget_ended()
+    """Delete sessions that expired: nobody uses them again, and they would stay for ever."""
+    now = clocks.deletion_time()
+    call_command("clearsessions")  # by this process's clock, which is near
+    forget_ended(now)

@@ -17,6 +17,7 @@ from control_plane.adapters.promotion_rules import require_rule
 from control_plane.adapters.versions import promote_version, require_effect, require_ready, tell_adapter
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 
 
@@ -77,7 +78,7 @@ def start_canary(*, acting: Principal, version: AdapterVersion, name: str, perce
         require_effect(version)
         require_rule(version, name)
         if alias.canary_id != version.pk:
-            alias.canary_since, alias.rolled_back = timezone.now(), None
+            alias.canary_since, alias.rolled_back = clocks.database_time(), None
         alias.canary, alias.canary_percent = version, percent
         _save_canary(alias, acting.actor, "alias.canary", version=version.number, percent=percent)
     return alias

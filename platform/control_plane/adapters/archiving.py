@@ -24,6 +24,7 @@ from control_plane.adapters.versions import label_of, tell_adapter, unarchive_ve
 from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.errors import LorikeetError
+from control_plane.jobs import clocks
 
 
 class VersionInUseError(LorikeetError):
@@ -68,7 +69,7 @@ def archive_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
         version = lock_version(version)
         if version.state != VersionState.ARCHIVED:
             _require_unused(version)
-            _archive(version, timezone.now())
+            _archive(version, clocks.database_time())
             audit.record(acting.actor, "version.archive", version, tenant=version.tenant, label=label_of(version))
             tell_adapter(version.adapter)
     return version
@@ -145,7 +146,7 @@ def archive_as(actor: Actor, adapter: Adapter) -> Adapter:
     with transaction.atomic():
         adapter = _lock_adapter(Adapter.objects.for_tenant(adapter.tenant).filter(pk=adapter.pk))
         if adapter.archived_at is None:
-            adapter.archived_at = timezone.now()
+            adapter.archived_at = clocks.database_time()
             adapter.save(update_fields=["archived_at"])
             for version in _versions(adapter).exclude(state__in=OUT_OF_USE):
                 _archive(version, adapter.archived_at)
@@ -210,8 +211,11 @@ def _lock_adapter(adapters: QuerySet[Adapter]) -> Adapter:
 
 
 def delete_expired() -> int:
-    """Delete what has been archived for longer than it is kept. How many adapters and versions."""
-    before = timezone.now() - timedelta(seconds=current().archive_keep_s)
+    """Delete what has been archived for longer than it is kept. How many adapters and versions.
+
+    Raises DeletionPausedError.
+    """
+    before = clocks.deletion_time() - timedelta(seconds=current().archive_keep_s)
     adapters = Adapter.objects.filter(archived_at__lt=before, deleted_at__isnull=True)
     versions = AdapterVersion.objects.filter(state=VersionState.ARCHIVED, archived_at__lt=before)
     alone = versions.filter(adapter__archived_at__isnull=True)

@@ -9,6 +9,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 
+from control_plane.jobs.clocks import database_time
 from control_plane.jobs.models import Claimable
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
@@ -296,7 +297,7 @@ class Upload(Claimable):
     attempts = models.PositiveIntegerField(default=0)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_time, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
     objects = TenantQuerySet["Upload"].as_manager()

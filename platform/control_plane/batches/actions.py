@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import Count, Q, QuerySet
-from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
@@ -22,7 +21,7 @@ from control_plane.batches import files
 from control_plane.batches.models import OPEN, Batch, BatchLine, BatchState, Purpose
 from control_plane.config import current
 from control_plane.errors import ForbiddenError, LorikeetError, NotFoundError
-from control_plane.jobs import claims, turns
+from control_plane.jobs import claims, clocks, turns
 from control_plane.keys.models import ApiKey
 from control_plane.keys.queries import get_key
 from control_plane.tenants.models import Tenant
@@ -68,7 +67,7 @@ def create_batch(
                 "too_many_batches", f"{MOST_OPEN} batches are open already.", "Wait until one is over.", status=429
             )
         file = files.get_file(tenant, input_file)
-        now = timezone.now()
+        now = clocks.database_time()
         batch = own.create(
             tenant=tenant,
             api_key=api_key,
@@ -293,7 +292,7 @@ def state_of(batch: Batch) -> str:
         if locked.tenant.suspended_at is not None:
             return SUSPENDED
         if locked.state in (BatchState.VALIDATING, BatchState.IN_PROGRESS):
-            if locked.expires_at <= timezone.now():
+            if locked.expires_at <= clocks.database_time() and clocks.is_trusted():
                 _finish_lines(locked, "batch_expired", "The batch expired before this request ran.")
                 locked.state = BatchState.EXPIRED  # until its files are written, only to whoever runs it
             elif not _may_run(locked):
@@ -407,6 +406,9 @@ def _end(batch: Batch, state: BatchState) -> None:
 
 
 def forget() -> int:
-    """Delete batches that were over long ago, and files that have expired. Returns how many rows."""
-    old = Batch.objects.filter(created_at__lt=timezone.now() - KEPT).exclude(state__in=OPEN)
+    """Delete batches that were over long ago, and files that have expired. Returns how many rows.
+
+    Raises DeletionPausedError.
+    """
+    old = Batch.objects.filter(created_at__lt=clocks.deletion_time() - KEPT).exclude(state__in=OPEN)
     return old.delete()[0] + files.forget()

@@ -16,6 +16,7 @@ from control_plane.batches.models import OPEN, Batch, FilePart, Purpose, StoredF
 from control_plane.config import current
 from control_plane.db import run_db
 from control_plane.errors import LorikeetError, NotFoundError
+from control_plane.jobs import clocks
 from control_plane.names import name_problem
 from control_plane.tenants.models import Tenant
 
@@ -72,7 +73,7 @@ def store(
     tenant: Tenant, name: str, purpose: Purpose, content: Iterable[bytes], keep_s: int | None = None
 ) -> StoredFile:
     """In the caller's transaction. `keep_s`: seconds until it expires, None for what is set for all files."""
-    now = timezone.now()
+    now = clocks.database_time()
     expires = now + timedelta(seconds=current().batch_file_expire_s if keep_s is None else keep_s)
     file = StoredFile.objects.create(
         tenant=tenant, name=name, purpose=purpose, bytes=0, created_at=now, expires_at=expires
@@ -152,10 +153,10 @@ def delete_file(*, acting: Principal, name: str) -> StoredFile:
 
 
 def forget() -> int:
-    """Delete what has expired and no batch reads. Returns how many files."""
+    """Delete what has expired and no batch reads. Returns how many files. Raises DeletionPausedError."""
     used = Batch.objects.filter(state__in=OPEN, input_file__isnull=False).values("input_file")
     return (
-        StoredFile.objects.filter(expires_at__lt=timezone.now())
+        StoredFile.objects.filter(expires_at__lt=clocks.deletion_time())
         .exclude(pk__in=used)
         .delete()[1]
         .get("batches.StoredFile", 0)

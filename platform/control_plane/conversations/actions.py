@@ -12,6 +12,7 @@ from control_plane.audit import actions as audit
 from control_plane.config import current
 from control_plane.conversations.models import StoredResponse
 from control_plane.errors import NotFoundError
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 
 
@@ -30,7 +31,7 @@ class ResponseNotFoundError(NotFoundError):
 def store(tenant: Tenant, name: str, *, messages: str, body: str) -> None:
     """A new one in place of the oldest, if the tenant has as many as are kept. It follows from a request of the tenant,
     and has no audit row."""
-    now = timezone.now()
+    now = clocks.database_time()
     expires = now + timedelta(seconds=current().response_expire_s)
     with transaction.atomic():
         own = StoredResponse.objects.for_tenant(tenant)
@@ -58,5 +59,5 @@ def delete_response(*, acting: Principal, name: str) -> None:
 
 
 def forget() -> int:
-    """Delete what has expired. Returns how many."""
-    return StoredResponse.objects.filter(expires_at__lt=timezone.now()).delete()[0]
+    """Delete what has expired. Returns how many. Raises DeletionPausedError."""
+    return StoredResponse.objects.filter(expires_at__lt=clocks.deletion_time()).delete()[0]

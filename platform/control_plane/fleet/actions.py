@@ -17,6 +17,7 @@ from control_plane.fleet.base_model_actions import adopt_first
 from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.models import EngineHost, HostService, HostState
 from control_plane.fleet.signals import quarantined
+from control_plane.jobs import clocks
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
 
@@ -94,7 +95,7 @@ def restart_host(*, actor: Actor, name: str, wait_s: int) -> EngineHost:
         host = _locked(name)
         if host.state not in (HostState.ONLINE, HostState.DRAINING):
             raise HostSilentError(name)
-        host.restart_boot_id, host.restart_wait_s, host.restart_asked_at = host.boot_id, wait_s, timezone.now()
+        host.restart_boot_id, host.restart_wait_s, host.restart_asked_at = host.boot_id, wait_s, clocks.database_time()
         host.save(update_fields=["restart_boot_id", "restart_wait_s", "restart_asked_at"])
         audit.record(actor, "host.restart", host, tenant=None, wait_s=wait_s)
         enqueue("fleet.apply_restart", host.name)

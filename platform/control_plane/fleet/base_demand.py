@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import datetime
-
-from django.utils import timezone
 
 from control_plane.db import run_db
 from control_plane.fleet.models import BaseModel
+from control_plane.jobs import clocks
 
 logger = logging.getLogger(__name__)
 NOTE_EVERY_S = 5.0
@@ -31,18 +29,18 @@ class BaseDemand:
         if now < self._next.get(digest, now):
             return
         self._next[digest] = now + NOTE_EVERY_S
-        task = asyncio.create_task(self._note(digest, timezone.now()), name="note-base-demand")
+        task = asyncio.create_task(self._note(digest), name="note-base-demand")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _note(self, digest: str, moment: datetime) -> None:
+    async def _note(self, digest: str) -> None:
         try:
-            await run_db(lambda: note_asked(digest, moment))
+            await run_db(lambda: note_asked(digest))
         except Exception as error:
             logger.warning("That a base model was asked for was not stored; it is tried again: %s", error)
             self._next[digest] = time.monotonic() + AGAIN_S
 
 
-def note_asked(digest: str, moment: datetime) -> None:
-    """Not back in time, whoever of several processes is late."""
-    BaseModel.objects.filter(digest=digest).exclude(asked_at__gte=moment).update(asked_at=moment)
+def note_asked(digest: str) -> None:
+    """Note that a base model is asked for, by the database's clock: its base would stay awake by one that is ahead."""
+    BaseModel.objects.filter(digest=digest).update(asked_at=clocks.database_time())

@@ -18,6 +18,7 @@ from control_plane.fleet.blocking_client import engine_calls
 from control_plane.fleet.endpoint import known_endpoints
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import BaseModel
+from control_plane.jobs import clocks
 from control_plane.names import name_problem
 from control_plane.writes import enqueue
 from lora_engine.wire import engine_pb2 as pb
@@ -207,7 +208,7 @@ def set_sleep(*, actor: Actor, digest: str, after_s: int) -> BaseModel:
         if row.sleeps_after_s == after_s:
             return row
         before, row.sleeps_after_s = row.sleeps_after_s, after_s
-        row.asked_at = timezone.now() if after_s else None  # it may be in use at this moment
+        row.asked_at = clocks.database_time() if after_s else None  # it may be in use at this moment
         row.save(update_fields=["sleeps_after_s", "asked_at"])
         audit.record(
             actor, "base_model.sleep", row, tenant=None, label=row.name, digest=digest, after_s=after_s, before=before

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.utils import timezone
 
 from control_plane.fleet.models import EngineHost, ServiceGap
+from control_plane.jobs import clocks
 from lora_engine.wire import engine_pb2 as pb
 
 # By the minutes of a step; a little more than charts go back.
@@ -20,7 +20,7 @@ KEPT = {1: timedelta(days=2, hours=2), 60: timedelta(days=91)}
 @transaction.atomic
 def record(host_name: str, gap: pb.ServiceGap, now: datetime | None = None) -> None:
     """Keep a gap if none of its minute, or of its hour, was nearer to its bound."""
-    at = now or timezone.now()
+    at = now or clocks.database_time()
     host, minute = EngineHost.objects.only("pk").get(name=host_name), int(at.timestamp() // 60)
     seen = {"gap": gap.gap, "bound": gap.bound, "share": gap.gap / gap.bound, "ahead": gap.ahead, "behind": gap.behind}
     for step, kept in KEPT.items():
@@ -29,5 +29,6 @@ def record(host_name: str, gap: pb.ServiceGap, now: datetime | None = None) -> N
             row.filter(share__lt=seen["share"]).update(**seen)
         else:
             ServiceGap.objects.create(host=host, step=step, start=minute // step * step, **seen)
-            oldest = minute - kept // timedelta(minutes=1)
-            ServiceGap.objects.filter(host=host, step=step, start__lt=oldest).delete()
+            if clocks.is_trusted():
+                oldest = minute - kept // timedelta(minutes=1)
+                ServiceGap.objects.filter(host=host, step=step, start__lt=oldest).delete()

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar, Protocol, Self
 
-from django.utils import timezone
-
 from control_plane import traces
 from control_plane.adapters.resolve import ResolvedModel
 from control_plane.fleet.coalescing import Chunk
@@ -29,6 +27,7 @@ from control_plane.gateway.limits import (
 from control_plane.gateway.recording.transcripts import OutputStream
 from control_plane.gateway.recording.usage import RequestContext, Settled
 from control_plane.gateway.runtime import Runtime
+from control_plane.jobs import clocks
 from control_plane.quotas.budgets import counter_of
 from control_plane.quotas.reservations import Held, LimitExceededError, Reservation
 from control_plane.usage import request_ids
@@ -153,7 +152,7 @@ async def begin(
     request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
     admission = admission.for_request(request_id)
     generation = Generation(admission, request, request_id)
-    created_at = timezone.now() - timedelta(seconds=admission.took_s)
+    created_at = clocks.now() - timedelta(seconds=admission.took_s)
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = request.submits()
     if (asked := request.asked_constraint) is not None:

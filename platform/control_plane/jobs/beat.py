@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from celery.beat import Scheduler
 from celery.schedules import schedule
+
+from control_plane.jobs.expiry import broker_clock
 
 # Seconds after a start of beat until tasks run whose interval is longer: a beat that is restarted daily must still
 # send what is due once a day.
@@ -36,3 +39,9 @@ class MonotonicScheduler(Scheduler):  # type: ignore[misc]
             entry.schedule.nowfun = monotonic_now
             early = max(timedelta(0), entry.schedule.run_every - timedelta(seconds=FIRST_RUN_S))
             entry.last_run_at = monotonic_now() - early
+
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
+        if life_s := entry.options.get("expires"):
+            expires = broker_clock.now() + timedelta(seconds=life_s)
+            entry = type(entry)(**{**dict(entry), "options": {**entry.options, "expires": expires}})
+        return super().apply_async(entry, producer=producer, advance=advance, **kwargs)

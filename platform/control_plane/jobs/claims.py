@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 CLAIM_S = 12.0
 RENEW_S = 3.0
+# How long a row may rest without a claim.
+LONGEST_REST = timedelta(minutes=10)
 
 
 class ClaimLostError(Exception):
@@ -35,11 +37,18 @@ class ClaimLostError(Exception):
 
 
 def unclaimed() -> Q:
-    return Q(claimed_until=None) | Q(claimed_until__lt=Now())
+    """Rows that nobody claims and whose rest is over.
+
+    A claim or a rest that ends later than any can was taken before the database's clock stepped back.
+    """
+    return Q(claimed_until=None) | ~claimed()
 
 
 def claimed() -> Q:
-    return Q(claimed_until__gte=Now())
+    longest_claim = timedelta(seconds=CLAIM_S + RENEW_S)  # small steps of the clock end no claim
+    taken = Q(claim__isnull=False, claimed_until__lte=Now() + longest_claim)
+    rests = Q(claim__isnull=True, claimed_until__lte=Now() + LONGEST_REST)
+    return Q(claimed_until__gte=Now()) & (taken | rests)
 
 
 def _end() -> CombinedExpression:
@@ -58,8 +67,8 @@ def holds(job: Claimable, locked: Claimable) -> bool:
 
 
 def rest(job: Claimable, seconds: float) -> None:
-    """Nobody claims it for so long. In the transaction that locked it."""
-    until = Now() + timedelta(seconds=seconds)
+    """Keep others from claiming the row for so long, at most LONGEST_REST. In the transaction that locked it."""
+    until = Now() + min(timedelta(seconds=seconds), LONGEST_REST)
     type(job)._default_manager.filter(pk=job.pk).update(claim=None, claimed_until=until)
 
 

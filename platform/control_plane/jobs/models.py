@@ -1,4 +1,4 @@
-"""Fair queue positions of tenants, and the columns of rows that a worker can claim."""
+"""Fair queue positions of tenants, claims of workers, and readings of the database's clock."""
 
 from django.db import models
 
@@ -37,3 +37,18 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id} in {self.queue}"
+
+
+class ClockRecord(models.Model):
+    """The one row that says how the database's clock went: see `clocks.py`."""
+
+    ONLY = 1
+
+    read_at = models.DateTimeField(help_text="The database's time when a process last read it.")
+    settling_since = models.DateTimeField(null=True, help_text="When its clock last stepped; null once that is over.")
+    step = models.TextField(default="", help_text="How it stepped.")
+    problem = models.TextField(default="", help_text="Why nothing is deleted for its age.")
+    problem_at = models.DateTimeField(null=True, help_text="When a process last said so.")
+
+    def __str__(self) -> str:
+        return f"read at {self.read_at}"

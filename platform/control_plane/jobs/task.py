@@ -14,6 +14,7 @@ from celery.exceptions import Reject
 from celery.worker import state
 
 from control_plane.db import database_breaker
+from control_plane.errors import DeletionPausedError
 from control_plane.unavailable import is_database_away
 
 logger = logging.getLogger(__name__)
@@ -26,16 +27,25 @@ LOOK_EVERY_S = 0.5
 class PatientTask(Task):  # type: ignore[misc]
     """Waits until the database answers; runs once more if it went away meanwhile."""
 
+    Request = "control_plane.jobs.expiry:ExpiringRequest"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._wait()
         try:
-            return self.run(*args, **kwargs)
+            return self._run(*args, **kwargs)
         except Exception as error:
             if not is_database_away(error):
                 raise
             logger.warning("%s met an outage of the database: %s", self.name, error)
         self._wait()
-        return self.run(*args, **kwargs)
+        return self._run(*args, **kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.run(*args, **kwargs)
+        except DeletionPausedError as paused:  # the reason is in the log already
+            logger.info("%s deleted nothing: %s", self.name, paused)
+            return None
 
     def _wait(self) -> None:
         """Raises Reject, which puts the task back into its queue."""

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Count, F, Q, QuerySet, Sum
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from control_plane.access.actor import Actor
@@ -30,7 +29,7 @@ from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.fleet.base_model import ServedBases, described_hosts, served_bases, serving_hosts, short
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import EngineHost, HostService, HostState, StagingPhase
-from control_plane.jobs import claims, turns
+from control_plane.jobs import claims, clocks, turns
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import staging_json
 from control_plane.writes import announce, enqueue
@@ -192,10 +191,11 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
     if host.adapters_boot_id != host.boot_id:
         return 0  # this engine has not reported yet
     resident = host.adapters.values("digest")
-    settled = timezone.now() - grace
+    now = clocks.database_time()
+    settled = Q(updated_at__lt=now - grace) | Q(updated_at__gt=now + grace)
     with transaction.atomic():
         ready = Placement.objects.filter(host=host, phase=StagingPhase.READY, boot_id=host.boot_id)
-        missing = _requeue(ready.filter(updated_at__lt=settled).exclude(version__digest__in=resident), boot_id="")
+        missing = _requeue(ready.filter(settled).exclude(version__digest__in=resident), boot_id="")
         _stage_after_commit(missing)
     return len(missing)
 
@@ -219,7 +219,8 @@ def requeue_failed(host: EngineHost, now: datetime | None = None) -> int:
     Nobody tells when the cause of a failure is gone. The version stays as it is until it is ready: that it is tried
     again is no news for its owner.
     """
-    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now or timezone.now()) | ~Q(failed_boot_id=host.boot_id)
+    over = clocks.due("next_attempt_at", now or clocks.database_time(), LONGEST_RETRY_PAUSE)
+    due = Q(next_attempt_at=None) | over | ~Q(failed_boot_id=host.boot_id)
     states = [*PLACED_STATES, VersionState.FAILED]
     with transaction.atomic():
         failed = Placement.objects.filter(due, host=host, phase=StagingPhase.FAILED, version__state__in=states)
@@ -296,7 +297,8 @@ def _waiting() -> QuerySet[Placement]:
     """Those that nobody has in hand, on hosts that answer."""
     wanted = Placement.objects.filter(version__state__in=[*PLACED_STATES, VersionState.FAILED])
     open_ = wanted.exclude(phase__in=[StagingPhase.READY, StagingPhase.FAILED])
-    due = open_.filter(Q(next_attempt_at=None) | Q(next_attempt_at__lte=Now()), claims.unclaimed())
+    over = clocks.due("next_attempt_at", clocks.database_time(), LONGEST_RETRY_PAUSE)
+    due = open_.filter(Q(next_attempt_at=None) | over, claims.unclaimed())
     busy = _staging().order_by().values("host").annotate(count=Count("pk")).filter(count__gte=HOST_STAGINGS)
     serving = due.filter(host__active=True, host__state=HostState.ONLINE, host__service=HostService.SERVING)
     here = serving.exclude(host__in=busy.values("host"))
@@ -349,7 +351,7 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
             placement.failures += 1
             placement.failed_boot_id = placement.host.boot_id
         pause = timedelta(seconds=pause_s) if pause_s is not None else retry_pause(placement.failures)
-        placement.next_attempt_at = timezone.now() + pause
+        placement.next_attempt_at = clocks.database_time() + pause
         placement.save(update_fields=REPORTED)
         claims.end(placement)
         hopeful = placement.version.placements.filter(host__active=True).exclude(phase=StagingPhase.FAILED)
@@ -380,7 +382,9 @@ def settle_untried(grace: timedelta) -> int:
     """A worker that waited for their trial has died. How many versions."""
     ready = AdapterVersion.objects.filter(state=VersionState.READY, effect__isnull=True)
     waiting = ready.filter(adapter__archived_at__isnull=True).exclude(adapter__aliases__name=LIVE)
-    found = list(waiting.filter(ready_at__lt=timezone.now() - grace).select_related("adapter", "tenant"))
+    now = clocks.database_time()
+    settled = Q(ready_at__lt=now - grace) | Q(ready_at__gt=now + grace)
+    found = list(waiting.filter(settled).select_related("adapter", "tenant"))
     for version in found:
         go_live_untried(version)
     return len(found)

@@ -13,13 +13,13 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max, Sum
-from django.utils import timezone
 
 from control_plane.adapters.locks import lock_version
 from control_plane.adapters.models import LIVE, AdapterVersion, Alias, VersionState
 from control_plane.config import current
 from control_plane.fleet.base_model import ServedBase, serving_hosts
 from control_plane.fleet.models import EngineHost, HostState, StagingPhase
+from control_plane.jobs import clocks
 from control_plane.placements import actions
 from control_plane.placements.demand_policy import Demand, HostRoom, plan
 from control_plane.placements.models import Placement
@@ -44,7 +44,7 @@ def is_on() -> bool:
 
 def place_by_demand(base: ServedBase, now: datetime | None = None) -> tuple[int, int]:
     """How many copies it added and took away."""
-    now = now or timezone.now()
+    now = now or clocks.database_time()
     hosts = online_hosts(base)
     if not hosts:
         return 0, 0

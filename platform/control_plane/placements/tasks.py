@@ -7,7 +7,6 @@ import time
 from datetime import timedelta
 
 from celery import shared_task
-from django.utils import timezone
 
 from control_plane import traces
 from control_plane.adapters.artifacts.configured import artifact_store
@@ -21,7 +20,7 @@ from control_plane.fleet.endpoint import configured_endpoints, endpoint_of
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.joining import renew, renew_due
 from control_plane.fleet.models import EngineHost, HostService, HostState
-from control_plane.jobs import claims
+from control_plane.jobs import claims, clocks
 from control_plane.placements import actions, demand, pins, prefixes
 from control_plane.placements.models import Placement
 from control_plane.placements.payloads import effect_json
@@ -284,10 +283,10 @@ def apply_restart(host_name: str) -> None:
     host = EngineHost.objects.get(name=host_name)
     if not host.restarts or host.restart_asked_at is None:
         return
-    waited = (timezone.now() - host.restart_asked_at).total_seconds()
+    waited_s = max(0.0, (clocks.database_time() - host.restart_asked_at).total_seconds())
     try:
         with engine_calls(endpoint_of(host.name)) as engine:
-            engine.restart(host.restart_boot_id, max(0.0, host.restart_wait_s - waited))
+            engine.restart(host.restart_boot_id, max(0.0, host.restart_wait_s - waited_s))
     except HostError as failure:
         logger.warning("host %s could not be told to restart: %s", host.name, failure)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError
-from django.utils import timezone
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -20,6 +19,7 @@ from prometheus_client.registry import Collector
 from control_plane.adapters.models import AdapterVersion, VersionState
 from control_plane.fleet.base_model import described_hosts, served_bases
 from control_plane.fleet.models import BaseModel, EngineHost, HostState
+from control_plane.jobs import clocks
 
 ARRIVING = (VersionState.VALIDATED, VersionState.STAGING)
 _THERE = (HostState.ONLINE, HostState.DRAINING)
@@ -36,7 +36,7 @@ class Wakefulness:
 
 def wakefulness(now: datetime | None = None) -> dict[str, Wakefulness]:
     """Of the base models that are served, by digest."""
-    now, bases = now or timezone.now(), served_bases()
+    now, bases = now or clocks.database_time(), served_bases()
     rows = {row.digest: row for row in BaseModel.objects.filter(withdrawn_at=None)}
     online, busy = defaultdict[str, int](int), set[str]()
     working = _working()
@@ -63,7 +63,9 @@ def wakefulness(now: datetime | None = None) -> dict[str, Wakefulness]:
 def _asked_lately(row: BaseModel, now: datetime) -> bool:
     if not row.sleeps_after_s:
         return True
-    return row.asked_at is not None and row.asked_at > now - timedelta(seconds=row.sleeps_after_s)
+    after = timedelta(seconds=row.sleeps_after_s)
+    # Noted later than now: the database's clock stepped back.
+    return row.asked_at is not None and now - after < row.asked_at <= now + after
 
 
 def _working() -> set[int]:

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
+from control_plane.jobs import clocks
 from control_plane.refusals.models import DailyRefusals, HourlyRefusals, Refusal
 from control_plane.writes import announce
 
@@ -98,8 +98,8 @@ def _add_days(ordered: Sequence[tuple[Reason, Count]]) -> None:
 
 
 def forget(now: datetime | None = None) -> int:
-    """Delete counts of long ago. Returns how many rows."""
-    at = now or timezone.now()
+    """Delete counts of long ago. Returns how many rows. Raises DeletionPausedError."""
+    at = now or clocks.deletion_time()
     oldest_hour = int((at - HOURS_KEPT).timestamp() // 60)
     deleted = HourlyRefusals.objects.filter(start__lt=oldest_hour).delete()[0]
     return deleted + Refusal.objects.filter(minute__lt=at - KEPT).delete()[0]

@@ -16,11 +16,11 @@ from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
 from control_plane.errors import LorikeetError
-from control_plane.jobs import claims, turns
+from control_plane.jobs import claims, clocks, turns
 from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
 from control_plane.reports.usage_csv import UsageTable
 from control_plane.tenants.models import Tenant
-from control_plane.usage.sums import Span, today
+from control_plane.usage.sums import Span
 from control_plane.webhooks.events import publish
 from control_plane.webhooks.models import EventType
 from control_plane.writes import enqueue
@@ -78,8 +78,12 @@ def delete_schedule(*, acting: Principal, schedule: ExportSchedule) -> None:
 
 
 def run_schedules(now: date | None = None) -> int:
-    """Order what is over since the last look: once for each schedule and time. Returns how many were ordered."""
-    return sum(_order(schedule, now or today()) for schedule in ExportSchedule.objects.select_related("tenant"))
+    """Order what is over since the last run: once for each schedule and time. Returns how many were ordered.
+
+    Raises DeletionPausedError while the clock is not trusted: a month that is not over would be exported for good.
+    """
+    now = now or clocks.deletion_time().date()
+    return sum(_order(schedule, now) for schedule in ExportSchedule.objects.select_related("tenant"))
 
 
 def _order(schedule: ExportSchedule, now: date) -> bool:
@@ -198,5 +202,5 @@ def _end(export: Export, state: ExportState) -> None:
 
 
 def forget() -> None:
-    """Remove exports of long ago with their files."""
-    Export.objects.filter(created_at__lt=timezone.now() - KEPT).delete()
+    """Remove exports of long ago with their files. Raises DeletionPausedError."""
+    Export.objects.filter(created_at__lt=clocks.deletion_time() - KEPT).delete()

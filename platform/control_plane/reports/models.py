@@ -5,6 +5,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
+from control_plane.jobs.clocks import database_time
 from control_plane.jobs.models import Claimable
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
@@ -63,7 +64,7 @@ class Export(Claimable):
     bytes = models.BigIntegerField(default=0, help_text="Of the compressed file.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_time, editable=False)
     ready_at = models.DateTimeField(null=True)
 
     objects = TenantQuerySet["Export"].as_manager()

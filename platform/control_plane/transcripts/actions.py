@@ -9,10 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.utils import timezone
 
 from control_plane.access.principal import Principal
 from control_plane.audit import actions as audit
+from control_plane.jobs import clocks
 from control_plane.transcripts.models import Recording, Transcript
 from control_plane.transcripts.queries import oldest_kept
 from control_plane.writes import announce
@@ -70,8 +70,8 @@ def store(taken: Sequence[Taken]) -> int:
 
 
 def forget(now: datetime | None = None) -> int:
-    """Delete what is older than its tenant wants it kept. Returns how many rows."""
-    now = now or timezone.now()
+    """Delete what is older than its tenant wants it kept. Returns how many rows. Raises DeletionPausedError."""
+    now = now or clocks.deletion_time()
     return sum(_forget(recording, now) for recording in Recording.objects.select_related("tenant"))
 
 

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
-from django.utils import timezone
 
 from control_plane.accounts.models import User
 from control_plane.adapters.models import Adapter, AdapterVersion
 from control_plane.adapters.versions import mark_version_overflowed
+from control_plane.jobs import clocks
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import watermark
@@ -84,9 +84,11 @@ def _mark_overflowed(rows: Sequence[UsageEvent]) -> None:
 
 def abandon_attempts(engine_ids: Sequence[str]) -> None:
     """Attempts that another host replaced, or whose request was refused: they are not billed."""
-    AbandonedTry.objects.bulk_create([AbandonedTry(engine_id=one) for one in engine_ids], ignore_conflicts=True)
+    now = clocks.database_time()
+    rows = [AbandonedTry(engine_id=one, created_at=now) for one in engine_ids]
+    AbandonedTry.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def forget_abandoned_attempts() -> int:
-    """Delete what no journal can bring up any more. Returns how many rows."""
-    return AbandonedTry.objects.filter(created_at__lt=timezone.now() - ABANDONED_KEPT).delete()[0]
+    """Delete what no journal can bring up any more. Returns how many rows. Raises DeletionPausedError."""
+    return AbandonedTry.objects.filter(created_at__lt=clocks.deletion_time() - ABANDONED_KEPT).delete()[0]

@@ -11,6 +11,7 @@ from django.db import models
 
 from control_plane.adapters.models import Adapter, AdapterVersion
 from control_plane.fleet.models import BaseModel
+from control_plane.jobs.clocks import database_time
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet, TenantQuerySet
@@ -442,7 +443,7 @@ class AbandonedTry(models.Model):
     """An attempt that another host replaced. What its host's journal reports of it is not billed."""
 
     engine_id = models.CharField(primary_key=True, max_length=64)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_time, editable=False)
 
     class Meta:
         indexes = [models.Index(fields=["created_at"], name="usage_abandoned_by_age")]

@@ -21,6 +21,7 @@ from control_plane.fleet.endpoint import HostEndpoint
 from control_plane.fleet.errors import HostError
 from control_plane.fleet.models import BaseModel, EngineHost
 from control_plane.fleet.plausible import implausible, require_plausible
+from control_plane.jobs import clocks
 from control_plane.keys.models import ApiKey
 from control_plane.tenants.models import Tenant
 from control_plane.usage import request_ids
@@ -36,8 +37,11 @@ logger = logging.getLogger(__name__)
 PAGE = 500
 LONGEST_S = 60.0
 """Of one host: others wait behind it."""
-# A journal may have been away for long, and clocks differ.
-OLDEST_S, LATEST_S = 400 * 86_400.0, 86_400.0
+# A journal may have been away for long, and the clock of its host may be wrong. A request that came in later than now
+# is counted as of now.
+OLDEST_S = LATEST_S = 400 * 86_400.0
+# How far the clock of a host that is synchronised may be ahead.
+AHEAD_S = 60.0
 # A living web process stores usage within a second and knows more of the request than the journal does.
 LEAVE_TO_WEB_S = 20.0
 
@@ -57,7 +61,10 @@ def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WE
             before, after = after, max(record.seq for record in records)
             if after <= before:
                 raise implausible(endpoint.name, "its journal does not go on")
-            settled = [record for record in records if not record.finished_unix >= time.time() - leave_to_web_s]
+            # By the host's clock. A record that is later than now is no fresh one: that clock is ahead.
+            now = clocks.database_time().timestamp()
+            since, latest = now - leave_to_web_s, now + AHEAD_S
+            settled = [record for record in records if not since <= record.finished_unix <= latest]
             new += _store(engine, endpoint.name, settled)
     return new
 
@@ -67,7 +74,8 @@ def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int
     if not records:
         return 0
     ids = [record.request_id for record in records]
-    known = [record for record in records if _is_plausible(host, record)]
+    now = clocks.database_time().timestamp()
+    known = [record for record in records if _is_plausible(host, record, now)]
     with transaction.atomic():
         tries = AbandonedTry.objects.filter(engine_id__in=[record.request_id for record in known])
         abandoned = set(tries.values_list("engine_id", flat=True))
@@ -77,9 +85,8 @@ def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int
     return new
 
 
-def _is_plausible(host: str, record: pb.UsageRecord) -> bool:
+def _is_plausible(host: str, record: pb.UsageRecord, now: float) -> bool:
     """What is not is logged and gone: no row can be made of it."""
-    now = time.time()
     try:
         require_plausible(host, record)
         if record.outcome not in Outcome.values or not now - OLDEST_S < record.submitted_unix < now + LATEST_S:
@@ -143,7 +150,7 @@ class _Lookup:
         origins = [origin for record in records if (origin := request_ids.parse(record.request_id))]
         digests = {digest for record in records for digest in digests_of(record.adapter_digest)} - {""}
         versions = AdapterVersion.objects.for_tenant(tenant).filter(digest__in=digests)
-        self._tenant = tenant
+        self._tenant, self._now = tenant, clocks.database_time()
         self._keys = ApiKey.objects.for_tenant(tenant).in_bulk({one.key_id for one in origins if one.key_id})
         self._users = User.objects.in_bulk({one.user_id for one in origins if one.user_id})
         # The newest with the content.
@@ -171,7 +178,7 @@ class _Lookup:
             host=host,
             outcome=record.outcome,
             error_code=record.error_code,
-            created_at=datetime.fromtimestamp(record.submitted_unix, UTC),
+            created_at=min(self._now, datetime.fromtimestamp(record.submitted_unix, UTC)),
             counts=_billed(record),
             details=Details.of(record),
         )

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, Max
-from django.utils import timezone
 
 from control_plane.adapters.models import OUT_OF_USE, AdapterVersion
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 from control_plane.usage.models import StorageDay
 
@@ -17,9 +17,10 @@ from control_plane.usage.models import StorageDay
 def measure(now: datetime | None = None) -> int:
     """Count this hour once for every tenant that stores something; returns how many were counted.
 
+    Raises DeletionPausedError while the clock is not trusted: an hour of another month would be billed.
     Measured within the hour, whenever in it; an hour in which no worker ran is not charged.
     """
-    hour = (now or timezone.now()).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    hour = (now or clocks.deletion_time()).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return sum(_count(tenant, hour, size) for tenant, size in _stored().items())
 
 

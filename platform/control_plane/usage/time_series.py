@@ -14,8 +14,8 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import Case, Func, IntegerField, Q, QuerySet, TextField, Value, When
-from django.utils import timezone
 
+from control_plane.jobs import clocks
 from control_plane.usage.counters import SUMMED
 from control_plane.usage.models import (
     DaySums,
@@ -121,7 +121,7 @@ def latencies_of(counts: Mapping[str, int]) -> Iterator[tuple[Metric, int, int]]
 
 def add(events: QuerySet[UsageEvent]) -> int:
     """Add ledger rows to the series of each kind, in a transaction. Returns how many rows there were."""
-    now = timezone.now()
+    now = clocks.database_time()  # an own clock that is ahead would drop minutes and hours as too old
     with connection.cursor() as cursor:
         _collect(cursor, events.filter(created_at__gte=time_of(min(grain.first(now) for grain in GRAINS))))
         for kind in SeriesKind:
@@ -220,8 +220,8 @@ def _add(cursor: Any, kind: SeriesKind, grain: Resolution, first: int) -> None:
 
 
 def forget(now: datetime | None = None) -> int:
-    """Delete what is older than it is kept. Returns how many rows."""
-    at, deleted = now or timezone.now(), 0
+    """Delete what is older than it is kept. Returns how many rows. Raises DeletionPausedError."""
+    at, deleted = now or clocks.deletion_time(), 0
     for grain in GRAINS:
         deleted += grain.sums._default_manager.filter(start__lt=grain.first(at)).delete()[0]
     return deleted

@@ -15,6 +15,7 @@ from control_plane.audit import actions as audit
 from control_plane.config import Rate, current
 from control_plane.errors import LorikeetError
 from control_plane.http.egress import UrlRefusedError, check_url
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 from control_plane.webhooks.events import queue
 from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
@@ -113,7 +114,7 @@ def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
     with transaction.atomic():
         _wake(delivery.endpoint)  # first: workers too lock the endpoint before its message
         delivery.state, delivery.attempts = DeliveryState.PENDING, 0
-        delivery.next_attempt_at = timezone.now()
+        delivery.next_attempt_at = clocks.database_time()
         delivery.save(update_fields=["state", "attempts", "next_attempt_at"])
         _audit(acting, "replay", delivery.endpoint, delivery=str(delivery.pk))
         enqueue("webhooks.deliver_next")

@@ -19,7 +19,7 @@ from django.utils import timezone
 from control_plane.config import current
 from control_plane.db import release_connections
 from control_plane.http import egress
-from control_plane.jobs import claims, turns
+from control_plane.jobs import claims, clocks, turns
 from control_plane.webhooks.models import Attempt, Delivery, DeliveryState, Endpoint
 from control_plane.webhooks.signing import signature_headers
 
@@ -50,8 +50,9 @@ def deliver_next() -> Result | None:
     delivery = claim_next()
     if delivery is None:
         return None
+    now = clocks.database_time()  # receivers refuse a signature whose time is minutes from theirs
     release_connections()
-    result = _send(delivery, timezone.now())
+    result = _send(delivery, now)
     _note(delivery, result)
     return result
 
@@ -61,7 +62,7 @@ def claim_next() -> Delivery | None:
 
     A claim is longer than a try can take, so it is not renewed.
     """
-    now = timezone.now()
+    now = clocks.database_time()
     line = turns.FairQueue("webhooks", _ready(now), _sending(), current().tenant_deliveries)
     if not line.is_open():
         return None
@@ -79,14 +80,15 @@ def claim_next() -> Delivery | None:
 
 def _ready(now: datetime) -> QuerySet[Endpoint]:
     """Endpoints that have messages, do not rest, and get none at this moment."""
-    awake = Endpoint.objects.filter(Q(rests_until=None) | Q(rests_until__lte=now), active=True)
+    awake = Endpoint.objects.filter(Q(rests_until=None) | clocks.due("rests_until", now, LONGEST_REST), active=True)
     own = Q(endpoint=OuterRef("pk"))
     ready = awake.filter(Exists(_due(now).filter(own)), ~Exists(_sending().filter(own)))
     return ready.select_related("tenant").order_by(F("tried_at").asc(nulls_first=True))
 
 
 def _due(now: datetime) -> QuerySet[Delivery]:
-    return Delivery.objects.filter(claims.unclaimed(), state=DeliveryState.PENDING, next_attempt_at__lte=now)
+    due = clocks.due("next_attempt_at", now, PAUSES[-1])
+    return Delivery.objects.filter(claims.unclaimed(), due, state=DeliveryState.PENDING)
 
 
 def _sending() -> QuerySet[Delivery]:
@@ -146,7 +148,7 @@ def _note(delivery: Delivery, result: Result) -> None:
         elif locked.attempts > len(PAUSES):
             locked.state = DeliveryState.FAILED
         else:
-            locked.next_attempt_at = timezone.now() + _pause(locked.attempts)
+            locked.next_attempt_at = clocks.database_time() + _pause(locked.attempts)
         locked.claim = locked.claimed_until = None
         fields = ["attempts", "state", "delivered_at", "next_attempt_at", "claim", "claimed_until"]
         locked.save(update_fields=fields)
@@ -164,8 +166,8 @@ def _rest(endpoint: Endpoint, result: Result) -> None:
     if result.ok:
         own.exclude(failures=0, rests_until=None).update(failures=0, rests_until=None)
         if took > SLOW:
-            own.update(rests_until=timezone.now() + took)
+            own.update(rests_until=clocks.database_time() + took)
         return
     own.update(failures=F("failures") + 1)
     failures = own.values_list("failures", flat=True).first() or 1
-    own.update(rests_until=timezone.now() + min(_pause(failures), LONGEST_REST))
+    own.update(rests_until=clocks.database_time() + min(_pause(failures), LONGEST_REST))

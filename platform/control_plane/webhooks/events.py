@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from control_plane.audit.models import AuditEvent
 from control_plane.config import current
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
 from control_plane.writes import enqueue
@@ -72,5 +72,5 @@ def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed
 def queue(event: Event, endpoint: Endpoint) -> Delivery:
     """Whoever calls it asks for the slot that sends it."""
     return Delivery.objects.create(
-        tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=timezone.now()
+        tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=clocks.database_time()
     )

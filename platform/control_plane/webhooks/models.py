@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from control_plane.jobs.clocks import database_time
 from control_plane.jobs.models import Claimable
 from control_plane.tenants.models import Tenant
 from control_plane.tenants.scope import TenantQuerySet
@@ -61,7 +62,7 @@ class Event(models.Model):
     type = models.CharField(max_length=32, choices=EventType.choices)
     data = models.JSONField()
     occasion = models.CharField(max_length=100, null=True, help_text="What is told once only says here what it is.")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=database_time, editable=False)
 
     objects = TenantQuerySet["Event"].as_manager()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from celery import shared_task
-from django.utils import timezone
 
+from control_plane.jobs import clocks
 from control_plane.webhooks import delivery
 from control_plane.webhooks.models import Event
 from control_plane.writes import enqueue
@@ -24,4 +24,4 @@ def deliver_next() -> None:
 @shared_task(name="webhooks.forget")
 def forget() -> None:
     """Remove events of long ago with their messages; those that are told once only stay for their occasion."""
-    Event.objects.filter(created_at__lt=timezone.now() - KEPT, occasion__isnull=True).delete()
+    Event.objects.filter(created_at__lt=clocks.deletion_time() - KEPT, occasion__isnull=True).delete()

@@ -57,6 +57,7 @@ UNAUDITED = {
     "batches_batchline": "the work of a batch, whose beginning and end are audited",
     "batches_filepart": "the content of a file",
     "jobs_queue": "a lock",
+    "jobs_clockrecord": "readings of the database's clock",
     "jobs_turn": "whose turn it is among those who wait",
     "webhooks_event": "follows from the audit log",
     "webhooks_delivery": "tries to reach an endpoint",

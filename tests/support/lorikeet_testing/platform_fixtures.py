@@ -46,7 +46,7 @@ from control_plane.fleet import actions as fleet
 from control_plane.fleet.endpoint import configured_endpoints
 from control_plane.fleet.join_tokens import create_token
 from control_plane.fleet.models import EngineHost
-from control_plane.jobs import claims
+from control_plane.jobs import claims, clocks
 from control_plane.keys.actions import create_key
 from control_plane.keys.models import ApiKey
 from control_plane.members.actions import add_member, create_tenant
@@ -124,6 +124,9 @@ def lorikeet(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     settings.PASSWORD_HASHERS = QUICK_HASHERS
     # Another connection would not see what a test has not committed, and take the claim for lost.
     monkeypatch.setattr(claims, "_keeper", NoKeeper())
+    # A test that moves the clock must not make it step for the next one.
+    monkeypatch.setattr(clocks, "_last", None)
+    monkeypatch.setattr(clocks, "_reported_s", None)
     cache.clear()
     attempts.limiter.cache_clear()
     return settings.LORIKEET

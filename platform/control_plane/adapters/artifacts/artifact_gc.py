@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.locks import lock_claimed
 from control_plane.adapters.models import AdapterVersion, Content, Upload, UploadState, VersionState
 from control_plane.audit import actions as audit
+from control_plane.jobs import clocks
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def touch_content(digest: str) -> None:
 def _lock(digest: str) -> None:
     """Make or touch the row, in one statement that leaves it locked until the transaction ends."""
     Content.objects.bulk_create(
-        [Content(digest=digest, touched_at=timezone.now())],
+        [Content(digest=digest, touched_at=clocks.database_time())],
         update_conflicts=True,
         unique_fields=["digest"],
         update_fields=["touched_at"],
@@ -59,8 +59,8 @@ def _lock(digest: str) -> None:
 
 
 def collect(settled: timedelta = SETTLED) -> int:
-    """Remove from the store what nothing refers to. How many contents."""
-    old = _unreferenced().filter(touched_at__lt=timezone.now() - settled)
+    """Remove from the store what nothing refers to. How many contents. Raises DeletionPausedError."""
+    old = _unreferenced().filter(touched_at__lt=clocks.deletion_time() - settled)
     return sum(_removed(digest) for digest in list(old.values_list("digest", flat=True)))
 
 

@@ -15,7 +15,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM
 from control_plane.access.principal import Principal
@@ -32,6 +31,7 @@ from control_plane.config import current
 from control_plane.db import release_connections
 from control_plane.errors import LorikeetError, NotFoundError
 from control_plane.http import egress
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def add_follow(*, acting: Principal, name: str, source: str) -> HubFollow:
             tenant=acting.tenant,
             adapter_name=name,
             source=full_name(branch),
-            next_check_at=timezone.now(),
+            next_check_at=clocks.database_time(),
             created_by=acting.user,
         )
         audit.record(acting.actor, "follow.add", follow, tenant=acting.tenant, label=name, source=follow.source)
@@ -120,8 +120,10 @@ def poll_due() -> int:
 
 def _claim() -> HubFollow | None:
     """The one that is due longest, not again before the next time. Of two workers only one gets it."""
-    now = timezone.now()
-    due = HubFollow.objects.filter(next_check_at__lte=now, tenant__suspended_at=None).select_related("tenant")
+    now = clocks.database_time()
+    longest = timedelta(seconds=max(LONGEST_REST_S, current().follow_poll_s) * (1 + JITTER))
+    due = HubFollow.objects.filter(clocks.due("next_check_at", now, longest), tenant__suspended_at=None)
+    due = due.select_related("tenant")
     for follow in due.order_by("next_check_at")[:MOST_AT_ONCE]:
         ahead = now + timedelta(seconds=_rest_s(follow.failures))
         same = HubFollow.objects.filter(pk=follow.pk, next_check_at=follow.next_check_at)
@@ -190,7 +192,7 @@ def _fail(follow: HubFollow, problem: dict[str, Any]) -> None:
 
 
 def _note(follow: HubFollow, *, failures: int, problem: dict[str, Any] | None) -> None:
-    now = timezone.now()
+    now = clocks.database_time()
     HubFollow.objects.filter(pk=follow.pk).update(
         failures=failures,
         problem=problem,

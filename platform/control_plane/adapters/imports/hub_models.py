@@ -30,6 +30,7 @@ from control_plane.adapters.resolve import (
 from control_plane.adapters.versions import EffectNotConfirmedError, label_of
 from control_plane.config import current
 from control_plane.errors import LorikeetError
+from control_plane.jobs import clocks
 from control_plane.tenants.models import Tenant
 
 RETRY_S = 5
@@ -152,7 +153,8 @@ def _is_over(found: HubModel) -> bool:
     """Whether the next import of it may begin: it failed long enough ago, or what it brought was deleted."""
     upload = found.upload
     if upload.state in (UploadState.REFUSED, UploadState.CANCELLED):
-        return upload.updated_at < timezone.now() - timedelta(seconds=current().hub_model_retry_s)
+        retry_s, ago_s = current().hub_model_retry_s, (clocks.database_time() - upload.updated_at).total_seconds()
+        return abs(ago_s) > retry_s  # later than now: a clock stepped back
     version = upload.version
     return upload.state == UploadState.ACCEPTED and (version is None or version.state == VersionState.DELETED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,7 +11,6 @@ from uuid import UUID, uuid4
 from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
-from django.utils import timezone
 
 from control_plane.access.actor import SYSTEM, Actor, ActorKind
 from control_plane.access.principal import Principal
@@ -29,7 +29,7 @@ from control_plane.config import current
 from control_plane.db import release_connections
 from control_plane.errors import LorikeetError
 from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases
-from control_plane.jobs import claims, turns
+from control_plane.jobs import claims, clocks, turns
 from control_plane.tenants.models import Tenant
 from control_plane.writes import announce, enqueue
 
@@ -228,8 +228,8 @@ def put_off_upload(upload: Upload, problem: Problem) -> None:
         locked = lock_claimed(upload)
         if locked is None:
             return
-        waited_s = (timezone.now() - locked.created_at).total_seconds()
-        if waited_s > current().upload_expire_s:
+        waited_s = (clocks.database_time() - locked.created_at).total_seconds()
+        if waited_s > current().upload_expire_s and clocks.is_trusted():
             move_upload(locked, UploadState.REFUSED, {**problem, "fix": f"Upload again. {problem['fix']}"})
             forget_after_commit(locked)
             return
@@ -317,9 +317,24 @@ def cancel_upload(*, acting: Principal, upload: Upload) -> Upload:
 
 
 def sweep() -> int:
-    """Remove files of uploads that are decided or were never recorded. Returns how many things."""
+    """Remove files of uploads that are decided or were never recorded. Returns how many things.
+
+    Raises DeletionPausedError.
+    """
+    now = file_deletion_time()
     undecided = Upload.objects.filter(state__in=[UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING])
-    return spool.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)})
+    return spool.sweep({str(pk) for pk in undecided.values_list("pk", flat=True)}, now)
+
+
+def file_deletion_time() -> datetime:
+    """Return the time by which to delete files that are older. Raises DeletionPausedError.
+
+    The time of a file is by the clock of the file system, which may be another machine's.
+    """
+    now = clocks.deletion_time()
+    if (file_time := spool.file_time()) is not None:
+        clocks.require_near(now, "The clock of the artifact file system", file_time)
+    return now
 
 
 def _tell_that_they_wait() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.utils import timezone
 
 from control_plane.access.principal import Principal
 from control_plane.adapters.base_of_adapter import wanted_base
@@ -20,6 +19,7 @@ from control_plane.adapters.uploads import partial_file, spool
 from control_plane.adapters.uploads.actions import (
     CANCELLED,
     UploadEndedError,
+    file_deletion_time,
     forget_after_commit,
     listed,
     move_upload,
@@ -30,7 +30,7 @@ from control_plane.adapters.uploads.actions import (
 )
 from control_plane.audit import actions as audit
 from control_plane.config import current
-from control_plane.errors import LorikeetError
+from control_plane.errors import DeletionPausedError, LorikeetError
 from control_plane.tenants.models import Tenant
 from control_plane.writes import enqueue
 
@@ -145,18 +145,25 @@ def abandon_resumable(upload: Upload) -> None:
 
 
 def tend_arriving() -> None:
-    """Finish what is complete though its process died before it said so, and end what nobody goes on with."""
+    """Finish what is complete though its process died before it said so, and end what nobody goes on with.
+
+    Nothing is ended while deletion is paused.
+    """
+    try:
+        before = (file_deletion_time() - timedelta(seconds=current().upload_expire_s)).timestamp()
+    except DeletionPausedError:
+        before = 0.0
     for upload in Upload.objects.filter(state=UploadState.ARRIVING).select_related("created_by", "created_by_key"):
         try:
-            _tend(upload)
+            _tend(upload, before)
         except OSError:
             logger.exception("The folder of an upload cannot be used.", extra={"upload": str(upload.pk)})
 
 
-def _tend(upload: Upload) -> None:
+def _tend(upload: Upload, before: float) -> None:
     if partial_file.acknowledged(Path(upload.folder)) == upload.bytes:
         finish_resumable(upload)
-    elif _last_sign(upload) < (timezone.now() - timedelta(seconds=current().upload_expire_s)).timestamp():
+    elif _last_sign(upload) < before:
         _expire(upload)
 
 

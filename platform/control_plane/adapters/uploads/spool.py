@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -98,18 +99,29 @@ def forget(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(undecided: set[str], older_than_s: float = 3600.0) -> int:
+def file_time() -> datetime | None:
+    """Return the time that the artifact file system gives a new file; None if it is full."""
+    try:
+        with tempfile.TemporaryFile(dir=_made(spool_folder())) as file:
+            return datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+    except OSError:
+        return None
+
+
+def sweep(undecided: set[str], now: datetime, older_than_s: float = 3600.0) -> int:
     """Remove what crashes left behind: spooled parts, and folders of uploads that are not `undecided`. How many."""
-    uploads = [path for path in _old(current().artifacts / "uploads", older_than_s) if path.name not in undecided]
-    parts = _old(current().artifacts / "incoming", 24 * older_than_s)
+    at = now.timestamp()
+    uploads = [path for path in _old(current().artifacts / "uploads", at - older_than_s) if path.name not in undecided]
+    parts = _old(current().artifacts / "incoming", at - 24 * older_than_s)
     for path in [*uploads, *parts]:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return len(uploads) + len(parts)
 
 
-def _old(folder: Path, older_than_s: float) -> list[Path]:
-    before, found = time.time() - older_than_s, []
+def _old(folder: Path, before: float) -> list[Path]:
+    """Return what was last written before a POSIX time."""
+    found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):  # whoever it belonged to is done with it
             if path.lstat().st_mtime < before:

@@ -23,6 +23,7 @@ from control_plane.gateway import errors
 from control_plane.gateway.errors import ApiError
 from control_plane.gateway.recording.flusher import Flusher
 from control_plane.http.allowance import Allowance
+from control_plane.jobs import clocks
 from control_plane.refusals.actions import Count, Reason, add
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class RefusalLog:
 
     def note(self, principal: Principal, endpoint: str, error: ApiError, model: str) -> None:
         """Count a request that was refused before any engine had it."""
-        now = time.time()
+        now = clocks.now().timestamp()
         key = principal.api_key
         limit = str((error.details or {}).get("limit", ""))
         reason = Reason(
