@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -365,3 +366,15 @@ def test_one_fault_is_one_error(web: WebProcess, path: str, body: dict[str, Any]
     """Of a union's members only the one that was meant is spoken of, and no valid item is blamed."""
     error = post(web, path, **body).json()["error"]
     assert (error["param"], "problems" in error) == (param, False), error
+
+
+@pytest.mark.parametrize("path", [CHAT, TEXT, "/v1/responses", "/v1/embeddings", "/v1/files", "/tokenize", "/generate"])
+def test_a_compressed_body_is_refused_as_what_it_is(web: WebProcess, path: str) -> None:
+    body = gzip.compress(json.dumps({"model": "support", "messages": MESSAGES}).encode())
+    headers = {**web.tenants["acme"].bearer, "Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = httpx.post(web.url + path, content=body, headers=headers, trust_env=False)
+    assert answer.status_code == 415, answer.text
+    plain = {**headers, "Content-Encoding": "identity"}
+    assert (
+        httpx.post(web.url + path, content=b"{}", headers=plain, trust_env=False).status_code != 415 or "files" in path
+    )

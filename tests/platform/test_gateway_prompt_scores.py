@@ -222,6 +222,40 @@ def test_no_token_hides_another_one(data: st.DataObject, vocabulary: dict[int, b
     assert sorted(found.values()) == sorted({token[2], *(logprob for _, _, logprob in top)})
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_as_their_ids(web: WebProcess, engine: FakeEngine, stream: bool) -> None:
+    """vLLM's return_tokens_as_token_ids: at both endpoints, also of an echoed prompt."""
+    asked: dict[str, Any] = {"return_tokens_as_token_ids": True, "stream": stream}
+
+    def choices(path: str, **body: Any) -> list[dict[str, Any]]:
+        answer = post(web, path, **body, **asked)
+        if not stream:
+            return list(answer.json()["choices"])
+        lines = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+        return [choice for line in lines for choice in json.loads(line[6:])["choices"]]
+
+    tokens: list[str] = []
+    for choice in choices("completions", prompt="say one two", echo=True, logprobs=2):
+        details = choice["logprobs"] or {"tokens": [], "top_logprobs": [], "token_logprobs": []}
+        tokens += details["tokens"]
+        for token, top, logprob in zip(
+            *(details[n] for n in ("tokens", "top_logprobs", "token_logprobs")), strict=True
+        ):
+            assert top is None or (top[token] == logprob and all(key.startswith("token_id:") for key in top))
+    assert tokens == ["token_id:100", "token_id:101", "token_id:102", "token_id:3", "token_id:4"]
+    said = [{"role": "user", "content": "say one two"}]
+    entries = [
+        entry
+        for choice in choices("chat/completions", messages=said, logprobs=True, top_logprobs=1)
+        for entry in (choice["logprobs"] or {"content": []})["content"]
+    ]
+    assert [(entry["token"], bytes(entry["bytes"])) for entry in entries] == [
+        ("token_id:3", b"one"),
+        ("token_id:4", b" two"),
+    ]
+    assert entries[0]["top_logprobs"][0]["token"] == "token_id:3"
+
+
 def test_offsets_of_an_answer_whose_characters_are_several_tokens() -> None:
     asked = CompletionRequest(model="m", prompt="x", logprobs=1)
     shape = CompletionShape(asked, asked.prompt_parts())
