@@ -88,8 +88,8 @@ def prepare(events: int) -> dict[str, Any]:
     from django.db import connection
     from lorikeet_testing.scale import Size, seed
 
-    from control_plane.tenants.models import Tenant
-    from control_plane.usage.aggregation import aggregate
+    from control_plane.billing.usage.aggregation import aggregate
+    from control_plane.identity.tenants.models import Tenant
 
     call_command("migrate", verbosity=0)
     size = Size(events=events)
@@ -112,8 +112,8 @@ def addresses(rounds: int) -> dict[str, dict[str, float]]:
     from django.test import Client
     from lorikeet_testing.scale import EMAIL
 
-    from control_plane.accounts.models import User
     from control_plane.asgi import settle_memory
+    from control_plane.identity.accounts.models import User
 
     asyncio.run(settle_memory())  # as a web process does when it has started
     client = Client(headers={"host": "localhost", "accept-encoding": "gzip"})
@@ -128,7 +128,7 @@ def addresses(rounds: int) -> dict[str, dict[str, float]]:
 
 def read_by_the_console() -> list[str]:
     """With the parameters that its pages use, first pages and last, searches and filters that find much and nothing."""
-    from control_plane.webhooks.models import Endpoint
+    from control_plane.console.webhooks.models import Endpoint
 
     webhook = Endpoint.objects.values_list("pk", flat=True).first()
     now = datetime.now(UTC).replace(microsecond=0)

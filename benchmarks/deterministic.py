@@ -27,7 +27,7 @@ from step_times import decode_step_ms, prefill_ms, warm
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.invariant_ops import forbid_split_sums, padded_linear
 from lora_engine.model.ops import linear
 from lora_kernels.invariant_linear import invariant_linear

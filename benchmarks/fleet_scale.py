@@ -30,12 +30,12 @@ from cpu_rows import append, machine, row  # noqa: E402
 
 django.setup()
 
-from control_plane.fleet.connections import HEARTBEAT_S, LOAD_EVERY_S, HostConnection  # noqa: E402
-from control_plane.fleet.endpoint import HostEndpoint  # noqa: E402
-from control_plane.fleet.engine_client import EngineClient  # noqa: E402
-from control_plane.fleet.host_status import status_json  # noqa: E402
-from control_plane.fleet.router import SoonestFirstToken, compared  # noqa: E402
-from control_plane.fleet.watcher import HEARTBEAT_S as WATCH_S  # noqa: E402
+from control_plane.fleet.hosts.host_status import status_json  # noqa: E402
+from control_plane.fleet.hosts.watcher import HEARTBEAT_S as WATCH_S  # noqa: E402
+from control_plane.fleet.routing.connections import HEARTBEAT_S, LOAD_EVERY_S, HostConnection  # noqa: E402
+from control_plane.fleet.routing.router import SoonestFirstToken, compared  # noqa: E402
+from control_plane.fleet.transport.endpoint import HostEndpoint  # noqa: E402
+from control_plane.fleet.transport.engine_client import EngineClient  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 from lora_engine.wire.adapter_list import AdapterChanges, Heartbeat  # noqa: E402
 from lora_engine.wire.prompt_prefixes import prefix_marks  # noqa: E402

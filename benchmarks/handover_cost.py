@@ -28,8 +28,8 @@ django.setup()
 
 from cpu_rows import append, cpu_name, row  # noqa: E402
 
-from control_plane.gateway.sockets.resume_relay import ResumeRelay  # noqa: E402
-from control_plane.gateway.sockets.session import Send, Sessions  # noqa: E402
+from control_plane.gateway.websocket.resume_relay import ResumeRelay  # noqa: E402
+from control_plane.gateway.websocket.session import Send, Sessions  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "gateway.jsonl"
 

@@ -62,7 +62,7 @@ SHAPES: dict[str, Any] = {
     "vocab_size": GEOMETRY.vocab_size,
 }
 PARTS = {
-    "control_plane.gateway.admission": {"place": "request: look what the name means"},
+    "control_plane.gateway.dispatch.admission": {"place": "request: look what the name means"},
     "control_plane.adapters.imports.fetching": {
         "fetch": "worker: fetch",
         "_on_hub": "worker: ask the Hub for the files",
@@ -79,12 +79,12 @@ PARTS = {
         "accept_upload": "worker: accept",
         "_create_version": "worker: make the version",
     },
-    "control_plane.placements.actions": {
+    "control_plane.fleet.placements.actions": {
         "claim_next": "worker: claim the staging",
         "record_stage_event": "worker: record a phase",
         "place_version": "worker: place the version",
     },
-    "control_plane.placements.tasks": {"stage": "worker: stage", "probe": "worker: wait for the trial"},
+    "control_plane.fleet.placements.tasks": {"stage": "worker: stage", "probe": "worker: wait for the trial"},
     "lora_engine.peft_format.upload": {"unpack_upload": "child: take the files"},
     "lora_engine.peft_format.canonical": {"to_peft_form": "child: to PEFT's form"},
     "lora_engine.peft_format.inspection": {"inspect_adapter": "child or engine: inspect"},

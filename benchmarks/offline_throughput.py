@@ -30,7 +30,7 @@ from lora_engine.adapters.layout import PackedAdapter, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_runner import GraphRunner
+from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import (
     LoadedModel,

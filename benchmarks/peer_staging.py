@@ -38,7 +38,7 @@ import django  # noqa: E402
 
 django.setup()
 
-from control_plane.fleet import authority  # noqa: E402
+from control_plane.fleet.joining import authority  # noqa: E402
 from lora_engine.adapters.disk_tier import DiskTier  # noqa: E402
 from lora_engine.adapters.download import Artifact  # noqa: E402
 from lora_engine.adapters.peers import Peer  # noqa: E402

@@ -197,7 +197,7 @@ def measure_hashes(asked: argparse.Namespace) -> None:
     django.setup()
     from django.contrib.auth.hashers import Argon2PasswordHasher, BasePasswordHasher
 
-    from control_plane.accounts.hashing import BoundedArgon2Hasher, hashing
+    from control_plane.identity.accounts.hashing import BoundedArgon2Hasher, hashing
 
     kinds: dict[str, BasePasswordHasher] = {
         "Django's parameters, in this process": Argon2PasswordHasher(),

@@ -25,7 +25,7 @@ from rows import BANDWIDTH, MATRIX_RATE, Rows
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.request import GenerationRequest, SamplingParams
 
 BATCHES = (16, 64, 128, 256)

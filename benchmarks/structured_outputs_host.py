@@ -29,11 +29,11 @@ from lora_engine.adapters.layout import TargetShapes
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.execution.runner import InFlight, Launched, Logits, Runner
 from lora_engine.memory import PagePool, PoolGeometry
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
 from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.runner import InFlight, Launched, Logits, Runner
 from lora_engine.sampling import Samples, SamplingRow, masks_of
 from lora_engine.scheduling.sequence import Chunk, Sequence
 from lora_engine.text import Tokenizer

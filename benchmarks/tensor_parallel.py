@@ -44,7 +44,7 @@ from lora_engine.adapters.layout import PackedAdapter, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.lora_exchange import LoraExchange
 from lora_engine.model.parallel import Exchanges, Parallel

@@ -58,7 +58,7 @@ def main() -> None:
 def measure(events: int, tenants: int, rounds: int, bases: int) -> dict[str, Any]:
     from django.core.management import call_command
 
-    from control_plane.usage.aggregation import aggregate
+    from control_plane.billing.usage.aggregation import aggregate
 
     call_command("migrate", verbosity=0)
     largest, filled_s = fill_ledger(events, tenants, bases)
@@ -87,9 +87,9 @@ def fill_ledger(events: int, tenants: int, bases: int) -> tuple[Any, float]:
     from lorikeet_testing.ledger import fill
     from lorikeet_testing.seed import add_version
 
-    from control_plane.accounts.models import User
-    from control_plane.prices.models import PriceVersion
-    from control_plane.tenants.models import Membership, Tenant
+    from control_plane.billing.prices.models import PriceVersion
+    from control_plane.identity.accounts.models import User
+    from control_plane.identity.tenants.models import Membership, Tenant
 
     PriceVersion.objects.create(
         number=1, effective_on=date(2026, 1, 1), currency="USD", input_per_million=200_000,
@@ -119,7 +119,7 @@ def priced_base(number: int, prices: Any) -> int:
     """The primary key of a base model; every other one has a list of its own."""
     from django.utils import timezone
 
-    from control_plane.fleet.models import BaseModel
+    from control_plane.fleet.hosts.models import BaseModel
 
     row = BaseModel.objects.create(
         name=f"base-{number}", digest=f"sha256:{number}", description={}, decided_by="", decided_at=timezone.now()
@@ -141,7 +141,7 @@ def vacuum() -> None:
 
 
 def row_counts() -> dict[str, int]:
-    from control_plane.usage.models import DailyLatency, DailyUsage, HourlyUsage, Series
+    from control_plane.billing.usage.models import DailyLatency, DailyUsage, HourlyUsage, Series
 
     return {model.__name__: model.objects.count() for model in (Series, HourlyUsage, DailyUsage, DailyLatency)}
 
@@ -150,8 +150,8 @@ def pages(largest: Any, rounds: int) -> dict[str, dict[str, float]]:
     from django.test import Client
     from lorikeet_testing.ledger import DAYS, FIRST_DAY
 
-    from control_plane.accounts.models import User
     from control_plane.asgi import settle_memory
+    from control_plane.identity.accounts.models import User
 
     asyncio.run(settle_memory())  # as a web process does when it has started
     client = Client(headers={"host": "localhost"})

@@ -81,8 +81,8 @@ def _serve_uvicorn(name: str, port: int) -> None:
         uvicorn.Server(uvicorn.Config(app, http="h11" if name == "uvicorn-h11" else "httptools", **options)).run()
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
-    from control_plane.http.connections import ConnectionTable
-    from control_plane.http.protocol import BoundedConfig, Bounds
+    from control_plane.core.http.connections import ConnectionTable
+    from control_plane.core.http.protocol import BoundedConfig, Bounds
     from control_plane.serve import Server
 
     Server(BoundedConfig(app, Bounds(ConnectionTable(4096, 512)), **options)).run()

@@ -83,7 +83,7 @@ def by_package(files: dict[str, Any]) -> Rates:
 
 
 def package_of(file: Path) -> str:
-    """control_plane/keys/auth.py is of control_plane.keys, control_plane/db.py of control_plane."""
+    """control_plane/identity/keys/auth.py is of control_plane.identity.keys, control_plane/core/db.py of control_plane."""
     root = max(file.parts.index(name) for name in ROOTS if name in file.parts)
     inner = file.parts[root:-1]
     return ".".join(inner[:2])

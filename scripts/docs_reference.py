@@ -4,7 +4,7 @@ API          frontend/openapi.json, which `make schema` keeps current
 command line the argument parsers of `lorikeet` and of the engine
 errors       every call in the sources that gives a code, a message and a fix
 metrics      what the web process and an engine show to Prometheus, with nothing counted yet
-settings     the fields of `control_plane/config.py`; what each is for, as docs/operations.md says it
+settings     the fields of `control_plane/core/config.py`; what each is for, as docs/operations.md says it
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _metric_table(rows: Iterable[tuple[str, str, str]]) -> str:
 def settings_page() -> str:
     """Every variable with its type, default and bounds."""
     sys.path[:0] = [str(ROOT / "platform")]
-    from control_plane.config import Settings
+    from control_plane.core.config import Settings
 
     text = (ROOT / "docs" / "operations.md").read_text()
     table = text.split("## Settings of the control plane")[1].split("\n## ")[0]

@@ -16,8 +16,8 @@ from typing import Any
 
 import common
 
-from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.router import ROUTING_POLICIES, HostLoad, RoutingPolicy
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad, RoutingPolicy
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.request import GenerationRequest
 from lora_engine.server.translation import load_time_message, newcomer_message, tenant_message

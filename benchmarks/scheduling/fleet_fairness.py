@@ -19,7 +19,7 @@ from typing import Any
 
 import common
 
-from control_plane.fleet.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Waiter
+from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Waiter
 from lora_engine.request import GenerationRequest
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.simulation import SimulatedEngine

@@ -22,8 +22,8 @@ from typing import Any
 
 import common
 
-from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.router import ROUTING_POLICIES, HostLoad
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.server.translation import newcomer_message, tenant_message
 from lora_engine.simulation import Ended, SimulatedEngine

@@ -19,7 +19,7 @@ from typing import Any
 import common
 import highspy
 
-from control_plane.fleet.migration import HostNow, Imbalance, OpenRequest, Program, Rates
+from control_plane.fleet.routing.migration import HostNow, Imbalance, OpenRequest, Program, Rates
 
 HOSTS, MOST, GAP, PATIENCE_S = 32, 4, 0.1, 0.05
 

@@ -33,10 +33,18 @@ from typing import Any
 
 import common
 
-from control_plane.fleet.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Hosts, Waiter
-from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.migration import MOST_MOVES, HostNow, Lengths, OpenRequest, Program, Rates, is_uneven
-from control_plane.fleet.router import ROUTING_POLICIES, HostLoad
+from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Hosts, Waiter
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.migration import (
+    MOST_MOVES,
+    HostNow,
+    Lengths,
+    OpenRequest,
+    Program,
+    Rates,
+    is_uneven,
+)
+from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.request import ChoiceSoFar, GenerationRequest
 from lora_engine.scheduling.sequence import RequestState

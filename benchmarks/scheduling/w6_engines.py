@@ -46,15 +46,15 @@ from django.conf import settings  # noqa: E402
 from lorikeet_testing.engine_client import connected  # noqa: E402
 from lorikeet_testing.engine_process import EngineProcess, stage  # noqa: E402
 
-from control_plane.config import current  # noqa: E402
-from control_plane.fleet.connections import Fleet  # noqa: E402
-from control_plane.fleet.endpoint import HostEndpoint  # noqa: E402
-from control_plane.fleet.engine_client import RequestStream  # noqa: E402
-from control_plane.fleet.fair_turns import INPUT_PRICE, OUTPUT_PRICE  # noqa: E402
-from control_plane.fleet.migration import MOST_MOVES, Lengths, OpenRequest, Program, open_request  # noqa: E402
-from control_plane.fleet.router import make_policy  # noqa: E402
-from control_plane.gateway.answer_so_far import AnswerSoFar  # noqa: E402
-from control_plane.gateway.migrator import Migrator  # noqa: E402
+from control_plane.core.config import current  # noqa: E402
+from control_plane.fleet.routing.connections import Fleet  # noqa: E402
+from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE  # noqa: E402
+from control_plane.fleet.routing.migration import MOST_MOVES, Lengths, OpenRequest, Program, open_request  # noqa: E402
+from control_plane.fleet.routing.router import make_policy  # noqa: E402
+from control_plane.fleet.transport.endpoint import HostEndpoint  # noqa: E402
+from control_plane.fleet.transport.engine_client import RequestStream  # noqa: E402
+from control_plane.gateway.dispatch.answer_so_far import AnswerSoFar  # noqa: E402
+from control_plane.gateway.dispatch.migrator import Migrator  # noqa: E402
 from lora_engine.wire import engine_pb2 as pb  # noqa: E402
 
 NAMES, RUNNING, ADAPTERS, TENANTS = "abcd", 4, 24, 8

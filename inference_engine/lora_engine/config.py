@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .host_limits import memory_bytes
+from lora_engine.memory.host_limits import memory_bytes
 
 _HOST_SHARE = 4
 _CPU_ARENA_BYTES = 1 << 30

@@ -8,6 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from lora_engine.execution.device_time import DeviceTime
+from lora_engine.execution.prompt_reads import is_finite
+from lora_engine.execution.row_runner import RowRunner
+from lora_engine.execution.runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
 from lora_kernels.sampling_parameters import OVERFLOWED
 
 from . import __version__
@@ -18,14 +22,12 @@ from .adapters.layout import PackedAdapter, TargetShapes
 from .adapters.load_times import LoadTime
 from .adapters.source import AdapterSource
 from .config import EngineConfig
-from .device_time import DeviceTime
 from .memory import PageKind, PageMap, PageOwner, PagePool, PoolStats, page_map
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .model.transformer import Transformer
 from .peft_format import is_combined
 from .peft_format.embedding_layers import MOST_NEW_TOKENS
-from .prompt_reads import is_finite
 from .request import (
     MAX_TOP_LOGPROBS,
     Embedding,
@@ -40,8 +42,6 @@ from .request import (
     TokenDelta,
     TokenLogprob,
 )
-from .row_runner import RowRunner
-from .runner import InFlight, Launched, Runner, Sampled, StepMirror, of_answer, one_token
 from .scheduling.core import SchedulingCore
 from .scheduling.merge_policies import MergeReport
 from .scheduling.merged_adapter import MergeableWeights
@@ -644,7 +644,8 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
     if loaded.tables is None or not loaded.pool.data.is_cuda:
         return Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
     # These need triton, which a CPU engine does not.
-    from .graph_runner import GraphRunner
+    from lora_engine.execution.graph_runner import GraphRunner
+
     from .model.graph_shapes import graph_memory
     from .model.warm_up import compile_prefill_steps
 

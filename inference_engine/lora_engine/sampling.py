@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lora_engine.memory.device_copies import to_device
 from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, column, row_parameters, token_mask_rows
 
-from .device_copies import to_device
 from .request import SamplingParams, TokenLogprob
 
 _PUT_OFF = 1e4  # finite, so that such a token can still be chosen where a mask allows no other

@@ -10,6 +10,6 @@ class ControlPlaneConfig(AppConfig):
     def ready(self) -> None:
         # `shared_task` binds to the current Celery app; without this import `.delay()` would reach a default broker.
         from control_plane import celery as _celery  # noqa: F401
-        from control_plane import checks as _checks  # noqa: F401
-        from control_plane.fleet import metrics as _metrics  # noqa: F401
-        from control_plane.http import schema as _schema  # noqa: F401
+        from control_plane.core import checks as _checks  # noqa: F401
+        from control_plane.core.http import schema as _schema  # noqa: F401
+        from control_plane.fleet.hosts import metrics as _metrics  # noqa: F401

@@ -14,25 +14,26 @@ django.setup(set_prefix=False)  # before the imports below, which need loaded ap
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
-import control_plane.gateway.sockets.websocket_urls  # noqa: E402
-from control_plane import db, drain, embedded  # noqa: E402
+import control_plane.gateway.websocket.websocket_urls  # noqa: E402
+from control_plane import embedded  # noqa: E402
 from control_plane.adapters.uploads.asgi import Handler  # noqa: E402
 from control_plane.adapters.uploads.authorization import authorize_upload  # noqa: E402
 from control_plane.adapters.uploads.spool import require_room  # noqa: E402
 from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
-from control_plane.events.publisher import bind_loop  # noqa: E402
-from control_plane.fleet import background  # noqa: E402
-from control_plane.gateway import batch_runner  # noqa: E402
-from control_plane.gateway import runtime as gateway  # noqa: E402
-from control_plane.gateway.errors import from_platform  # noqa: E402
+from control_plane.core import db, drain  # noqa: E402
+from control_plane.core.events.publisher import bind_loop  # noqa: E402
+from control_plane.core.http.body_guard import BodyGuard  # noqa: E402
+from control_plane.core.http.caller_turns import CallerTurns  # noqa: E402
+from control_plane.core.http.edge import Edge  # noqa: E402
+from control_plane.core.jobs import clock_watch  # noqa: E402
+from control_plane.core.lifespan import AsgiApp, Lifespan  # noqa: E402
+from control_plane.fleet.hosts import background  # noqa: E402
+from control_plane.gateway.dispatch import batch_runner  # noqa: E402
+from control_plane.gateway.dispatch import runtime as gateway  # noqa: E402
+from control_plane.gateway.dispatch.errors import from_platform  # noqa: E402
 from control_plane.gateway.openai.asgi import PREFIX, GatewayHandler, PathRouter  # noqa: E402
-from control_plane.http.body_guard import BodyGuard  # noqa: E402
-from control_plane.http.caller_turns import CallerTurns  # noqa: E402
-from control_plane.http.edge import Edge  # noqa: E402
-from control_plane.jobs import clock_watch  # noqa: E402
-from control_plane.keys.last_used import last_used  # noqa: E402
-from control_plane.lifespan import AsgiApp, Lifespan  # noqa: E402
-from control_plane.sockets.handshake import no_socket  # noqa: E402
+from control_plane.identity.keys.last_used import last_used  # noqa: E402
+from control_plane.identity.sockets.handshake import no_socket  # noqa: E402
 
 
 async def _serve_events_here() -> None:
@@ -58,7 +59,7 @@ async def _flush_last_used() -> None:
 
 
 # What the tests walk.
-sockets = control_plane.gateway.sockets.websocket_urls.websocket_urlpatterns
+sockets = control_plane.gateway.websocket.websocket_urls.websocket_urlpatterns
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
 _site = CallerTurns(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))

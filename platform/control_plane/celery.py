@@ -4,9 +4,9 @@ import os
 
 from celery.signals import celeryd_init
 
-from control_plane.broker import App, Broker
-from control_plane.jobs.task import PatientTask
-from control_plane.processor import ask_for_short_slices
+from control_plane.core.broker import App, Broker
+from control_plane.core.jobs.task import PatientTask
+from control_plane.core.processor import ask_for_short_slices
 
 NICE = 5
 """Of a worker that is a process of its own: `celery worker`, and not a web process with workers in it."""

@@ -23,11 +23,11 @@ from kombu.exceptions import OperationalError
 
 from control_plane.adapters.uploads import validation_job
 from control_plane.celery import app, make_app
-from control_plane.config import current
-from control_plane.jobs import claims
-from control_plane.jobs.beat import MonotonicScheduler
-from control_plane.jobs.queues import QUEUES, WorkQueue
-from control_plane.jobs.sending import send
+from control_plane.core.config import current
+from control_plane.core.jobs import claims
+from control_plane.core.jobs.beat import MonotonicScheduler
+from control_plane.core.jobs.queues import QUEUES, WorkQueue
+from control_plane.core.jobs.sending import send
 
 logger = logging.getLogger(__name__)
 

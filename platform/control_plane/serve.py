@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from control_plane.processor import ask_for_short_slices
+from control_plane.core.processor import ask_for_short_slices
 
 if TYPE_CHECKING:
-    from control_plane.http.handover import SecondProcess
+    from control_plane.core.http.handover import SecondProcess
 
 GRACEFUL_S = 20
 SPARE_FILES = 256
@@ -69,7 +69,7 @@ class Server(uvicorn.Server):
         self._second = second
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        from control_plane import drain
+        from control_plane.core import drain
 
         await super().startup(sockets)
         if self._second is not None:
@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
             drain.join(self._second)
 
     async def on_tick(self, counter: int) -> bool:
-        from control_plane.http.protocol import sweep
+        from control_plane.core.http.protocol import sweep
 
         if counter % 10 == 0:
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
@@ -99,14 +99,14 @@ class SecondServer(Server):
     """The second process's, with the connections that come over its standard input."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        from control_plane.http.handover import Receiver
+        from control_plane.core.http.handover import Receiver
 
         await super().startup([])  # it listens nowhere
         control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
         self._receiver = Receiver(control, self._make, lambda: signal.raise_signal(signal.SIGTERM))
 
     def _make(self, start: bytes) -> asyncio.Protocol:
-        from control_plane.http.protocol import BoundedHttp
+        from control_plane.core.http.protocol import BoundedHttp
 
         connection = BoundedHttp(self.config, server_state=self.server_state, app_state=self.lifespan.state)
         connection.given = start
@@ -119,10 +119,10 @@ class SecondServer(Server):
 
 def make_server(options: argparse.Namespace) -> Server:
     from control_plane.asgi import application  # sets Django up, logging too
-    from control_plane.config import current
-    from control_plane.http.connections import ConnectionTable
-    from control_plane.http.metrics import PROCESS
-    from control_plane.http.protocol import KEEP_ALIVE_S, BoundedConfig, Bounds
+    from control_plane.core.config import current
+    from control_plane.core.http.connections import ConnectionTable
+    from control_plane.core.http.metrics import PROCESS
+    from control_plane.core.http.protocol import KEEP_ALIVE_S, BoundedConfig, Bounds
 
     settings = current()
     PROCESS.labels("second" if options.second else "first").set(1)
@@ -153,9 +153,9 @@ def make_server(options: argparse.Namespace) -> Server:
 
 
 def make_second(options: argparse.Namespace) -> SecondProcess:
-    from control_plane.config import current
-    from control_plane.gateway.first_bytes import stays
-    from control_plane.http.handover import SecondProcess
+    from control_plane.core.config import current
+    from control_plane.core.http.handover import SecondProcess
+    from control_plane.gateway.dispatch.first_bytes import stays
 
     command = [sys.executable, "-m", "control_plane.serve", "--second", "--graceful-s", str(options.graceful_s)]
     return SecondProcess(command, stays, stop_s=current().drain_s + options.graceful_s)

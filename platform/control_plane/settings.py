@@ -1,4 +1,4 @@
-"""Django's settings, all derived from `control_plane.config.Settings`."""
+"""Django's settings, all derived from `control_plane.core.config.Settings`."""
 
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -6,9 +6,9 @@ from urllib.parse import unquote, urlsplit
 import dj_database_url
 from kombu.entity import Queue
 
-from control_plane import redis_client
-from control_plane.config import REPOSITORY, Settings, SettingsError, split_list
-from control_plane.jobs import queues
+from control_plane.core import redis_client
+from control_plane.core.config import REPOSITORY, Settings, SettingsError, split_list
+from control_plane.core.jobs import queues
 
 LORIKEET = Settings()
 
@@ -28,40 +28,40 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "control_plane.apps.ControlPlaneConfig",
-    "control_plane.accounts",
-    "control_plane.tenants",
-    "control_plane.members",
-    "control_plane.jobs",
-    "control_plane.keys",
-    "control_plane.adapters",
-    "control_plane.fleet",
-    "control_plane.placements",
-    "control_plane.prices",
-    "control_plane.usage",
-    "control_plane.quotas",
-    "control_plane.slo",
-    "control_plane.audit",
-    "control_plane.transcripts",
-    "control_plane.origins",
-    "control_plane.refusals",
-    "control_plane.webhooks",
-    "control_plane.reports",
-    "control_plane.administration",
-    "control_plane.canaries",
-    "control_plane.batches",
-    "control_plane.evaluations",
-    "control_plane.conversations",
+    "control_plane.identity.accounts",
+    "control_plane.identity.tenants",
+    "control_plane.identity.members",
+    "control_plane.core.jobs",
+    "control_plane.identity.keys",
+    "control_plane.adapters.registry",
+    "control_plane.fleet.hosts",
+    "control_plane.fleet.placements",
+    "control_plane.billing.prices",
+    "control_plane.billing.usage",
+    "control_plane.billing.quotas",
+    "control_plane.billing.slo",
+    "control_plane.identity.audit",
+    "control_plane.gateway.transcripts",
+    "control_plane.identity.origins",
+    "control_plane.billing.refusals",
+    "control_plane.console.webhooks",
+    "control_plane.billing.reports",
+    "control_plane.console.administration",
+    "control_plane.adapters.canaries",
+    "control_plane.gateway.batches",
+    "control_plane.adapters.evaluations",
+    "control_plane.gateway.conversations",
     "control_plane.gateway",
-    "control_plane.live",
+    "control_plane.console.live",
 ]
 
 MIDDLEWARE = [
-    "control_plane.http.metrics.MeasuringMiddleware",
-    "control_plane.http.middleware.RequestIdMiddleware",
+    "control_plane.core.http.metrics.MeasuringMiddleware",
+    "control_plane.core.http.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "control_plane.http.middleware.SecurityHeadersMiddleware",
-    "control_plane.http.compression.CompressionMiddleware",
-    "control_plane.http.console.ConsoleMiddleware",
+    "control_plane.core.http.middleware.SecurityHeadersMiddleware",
+    "control_plane.core.http.compression.CompressionMiddleware",
+    "control_plane.core.http.console.ConsoleMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -100,7 +100,7 @@ def _database() -> dict[str, Any]:
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             },
         }
-    database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url, engine="control_plane.postgres"))
+    database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url, engine="control_plane.core.postgres"))
     # What the URL says after "?" counts.
     options = database["OPTIONS"] = {**_NOTICE_A_LOST_SERVER, **database.get("OPTIONS", {})}
     if LORIKEET.database_pool:
@@ -113,7 +113,7 @@ DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"
-PASSWORD_HASHERS = ["control_plane.accounts.hashing.BoundedArgon2Hasher"]
+PASSWORD_HASHERS = ["control_plane.identity.accounts.hashing.BoundedArgon2Hasher"]
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -122,7 +122,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 PASSWORD_RESET_TIMEOUT = 3600
 
-SESSION_ENGINE = "control_plane.accounts.session_store"
+SESSION_ENGINE = "control_plane.identity.accounts.session_store"
 SESSION_COOKIE_NAME = "lorikeet_session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -130,7 +130,7 @@ SESSION_COOKIE_SECURE = LORIKEET.secure_cookies
 CSRF_COOKIE_NAME = "lorikeet_csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = LORIKEET.secure_cookies
-CSRF_FAILURE_VIEW = "control_plane.http.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "control_plane.core.http.errors.csrf_failure"
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -149,7 +149,7 @@ def _mail() -> dict[str, Any]:
     """`smtp://user:password@host:587` speaks TLS after STARTTLS, `smtps://` from the start; without a URL mails are
     files in the data folder."""
     if not LORIKEET.mail_url:
-        return {"EMAIL_BACKEND": "control_plane.accounts.mail.FolderBackend"}
+        return {"EMAIL_BACKEND": "control_plane.identity.accounts.mail.FolderBackend"}
     url = urlsplit(LORIKEET.mail_url)
     if url.scheme not in ("smtp", "smtps") or not url.hostname:
         raise SettingsError("LORIKEET_MAIL_URL must look like smtp://user:password@mail.example.org:587 (or smtps://).")
@@ -187,7 +187,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = LORIKEET.request_max_bytes
 
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
     "default": {
-        "BACKEND": "control_plane.live.channel_layer.SurvivingChannelLayer",
+        "BACKEND": "control_plane.console.live.channel_layer.SurvivingChannelLayer",
         "CONFIG": {"hosts": [{"address": LORIKEET.redis_url, **redis_client.channel_options(LORIKEET.redis_url)}]},
     }
     if LORIKEET.redis_url
@@ -227,7 +227,7 @@ CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
-CELERY_BEAT_SCHEDULER = "control_plane.jobs.beat:MonotonicScheduler"
+CELERY_BEAT_SCHEDULER = "control_plane.core.jobs.beat:MonotonicScheduler"
 # No results are stored, so nothing has to clean them up.
 CELERY_RESULT_EXPIRES = None
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
@@ -264,14 +264,14 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "control_plane.keys.auth.ApiKeyAuthentication",
-        "control_plane.accounts.auth.SessionAuthentication",
+        "control_plane.identity.keys.auth.ApiKeyAuthentication",
+        "control_plane.identity.accounts.auth.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["control_plane.http.parsers.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["control_plane.core.http.parsers.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "control_plane.http.errors.exception_handler",
+    "EXCEPTION_HANDLER": "control_plane.core.http.errors.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     # REMOTE_ADDR is the client already: http/edge.py.
     "NUM_PROXIES": 0,
@@ -286,45 +286,45 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api",
     # The names of components that are enumerations.
     "ENUM_NAME_OVERRIDES": {
-        "AgreementOutcome": "control_plane.adapters.models.AgreementOutcome",
-        "AdapterTier": "control_plane.placements.host_serializers.TIERS",
-        "PageKind": "control_plane.placements.host_serializers.PAGE_KINDS",
-        "BaseModelState": "control_plane.placements.base_models.STATES",
-        "QuarantineCode": "control_plane.placements.host_serializers.QUARANTINE_CODES",
-        "AdapterPlace": "control_plane.placements.host_serializers.PLACES",
-        "LoadStep": "control_plane.fleet.host_status.LOADS",
-        "RestartPhase": "control_plane.placements.host_serializers.RESTART_PHASES",
-        "StatementLineKind": "control_plane.reports.serializers.LINE_KINDS",
-        "BatchEndpoint": "control_plane.batches.serializers.ADDRESSES",
-        "EvaluationMetric": "control_plane.adapters.models.EvaluationMetric",
-        "EvaluationState": "control_plane.evaluations.models.EvaluationState",
-        "BatchState": "control_plane.batches.models.BatchState",
-        "FilePurpose": "control_plane.batches.models.Purpose",
-        "ActorKind": "control_plane.access.actor.ActorKind",
-        "AdapterStatus": "control_plane.adapters.queries.AdapterStatus",
-        "Cadence": "control_plane.reports.models.Cadence",
-        "ExportState": "control_plane.reports.models.ExportState",
-        "Grain": "control_plane.reports.models.Grain",
-        "DeliveryState": "control_plane.webhooks.models.DeliveryState",
-        "EventType": "control_plane.webhooks.models.EventType",
-        "Capability": "control_plane.tenants.roles.Capability",
-        "ApiEndpoint": "control_plane.usage.models.ApiEndpoint",
-        "HostService": "control_plane.fleet.models.HostService",
-        "HostState": "control_plane.fleet.models.HostState",
-        "KeyScope": "control_plane.keys.serializers.SCOPES",
-        "ModelKind": "control_plane.adapters.serializers.MODEL_KINDS",
-        "Outcome": "control_plane.usage.models.Outcome",
-        "StagingPhase": "control_plane.fleet.models.StagingPhase",
-        "Role": "control_plane.tenants.roles.Role",
-        "StagingWait": "control_plane.placements.queries.WAITS_FOR",
-        "TenantState": "control_plane.administration.queries.STATES",
-        "UploadState": "control_plane.adapters.models.UploadState",
-        "VersionState": "control_plane.adapters.models.VersionState",
+        "AgreementOutcome": "control_plane.adapters.registry.models.AgreementOutcome",
+        "AdapterTier": "control_plane.fleet.placements.host_serializers.TIERS",
+        "PageKind": "control_plane.fleet.placements.host_serializers.PAGE_KINDS",
+        "BaseModelState": "control_plane.fleet.placements.base_models.STATES",
+        "QuarantineCode": "control_plane.fleet.placements.host_serializers.QUARANTINE_CODES",
+        "AdapterPlace": "control_plane.fleet.placements.host_serializers.PLACES",
+        "LoadStep": "control_plane.fleet.hosts.host_status.LOADS",
+        "RestartPhase": "control_plane.fleet.placements.host_serializers.RESTART_PHASES",
+        "StatementLineKind": "control_plane.billing.reports.serializers.LINE_KINDS",
+        "BatchEndpoint": "control_plane.gateway.batches.serializers.ADDRESSES",
+        "EvaluationMetric": "control_plane.adapters.registry.models.EvaluationMetric",
+        "EvaluationState": "control_plane.adapters.evaluations.models.EvaluationState",
+        "BatchState": "control_plane.gateway.batches.models.BatchState",
+        "FilePurpose": "control_plane.gateway.batches.models.Purpose",
+        "ActorKind": "control_plane.identity.access.actor.ActorKind",
+        "AdapterStatus": "control_plane.adapters.registry.queries.AdapterStatus",
+        "Cadence": "control_plane.billing.reports.models.Cadence",
+        "ExportState": "control_plane.billing.reports.models.ExportState",
+        "Grain": "control_plane.billing.reports.models.Grain",
+        "DeliveryState": "control_plane.console.webhooks.models.DeliveryState",
+        "EventType": "control_plane.console.webhooks.models.EventType",
+        "Capability": "control_plane.identity.tenants.roles.Capability",
+        "ApiEndpoint": "control_plane.billing.usage.models.ApiEndpoint",
+        "HostService": "control_plane.fleet.hosts.models.HostService",
+        "HostState": "control_plane.fleet.hosts.models.HostState",
+        "KeyScope": "control_plane.identity.keys.serializers.SCOPES",
+        "ModelKind": "control_plane.adapters.registry.serializers.MODEL_KINDS",
+        "Outcome": "control_plane.billing.usage.models.Outcome",
+        "StagingPhase": "control_plane.fleet.hosts.models.StagingPhase",
+        "Role": "control_plane.identity.tenants.roles.Role",
+        "StagingWait": "control_plane.fleet.placements.queries.WAITS_FOR",
+        "TenantState": "control_plane.console.administration.queries.STATES",
+        "UploadState": "control_plane.adapters.registry.models.UploadState",
+        "VersionState": "control_plane.adapters.registry.models.VersionState",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "control_plane.gateway.openai.schema.add_inference",
-        "control_plane.http.schema.complete",
+        "control_plane.core.http.schema.complete",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
@@ -333,11 +333,11 @@ SPECTACULAR_SETTINGS = {
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"request_id": {"()": "control_plane.http.logs.RequestIdFilter"}},
+    "filters": {"request_id": {"()": "control_plane.core.http.logs.RequestIdFilter"}},
     "formatters": {
-        "json": {"()": "control_plane.http.logs.JsonFormatter"},
+        "json": {"()": "control_plane.core.http.logs.JsonFormatter"},
         "plain": {
-            "()": "control_plane.http.logs.PlainFormatter",
+            "()": "control_plane.core.http.logs.PlainFormatter",
             "fmt": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s",
         },
     },

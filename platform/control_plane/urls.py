@@ -3,46 +3,46 @@
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from control_plane.administration import urls as administration
-from control_plane.audit import urls as audit
-from control_plane.http.access import public
-from control_plane.http.errors import read_only
-from control_plane.http.health import health, livez, readyz, readyz_inference, version
-from control_plane.http.metrics import metrics
-from control_plane.members import urls as tenants
-from control_plane.overview.views import OverviewView
-from control_plane.placements import urls as fleet
-from control_plane.prices import urls as prices
-from control_plane.quotas import urls as quotas
-from control_plane.refusals import urls as refusals
-from control_plane.reports import urls as reports
-from control_plane.slo import urls as slo
-from control_plane.usage import urls as usage
+from control_plane.billing.prices import urls as prices
+from control_plane.billing.quotas import urls as quotas
+from control_plane.billing.refusals import urls as refusals
+from control_plane.billing.reports import urls as reports
+from control_plane.billing.slo import urls as slo
+from control_plane.billing.usage import urls as usage
+from control_plane.console.administration import urls as administration
+from control_plane.console.overview.views import OverviewView
+from control_plane.core.http.access import public
+from control_plane.core.http.errors import read_only
+from control_plane.core.http.health import health, livez, readyz, readyz_inference, version
+from control_plane.core.http.metrics import metrics
+from control_plane.fleet.placements import urls as fleet
+from control_plane.identity.audit import urls as audit
+from control_plane.identity.members import urls as tenants
 
-handler400 = "control_plane.http.errors.bad_request"
-handler404 = "control_plane.http.errors.not_found"
-handler500 = "control_plane.http.errors.server_error"
+handler400 = "control_plane.core.http.errors.bad_request"
+handler404 = "control_plane.core.http.errors.not_found"
+handler500 = "control_plane.core.http.errors.server_error"
 
 tenant_urls: list[URLPattern | URLResolver] = [
     path("overview", OverviewView.as_view(), name="overview"),
-    path("", include("control_plane.adapters.urls")),
-    path("", include("control_plane.audit.urls")),
-    path("", include("control_plane.batches.urls")),
-    path("", include("control_plane.canaries.urls")),
-    path("", include("control_plane.evaluations.urls")),
-    path("", include("control_plane.origins.urls")),
-    path("", include("control_plane.placements.urls")),
-    path("", include("control_plane.keys.urls")),
-    path("", include("control_plane.live.urls")),
-    path("", include("control_plane.prices.urls")),
-    path("", include("control_plane.quotas.urls")),
-    path("", include("control_plane.refusals.urls")),
-    path("", include("control_plane.reports.urls")),
-    path("", include("control_plane.slo.urls")),
-    path("", include("control_plane.members.urls")),
-    path("", include("control_plane.transcripts.urls")),
-    path("", include("control_plane.usage.urls")),
-    path("", include("control_plane.webhooks.urls")),
+    path("", include("control_plane.adapters.registry.urls")),
+    path("", include("control_plane.identity.audit.urls")),
+    path("", include("control_plane.gateway.batches.urls")),
+    path("", include("control_plane.adapters.canaries.urls")),
+    path("", include("control_plane.adapters.evaluations.urls")),
+    path("", include("control_plane.identity.origins.urls")),
+    path("", include("control_plane.fleet.placements.urls")),
+    path("", include("control_plane.identity.keys.urls")),
+    path("", include("control_plane.console.live.urls")),
+    path("", include("control_plane.billing.prices.urls")),
+    path("", include("control_plane.billing.quotas.urls")),
+    path("", include("control_plane.billing.refusals.urls")),
+    path("", include("control_plane.billing.reports.urls")),
+    path("", include("control_plane.billing.slo.urls")),
+    path("", include("control_plane.identity.members.urls")),
+    path("", include("control_plane.gateway.transcripts.urls")),
+    path("", include("control_plane.billing.usage.urls")),
+    path("", include("control_plane.console.webhooks.urls")),
 ]
 
 operator_urls: list[URLPattern | URLResolver] = [
@@ -68,7 +68,7 @@ urlpatterns = [
     path("readyz", readyz),
     path("readyz/inference", readyz_inference),
     path("metrics", metrics),
-    path("api/", include("control_plane.accounts.urls")),
+    path("api/", include("control_plane.identity.accounts.urls")),
     path("api/", include(tenants.offer_urlpatterns)),
     path("api/", include(fleet.join_urlpatterns)),
     path("api/schema", public(schema), name="schema"),

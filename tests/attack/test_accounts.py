@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from lorikeet_testing.oidc_provider import CLIENT_ID
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user, set_operator
-from control_plane.accounts.addresses import InvalidAddressError, new_address, normalise_email
-from control_plane.accounts.identities import user_of
-from control_plane.accounts.models import User
-from control_plane.accounts.oidc import Claims, ProviderMetadata
-from control_plane.accounts.passwords import reset_token
-from control_plane.errors import LorikeetError
-from control_plane.tenants.models import Invitation, Membership, Tenant
-from control_plane.tenants.roles import Role
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user, set_operator
+from control_plane.identity.accounts.addresses import InvalidAddressError, new_address, normalise_email
+from control_plane.identity.accounts.identities import user_of
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.oidc import Claims, ProviderMetadata
+from control_plane.identity.accounts.passwords import reset_token
+from control_plane.identity.tenants.models import Invitation, Membership, Tenant
+from control_plane.identity.tenants.roles import Role
 
 VICTIM, CHOSEN, NEW = "victim@corp.example", "chosen by the attacker", "a wholly new pass phrase"
 needs_database = pytest.mark.django_db
@@ -192,7 +192,7 @@ def provider_away(lorikeet: Any, settings: Any) -> None:
 @needs_database
 def test_sign_in_pages_of_a_provider_leave_no_rows(provider_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = ProviderMetadata("http://127.0.0.1:9/authorize", "", "", sends_issuer=False)
-    monkeypatch.setattr("control_plane.accounts.oidc._metadata", lambda _: metadata)
+    monkeypatch.setattr("control_plane.identity.accounts.oidc._metadata", lambda _: metadata)
     for _ in range(3):
         stranger = APIClient()
         assert stranger.get("/api/oidc/start")["Location"].startswith("http://127.0.0.1:9/authorize")

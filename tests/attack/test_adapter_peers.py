@@ -21,12 +21,13 @@ from lorikeet_testing.joining import *  # noqa: F403
 from lorikeet_testing.joining import Machine, free_port, token
 from lorikeet_testing.seed import add_version
 
-from control_plane.config import current
-from control_plane.fleet import actions, authority
-from control_plane.fleet.endpoint import endpoint_of
-from control_plane.fleet.models import EngineHost
-from control_plane.placements import peers
-from control_plane.placements.models import Placement
+from control_plane.core.config import current
+from control_plane.fleet.hosts import actions
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.joining import authority
+from control_plane.fleet.placements import peers
+from control_plane.fleet.placements.models import Placement
+from control_plane.fleet.transport.endpoint import endpoint_of
 from lora_engine.adapters import peers as reading
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.download import Artifact

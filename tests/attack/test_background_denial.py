@@ -32,25 +32,25 @@ from lorikeet_testing.seed import add_version
 from lorikeet_testing.web import eventually
 
 from control_plane.adapters.artifacts import artifact_gc
-from control_plane.adapters.models import Upload, UploadState
-from control_plane.adapters.tasks import validate_next
+from control_plane.adapters.registry.models import Upload, UploadState
+from control_plane.adapters.registry.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_child, validation_job, validation_sandbox
 from control_plane.adapters.uploads.resumable import begin_resumable
+from control_plane.billing.reports import exports
+from control_plane.billing.reports.models import Export, Grain
+from control_plane.billing.usage.sums import last_days
 from control_plane.celery import app
-from control_plane.fleet.models import EngineHost, HostState
-from control_plane.http import egress
-from control_plane.jobs import claims
-from control_plane.jobs.models import Claimable, Queue, Turn
-from control_plane.placements import actions as placements
-from control_plane.placements.models import Placement
-from control_plane.reports import exports
-from control_plane.reports.models import Export, Grain
-from control_plane.usage.sums import last_days
-from control_plane.webhooks import actions as webhooks
-from control_plane.webhooks import delivery
-from control_plane.webhooks.events import publish
-from control_plane.webhooks.models import Delivery, Endpoint, Event, EventType
+from control_plane.console.webhooks import actions as webhooks
+from control_plane.console.webhooks import delivery
+from control_plane.console.webhooks.events import publish
+from control_plane.console.webhooks.models import Delivery, Endpoint, Event, EventType
+from control_plane.core.http import egress
+from control_plane.core.jobs import claims
+from control_plane.core.jobs.models import Claimable, Queue, Turn
+from control_plane.fleet.hosts.models import EngineHost, HostState
+from control_plane.fleet.placements import actions as placements
+from control_plane.fleet.placements.models import Placement
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
@@ -179,7 +179,7 @@ def test_a_check_has_its_priority_among_sessions_too() -> None:
 
 def test_a_web_process_runs_as_soon_as_it_wakes_up() -> None:
     """Not when the slice of whoever else computes is over. Its checks of uploads have no such slices."""
-    code = "import os, re, pathlib; from control_plane.processor import ask_for_short_slices as ask; os.nice(3); "
+    code = "import os, re, pathlib; from control_plane.core.processor import ask_for_short_slices as ask; os.nice(3); "
     code += "from control_plane.adapters.uploads.validation_sandbox import lower_priority as lower; "
     code += "slice = lambda: re.findall('slice +: +([0-9]+)', pathlib.Path('/proc/self/sched').read_text()); "
     code += "before = slice(); print(ask(), os.nice(0), slice() < before if before else True); "

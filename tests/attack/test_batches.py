@@ -13,15 +13,15 @@ from django.utils import timezone
 from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import WebProcess
 
-from control_plane.access.principal import Principal
-from control_plane.batches import actions, files
-from control_plane.batches.models import Batch, BatchLine, BatchState, StoredFile
-from control_plane.errors import LorikeetError
-from control_plane.jobs.claims import ClaimLostError
-from control_plane.keys.actions import revoke_key
-from control_plane.usage.actions import Ended
-from control_plane.usage.counters import Counts
-from control_plane.usage.models import ApiEndpoint, UsageEvent
+from control_plane.billing.usage.actions import Ended
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
+from control_plane.core.errors import LorikeetError
+from control_plane.core.jobs.claims import ClaimLostError
+from control_plane.gateway.batches import actions, files
+from control_plane.gateway.batches.models import Batch, BatchLine, BatchState, StoredFile
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.keys.actions import revoke_key
 
 BODY = {"model": "m", "messages": []}
 

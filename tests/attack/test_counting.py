@@ -12,13 +12,13 @@ from django.apps import apps
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane.refusals import actions as refusals
-from control_plane.refusals.actions import Count, Reason
-from control_plane.refusals.models import DailyRefusals, Refusal
-from control_plane.reports.operator import operator_report
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.sums import last_days
+from control_plane.billing.refusals import actions as refusals
+from control_plane.billing.refusals.actions import Count, Reason
+from control_plane.billing.refusals.models import DailyRefusals, Refusal
+from control_plane.billing.reports.operator import operator_report
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.sums import last_days
 
 pytestmark = pytest.mark.django_db
 
@@ -75,7 +75,7 @@ def test_an_installation_that_runs_already_keeps_its_counts(acme: Org, globex: O
     refuse(globex, 1)
     before = sorted(DailyRefusals.objects.values_list("tenant_id", "start", "count"))
     DailyRefusals.objects.all().delete()
-    importlib.import_module("control_plane.refusals.migrations.0003_days_so_far").add_up(apps, None)
+    importlib.import_module("control_plane.billing.refusals.migrations.0003_days_so_far").add_up(apps, None)
     assert sorted(DailyRefusals.objects.values_list("tenant_id", "start", "count")) == before
     refuse(acme, 1)
     assert sum(DailyRefusals.objects.values_list("count", flat=True)) == 9

@@ -12,14 +12,14 @@ from django.db import OperationalError
 from django.utils import timezone
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane import single_flight
-from control_plane.access.principal import Principal
-from control_plane.config import current
-from control_plane.db import run_db
-from control_plane.gateway.admission_cache import AdmissionCache
-from control_plane.keys.actions import revoke_key
-from control_plane.single_flight import FRESH_S, SingleFlightCache
-from control_plane.unavailable import as_unavailable
+from control_plane.core.config import current
+from control_plane.core.db import run_db
+from control_plane.core.unavailable import as_unavailable
+from control_plane.gateway.dispatch.admission_cache import AdmissionCache
+from control_plane.identity import single_flight
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.keys.actions import revoke_key
+from control_plane.identity.single_flight import FRESH_S, SingleFlightCache
 
 
 class Outage:

@@ -21,19 +21,14 @@ from lorikeet_testing.three_hosts import ThreeHosts, events, id_of, text_of
 from lorikeet_testing.web import eventually
 from websockets.asyncio.client import connect
 
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.slo.actions import set_objective
-from control_plane.slo.queries import attainment
-from control_plane.usage import request_ids
-from control_plane.usage.actions import (
-    ABANDONED_KEPT,
-    Counts,
-    abandon_attempts,
-    forget_abandoned_attempts,
-)
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.models import AbandonedTry, ApiEndpoint, UsageEvent
-from control_plane.usage.recovery import recover_usage
+from control_plane.billing.slo.actions import set_objective
+from control_plane.billing.slo.queries import attainment
+from control_plane.billing.usage import request_ids
+from control_plane.billing.usage.actions import ABANDONED_KEPT, Counts, abandon_attempts, forget_abandoned_attempts
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.models import AbandonedTry, ApiEndpoint, UsageEvent
+from control_plane.billing.usage.recovery import recover_usage
+from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 

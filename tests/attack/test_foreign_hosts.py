@@ -20,27 +20,27 @@ from lorikeet_testing.platform_fixtures import Org, Uploader
 from lorikeet_testing.seed import add_version
 from prometheus_client import REGISTRY
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user, set_operator
-from control_plane.adapters.models import AdapterVersion, VersionState
-from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.db import run_db
-from control_plane.errors import LorikeetError
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.base_model import served_bases
-from control_plane.fleet.base_model_actions import AdaptersDoNotFitError, set_base_model
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.leader_election import FileLease
-from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
-from control_plane.fleet.watcher import FleetWatcher
-from control_plane.gateway.admission import admit
-from control_plane.placements import actions, tasks
-from control_plane.placements.actions import restage_version
-from control_plane.placements.models import Placement
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
+from control_plane.core.config import current
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
+from control_plane.fleet.base_models.actions import AdaptersDoNotFitError, set_base_model
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.leader_election import FileLease
+from control_plane.fleet.hosts.models import BaseModel, EngineHost, StagingPhase
+from control_plane.fleet.hosts.watcher import FleetWatcher
+from control_plane.fleet.placements import actions, tasks
+from control_plane.fleet.placements.actions import restage_version
+from control_plane.fleet.placements.models import Placement
+from control_plane.fleet.routing.connections import Fleet
+from control_plane.fleet.transport.blocking_client import engine_calls
+from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch.admission import admit
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user, set_operator
+from control_plane.identity.audit.models import AuditEvent
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
@@ -182,7 +182,7 @@ def test_it_gets_neither_adapters_nor_requests_and_is_shown(
     engines: SimpleNamespace, acme: Org, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_version(acme.tenant, "support")
-    with caplog.at_level(logging.WARNING, "control_plane.fleet"):
+    with caplog.at_level(logging.WARNING, "control_plane.fleet.hosts"):
         see("one", "two")
     stage_all()
     assert placed() == {("one", "ready")}
@@ -292,7 +292,7 @@ async def test_another_engine_on_the_same_connection(tmp_path: Path, settings: A
 
 
 def callable_hosts_of_base() -> list[str]:
-    from control_plane.fleet.base_model import serving_hosts
+    from control_plane.fleet.base_models.base_model import serving_hosts
 
     return [host.name for host in serving_hosts(served_bases())]
 
@@ -472,7 +472,7 @@ def test_many_failures_are_tried_a_few_at_a_time(
 def decide() -> BaseModel | None:
     import importlib
 
-    importlib.import_module("control_plane.fleet.migrations.0004_decide_base_model").decide(apps, None)
+    importlib.import_module("control_plane.fleet.hosts.migrations.0004_decide_base_model").decide(apps, None)
     return BaseModel.objects.first()
 
 

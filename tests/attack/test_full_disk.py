@@ -24,7 +24,7 @@ from lorikeet_testing.tus_requests import TUS, Answer, ask, at, creation
 from obstore.exceptions import BaseError
 
 from control_plane.adapters.artifacts.s3 import BucketError
-from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.uploads.actions import MOST_ATTEMPTS, receive_upload
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
@@ -32,8 +32,8 @@ from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.resumable import begin_resumable, tend_arriving
 from control_plane.adapters.uploads.spool import require_room
 from control_plane.adapters.uploads.validation_job import validate_next
-from control_plane.db import run_db
-from control_plane.http.body_guard import BodyGuard
+from control_plane.core.db import run_db
+from control_plane.core.http.body_guard import BodyGuard
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.errors import StageError

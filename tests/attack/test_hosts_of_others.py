@@ -9,12 +9,12 @@ import pytest
 from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.seed import add_version
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user, set_operator
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.models import EngineHost
-from control_plane.placements import host_events
-from control_plane.tenants.roles import Role
+from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements import host_events
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user, set_operator
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db

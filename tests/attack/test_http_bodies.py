@@ -17,19 +17,19 @@ from websockets.sync.client import connect
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.spool import PIECE, PIECES, Gathered, require_room
-from control_plane.db import run_db
-from control_plane.errors import LorikeetError
-from control_plane.gateway.errors import ApiError
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http import json_body
+from control_plane.core.http.body_budget import BodiesInFlightError, BodyBudget, budget
+from control_plane.core.http.body_guard import BODY_MAX_BYTES, BodyGuard
+from control_plane.core.http.json_body import JsonError, read_object
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.asgi import GatewayHandler
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
 from control_plane.gateway.recording.refusals import REFUSED_CPU_AT_ONCE, RefusalLog
-from control_plane.gateway.runtime import runtime
-from control_plane.http import json_body
-from control_plane.http.body_budget import BodiesInFlightError, BodyBudget, budget
-from control_plane.http.body_guard import BODY_MAX_BYTES, BodyGuard
-from control_plane.http.json_body import JsonError, read_object
 
 SLOW_S = 2.5
 """For what takes a few hundredths of a second when the machine has nothing else to do, and took 20 s."""
@@ -356,7 +356,7 @@ def test_a_session_cookie_has_its_form(client: Any, value: str) -> None:
 
 
 def test_the_reader_is_the_only_one(settings: Any) -> None:
-    assert settings.REST_FRAMEWORK["DEFAULT_PARSER_CLASSES"] == ["control_plane.http.parsers.StrictJSONParser"]
+    assert settings.REST_FRAMEWORK["DEFAULT_PARSER_CLASSES"] == ["control_plane.core.http.parsers.StrictJSONParser"]
     assert issubclass(JsonError, LorikeetError)
 
 

@@ -18,12 +18,12 @@ from uvicorn.server import ServerState
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from control_plane.errors import LorikeetError
-from control_plane.http import connections, protocol
-from control_plane.http.client_address import forwarded_client, network_of
-from control_plane.http.connections import SLOT, ConnectionTable, StrangerRate, TooManyConnectionsError, prove
-from control_plane.http.edge import Edge, check
-from control_plane.http.protocol import (
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http import connections, protocol
+from control_plane.core.http.client_address import forwarded_client, network_of
+from control_plane.core.http.connections import SLOT, ConnectionTable, StrangerRate, TooManyConnectionsError, prove
+from control_plane.core.http.edge import Edge, check
+from control_plane.core.http.protocol import (
     BODY_GRACE_S,
     HEAD_BYTES,
     HEAD_S,
@@ -33,7 +33,7 @@ from control_plane.http.protocol import (
     Bounds,
     sweep,
 )
-from control_plane.http.write_watch import WRITE_GRACE_S
+from control_plane.core.http.write_watch import WRITE_GRACE_S
 
 OK = b"HTTP/1.1 200 OK"
 

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 import redis
 
-from control_plane.gateway import idempotency, idempotency_store
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.idempotency import MOST_BYTES, Claim, Idempotency
-from control_plane.gateway.idempotency_store import (
+from control_plane.gateway.dispatch import idempotency, idempotency_store
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.idempotency import MOST_BYTES, Claim, Idempotency
+from control_plane.gateway.dispatch.idempotency_store import (
     AnswerLimits,
     AnswerStore,
     MemoryStore,

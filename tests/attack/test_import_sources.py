@@ -19,11 +19,11 @@ from control_plane.adapters.imports import bucket, fetching, follows, hub
 from control_plane.adapters.imports.listing import MOST_FILES, RemoteFile
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import SourceRefusedError, parse_source
-from control_plane.adapters.models import HubFollow, Upload, UploadState
+from control_plane.adapters.registry.models import HubFollow, Upload, UploadState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
-from control_plane.http import egress
-from control_plane.jobs import claims
+from control_plane.core.http import egress
+from control_plane.core.jobs import claims
 
 Serve = Callable[[socket.socket], object]
 COMMIT = "a" * 40

@@ -18,19 +18,19 @@ from lorikeet_testing.fake_engine import FakeEngineThread
 from lorikeet_testing.joining import *  # noqa: F403
 from lorikeet_testing.joining import Machine, token
 
-from control_plane.access.actor import SYSTEM
-from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.fleet import authority
-from control_plane.fleet.actions import record_boot, record_status, sync_hosts
-from control_plane.fleet.base_model import host_quarantine, served_bases, serving_hosts
-from control_plane.fleet.base_model_actions import set_base_model
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints, endpoint_of, known_endpoints
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.join_tokens import withdraw_token
-from control_plane.fleet.joining import forget_host, revoke_host
-from control_plane.fleet.models import EngineHost, JoinToken
+from control_plane.core.config import current
+from control_plane.fleet.base_models.actions import set_base_model
+from control_plane.fleet.base_models.base_model import host_quarantine, served_bases, serving_hosts
+from control_plane.fleet.hosts.actions import record_boot, record_status, sync_hosts
+from control_plane.fleet.hosts.models import EngineHost, JoinToken
+from control_plane.fleet.joining import authority
+from control_plane.fleet.joining.join_tokens import withdraw_token
+from control_plane.fleet.joining.joining import forget_host, revoke_host
+from control_plane.fleet.transport.blocking_client import engine_calls
+from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints, endpoint_of, known_endpoints
+from control_plane.fleet.transport.errors import HostError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.audit.models import AuditEvent
 from lora_engine.config import EngineConfig
 from lora_engine.server import joining
 from lora_engine.server.errors import StartupError

@@ -19,8 +19,10 @@ from django.db import connection
 from lorikeet_testing.addresses import every_address
 from rest_framework.test import APIClient
 
-from control_plane.accounts import attempts, hashing
-from control_plane.accounts.attempts import (
+from control_plane.core.config import Rate, SettingsError
+from control_plane.core.http.access import Access
+from control_plane.identity.accounts import attempts, hashing
+from control_plane.identity.accounts.attempts import (
     AttemptLimiter,
     AttemptsUncountedError,
     MemoryAttempts,
@@ -28,14 +30,12 @@ from control_plane.accounts.attempts import (
     TooManyAttemptsError,
     count_address,
 )
-from control_plane.accounts.hashing import BoundedArgon2Hasher, HashesBusyError, HashNotMadeError, Places
-from control_plane.accounts.hashing_child import NICE
-from control_plane.accounts.models import User
-from control_plane.accounts.passwords import reset_token
-from control_plane.accounts.views import CountedView
-from control_plane.config import Rate, SettingsError
-from control_plane.http.access import Access
-from control_plane.tenants.roles import Role
+from control_plane.identity.accounts.hashing import BoundedArgon2Hasher, HashesBusyError, HashNotMadeError, Places
+from control_plane.identity.accounts.hashing_child import NICE
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.passwords import reset_token
+from control_plane.identity.accounts.views import CountedView
+from control_plane.identity.tenants.roles import Role
 
 PASSWORD, NEW = "correct horse battery", "a wholly new pass phrase"
 AT_ONCE = 40
@@ -200,7 +200,7 @@ def test_without_redis_nobody_signs_in_uncounted(acme: Any, monkeypatch: pytest.
 
 @pytest.fixture
 def real_hashes(settings: Any) -> Iterator[None]:
-    settings.PASSWORD_HASHERS = ["control_plane.accounts.hashing.BoundedArgon2Hasher"]
+    settings.PASSWORD_HASHERS = ["control_plane.identity.accounts.hashing.BoundedArgon2Hasher"]
     hashing.hashing.cache_clear()
     yield
     hashing.hashing().close()

@@ -6,9 +6,9 @@ That a drop which was lost is found is tested beside the other reconciling: `tes
 from __future__ import annotations
 
 from control_plane.celery import app
-from control_plane.deferred import Deferred
-from control_plane.jobs.queues import ROUTES
-from control_plane.unavailable import redis_unavailable
+from control_plane.core.deferred import Deferred
+from control_plane.core.jobs.queues import ROUTES
+from control_plane.core.unavailable import redis_unavailable
 
 # What beat does not ask for again and again, and who finds that it is missing.
 FOUND_BY = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import current
-from control_plane.http import caller_turns
-from control_plane.http.caller_turns import AT_ONCE, CPU_AT_ONCE_S, WAIT_S, CallerTurns, caller_of, charge
+from control_plane.core.config import current
+from control_plane.core.http import caller_turns
+from control_plane.core.http.caller_turns import AT_ONCE, CPU_AT_ONCE_S, WAIT_S, CallerTurns, caller_of, charge
 
 
 class Site:

@@ -16,24 +16,24 @@ from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.three_hosts import ThreeHosts, id_of
 
-from control_plane.db import run_db
-from control_plane.fleet import plausible
-from control_plane.fleet.actions import record_status
-from control_plane.fleet.blocking_client import EngineCalls
-from control_plane.fleet.connections import HostConnection
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.engine_client import EngineClient
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.models import EngineHost, HostState
-from control_plane.fleet.router import HostLoad, SoonestFirstToken
-from control_plane.fleet.watcher import HostWatcher
+from control_plane.billing.usage import recovery, request_ids
+from control_plane.billing.usage.actions import Ended
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import ApiEndpoint, Outcome, UsageEvent
+from control_plane.billing.usage.recovery import recover_usage
+from control_plane.core.db import run_db
+from control_plane.fleet.hosts.actions import record_status
+from control_plane.fleet.hosts.models import EngineHost, HostState
+from control_plane.fleet.hosts.watcher import HostWatcher
+from control_plane.fleet.routing.connections import HostConnection
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.router import HostLoad, SoonestFirstToken
+from control_plane.fleet.transport import plausible
+from control_plane.fleet.transport.blocking_client import EngineCalls
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.engine_client import EngineClient
+from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.recording.usage import UsageWriter
-from control_plane.usage import recovery, request_ids
-from control_plane.usage.actions import Ended
-from control_plane.usage.counters import Counts
-from control_plane.usage.models import ApiEndpoint, Outcome, UsageEvent
-from control_plane.usage.recovery import recover_usage
 from lora_engine.wire import adapter_list
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterList, AdapterListError
@@ -113,7 +113,7 @@ async def test_a_host_with_odd_heartbeats_is_away_until_it_mends(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await run_db(lambda: EngineHost.objects.create(name="local", address=engine.address))
-    monkeypatch.setattr("control_plane.fleet.watcher.RETRY_S", 0.02)
+    monkeypatch.setattr("control_plane.fleet.hosts.watcher.RETRY_S", 0.02)
     task = asyncio.create_task(HostWatcher(HostEndpoint("local", engine.address), interval_s=0.05).run())
 
     async def state_is(state: HostState) -> bool:
@@ -179,7 +179,7 @@ def test_load_times_that_cannot_be(number: float) -> None:
 async def test_what_cannot_be_read_does_not_end_the_following(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control_plane.fleet.connections.RETRY_S", 0.02)
+    monkeypatch.setattr("control_plane.fleet.routing.connections.RETRY_S", 0.02)
     connection = HostConnection(EngineClient(HostEndpoint("local", engine.address)))
     failures = iter([OverflowError("odd"), ValueError("odd")])
     real = FirstTokenPrediction.observed
@@ -268,7 +268,7 @@ def unpayable(submit: pb.Submit) -> Iterator[pb.StepDeltas]:
 
 @pytest.mark.parametrize("script", [uneven, unpayable])
 async def test_what_cannot_be_is_a_broken_session(tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.fleet.engine_client.BACKOFF_LAST_S", 0.05)
+    monkeypatch.setattr("control_plane.fleet.transport.engine_client.BACKOFF_LAST_S", 0.05)
     async with odd_fleet(tmp_path, script) as (client, engine), asyncio.timeout(20):
         for _ in range(2):  # it is connected to again
             with pytest.raises(HostError) as raised:

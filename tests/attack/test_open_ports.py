@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config import Settings, SettingsError, is_local
+from control_plane.core.config import Settings, SettingsError, is_local
 from lora_engine.config import EngineConfig
 from lora_engine.server.errors import StartupError
 from lora_engine.server.listening import bind, make_server

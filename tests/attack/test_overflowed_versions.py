@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from lorikeet_testing.ledger import record_event
 
-from control_plane.audit.models import AuditEvent
-from control_plane.usage import request_ids
-from control_plane.usage.actions import record_events
-from control_plane.usage.counters import Counts
-from control_plane.usage.models import ApiEndpoint, UsageEvent
-from control_plane.usage.recovery import _ended
+from control_plane.billing.usage import request_ids
+from control_plane.billing.usage.actions import record_events
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
+from control_plane.billing.usage.recovery import _ended
+from control_plane.identity.audit.models import AuditEvent
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

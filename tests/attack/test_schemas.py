@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.gateway import constraint_checks
-from control_plane.gateway.constraint_checks import AskedConstraint, ConstraintChecks
-from control_plane.gateway.errors import ApiError
+from control_plane.gateway.dispatch import constraint_checks
+from control_plane.gateway.dispatch.constraint_checks import AskedConstraint, ConstraintChecks
+from control_plane.gateway.dispatch.errors import ApiError
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.constraints.constraint import MOST_BYTES
 from lora_engine.structured.workers import MaskWorkers

@@ -28,18 +28,18 @@ from uvicorn.server import ServerState
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from control_plane.fleet.coalescing import Coalescing, RequestBuffer
-from control_plane.gateway.sockets.inference_socket import MOST_SESSIONS, InferenceConsumer
-from control_plane.gateway.sockets.session import MOST_ENDED, MOST_RESUMED, Session
-from control_plane.http import websocket_protocol
-from control_plane.http.allowance import Allowance
-from control_plane.http.connections import REFUSAL, ConnectionTable, prove
-from control_plane.http.json_body import JsonError
-from control_plane.http.own_turn import LARGE, LARGER, own_turn, parsed
-from control_plane.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
-from control_plane.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
-from control_plane.http.write_watch import WRITE_GRACE_S
-from control_plane.sockets import authenticated_socket
+from control_plane.core.http import websocket_protocol
+from control_plane.core.http.allowance import Allowance
+from control_plane.core.http.connections import REFUSAL, ConnectionTable, prove
+from control_plane.core.http.json_body import JsonError
+from control_plane.core.http.own_turn import LARGE, LARGER, own_turn, parsed
+from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
+from control_plane.core.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
+from control_plane.core.http.write_watch import WRITE_GRACE_S
+from control_plane.fleet.transport.coalescing import Coalescing, RequestBuffer
+from control_plane.gateway.websocket.inference_socket import MOST_SESSIONS, InferenceConsumer
+from control_plane.gateway.websocket.session import MOST_ENDED, MOST_RESUMED, Session
+from control_plane.identity.sockets import authenticated_socket
 from lora_engine.wire import engine_pb2 as pb
 
 MESSAGE_BYTES = 100_000

@@ -10,9 +10,9 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane.gateway import errors
-from control_plane.keys.models import ApiKey
-from control_plane.unavailable import DatabaseFullError, as_unavailable
+from control_plane.core.unavailable import DatabaseFullError, as_unavailable
+from control_plane.gateway.dispatch import errors
+from control_plane.identity.keys.models import ApiKey
 
 pytestmark = [pytest.mark.embedded, pytest.mark.django_db(transaction=True)]
 MANY = 300

@@ -20,11 +20,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from control_plane.http import egress
-from control_plane.http.egress import EgressError, NotPublicError, UrlRefusedError, check_url, is_public, resolve
-from control_plane.webhooks import delivery
-from control_plane.webhooks.events import publish
-from control_plane.webhooks.models import Attempt, Endpoint, EventType
+from control_plane.console.webhooks import delivery
+from control_plane.console.webhooks.events import publish
+from control_plane.console.webhooks.models import Attempt, Endpoint, EventType
+from control_plane.core.http import egress
+from control_plane.core.http.egress import (
+    EgressError,
+    NotPublicError,
+    UrlRefusedError,
+    check_url,
+    is_public,
+    resolve,
+)
 
 HOST = "hooks.example.org"
 NOT_PUBLIC = [

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from control_plane.config import REPOSITORY
+from control_plane.core.config import REPOSITORY
 
 ROOTS = (REPOSITORY / "platform" / "control_plane", REPOSITORY / "inference_engine" / "lora_engine")
 TEXT = (REPOSITORY / "docs" / "architecture.md").read_text()

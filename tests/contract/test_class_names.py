@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-from control_plane.config import REPOSITORY
+from control_plane.core.config import REPOSITORY
 
 # What the control plane is made of, and what it shares with the engine.
 ROOTS = (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from lorikeet_testing.compose import COMPOSE, MissingVariableError, load_compose, variables_in, workers
 
-from control_plane.config import Settings
-from control_plane.jobs.queues import QUEUES
+from control_plane.core.config import Settings
+from control_plane.core.jobs.queues import QUEUES
 
 ROOT = COMPOSE.parent
 SECRETS = {"POSTGRES_PASSWORD": "p", "LORIKEET_SECRET_KEY": "s"}

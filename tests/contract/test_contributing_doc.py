@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from control_plane.config import REPOSITORY
+from control_plane.core.config import REPOSITORY
 
 PLACE = re.compile(r"`((?:platform|inference_engine|kernels|frontend|scripts)/[\w./]+)`")
 

@@ -12,7 +12,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
 
 import control_plane
-from control_plane.config import REPOSITORY
+from control_plane.core.config import REPOSITORY
 
 ATTRIBUTES = ("_view_middleware", "_template_response_middleware", "_exception_middleware", "_middleware_chain")
 FRAMEWORKS = ("django.", "rest_framework.", "channels.")

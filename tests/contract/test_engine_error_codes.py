@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from control_plane.config import REPOSITORY
-from control_plane.fleet.errors import HostError
-from control_plane.gateway import errors
+from control_plane.core.config import REPOSITORY
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch import errors
 
 ENGINE = REPOSITORY / "inference_engine" / "lora_engine"
 ERRORS = {"RequestError", "StageError"}

@@ -6,7 +6,7 @@ import re
 
 import grimp
 
-from control_plane.config import REPOSITORY
+from control_plane.core.config import REPOSITORY
 
 # They put the packages together and see all of them.
 COMPOSERS = frozenset({"apps", "asgi", "demo", "embedded", "management", "serve", "settings", "urls"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
-from control_plane.config import REPOSITORY, Settings
+from control_plane.core.config import REPOSITORY, Settings
 
 DOCUMENT = REPOSITORY / "docs" / "operations.md"
 ROW = re.compile(r"^\| `LORIKEET_([A-Z_]+)` \| (.*?) \|", re.MULTILINE)

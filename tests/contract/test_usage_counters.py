@@ -6,9 +6,8 @@ import json
 
 from django.db import models
 
-from control_plane.config import REPOSITORY
-from control_plane.usage.counters import BEFORE_ENGINE, COUNTERS, REPORTED, SHOWN, SUMMED
-from control_plane.usage.models import (
+from control_plane.billing.usage.counters import BEFORE_ENGINE, COUNTERS, REPORTED, SHOWN, SUMMED
+from control_plane.billing.usage.models import (
     DailyTotals,
     DailyUsage,
     DaySums,
@@ -18,6 +17,7 @@ from control_plane.usage.models import (
     OverallTotals,
     UsageEvent,
 )
+from control_plane.core.config import REPOSITORY
 from lora_engine.wire import engine_pb2 as pb
 
 # How many requests there were, and a base model's key.

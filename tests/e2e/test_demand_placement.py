@@ -33,11 +33,11 @@ import django; django.setup()
 import json, sys
 from datetime import timedelta
 from django.utils import timezone
-from control_plane.adapters.models import AdapterVersion
-from control_plane.fleet.base_model import served_bases
-from control_plane.placements import demand
-from control_plane.placements.models import Placement
-from control_plane.usage.models import HourlyUsage, Series
+from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.placements import demand
+from control_plane.fleet.placements.models import Placement
+from control_plane.billing.usage.models import HourlyUsage, Series
 hour = (timezone.now() - timedelta(hours=1)).replace(minute=0, second=0, microsecond=0)
 counts = dict.fromkeys(("prompt_tokens", "cached_prompt_tokens", "completion_tokens"), 1)
 counts |= {"queue_ms": 1, "adapter_load_ms": 1, "requests": 10}

@@ -13,10 +13,10 @@ import pytest_asyncio
 from lorikeet_testing.engine_process import EngineProcess
 from lorikeet_testing.web import ROOT
 
-from control_plane.config import current
-from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.fair_turns import INPUT_PRICE, OUTPUT_PRICE
+from control_plane.core.config import current
+from control_plane.fleet.routing.connections import Fleet
+from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE
+from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 # Four engines take half a minute to start on two cores.

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.e2e
 TOKENS = """
 import django; django.setup()
 from datetime import timedelta
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.join_tokens import create_token
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.fleet.joining.join_tokens import create_token
 for _ in range(2): print(create_token(actor=SYSTEM, host_name="", lifetime=timedelta(hours=1))[1])
 """
 REVOKE = """
 import django; django.setup()
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.joining import revoke_host
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.fleet.joining.joining import revoke_host
 revoke_host(actor=SYSTEM, name="gpu2")
 """
 

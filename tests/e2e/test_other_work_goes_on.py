@@ -58,10 +58,10 @@ SET = {"name": "rivers", "metric": "contains", "max_tokens": TOKENS}
 QUESTIONS = [f"Tell me about river number {number} and" for number in range(6)]
 GRANT = """
 import django; django.setup()
-from control_plane.access.actor import SYSTEM
-from control_plane.limits.actions import set_tenant_limits
-from control_plane.limits.values import Limits
-from control_plane.tenants.models import Tenant
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.billing.limits.actions import set_tenant_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.identity.tenants.models import Tenant
 set_tenant_limits(actor=SYSTEM, tenant=Tenant.objects.get(slug="acme"), limits=Limits(pinned_bytes=8 * 2**20))
 """
 TENANT = "/api/tenants/acme"

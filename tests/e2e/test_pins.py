@@ -26,10 +26,10 @@ OTHERS = [f"other{number}" for number in range(6)]
 OPTIONS = ("--model-name", MODEL, "--pool-mb", "6")
 GRANT = """
 import django; django.setup()
-from control_plane.access.actor import SYSTEM
-from control_plane.limits.actions import set_tenant_limits
-from control_plane.limits.values import Limits
-from control_plane.tenants.models import Tenant
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.billing.limits.actions import set_tenant_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.identity.tenants.models import Tenant
 set_tenant_limits(actor=SYSTEM, tenant=Tenant.objects.get(slug="acme"), limits=Limits(pinned_bytes=2 * 2**20))
 """
 

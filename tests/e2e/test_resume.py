@@ -18,7 +18,7 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually, free_port
 from playwright.sync_api import Browser, expect
 
-from control_plane.gateway.idempotency import LEASE_S
+from control_plane.gateway.dispatch.idempotency import LEASE_S
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.services

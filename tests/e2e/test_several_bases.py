@@ -34,17 +34,17 @@ SLEEP = """
 import django; django.setup()
 from datetime import timedelta
 from django.utils import timezone
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.base_model import served_bases
-from control_plane.fleet.base_model_actions import set_sleep
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.base_models.actions import set_sleep
 row = set_sleep(actor=SYSTEM, digest=served_bases().named("short").digest, after_s=60)
 type(row).objects.filter(pk=row.pk).update(asked_at=timezone.now() - timedelta(hours=1))
 """
 WITHDRAW = """
 import django; django.setup()
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.base_model import served_bases
-from control_plane.fleet.base_model_actions import withdraw_base_model
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.base_models.actions import withdraw_base_model
 withdraw_base_model(actor=SYSTEM, digest=served_bases().named("twin").digest)
 """
 

@@ -31,7 +31,7 @@ from peft import PeftModel
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_runner import GraphRunner
+from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
 from lora_engine.request import (
@@ -181,7 +181,7 @@ def generate_with_logits(
         seen.extend(logits.float().cpu())
         return sample(logits, rows)
 
-    patch.setattr("lora_engine.runner.sample", spy)
+    patch.setattr("lora_engine.execution.runner.sample", spy)
     for request in requests:  # with log-probabilities, every step goes through ``sample``
         params = SamplingParams(max_tokens=new_tokens, logprobs=True)
         engine.add_request(dataclasses.replace(request, sampling=params))
@@ -426,7 +426,7 @@ def test_logits_of_prompts_are_made_in_slices(
 ) -> None:
     family = families("llama2-mha")
     engine, rows = build_engine(family), []
-    monkeypatch.setattr("lora_engine.prompt_reads._LOGITS_AT_ONCE", 7 * VOCAB)
+    monkeypatch.setattr("lora_engine.execution.prompt_reads._LOGITS_AT_ONCE", 7 * VOCAB)
     original = engine.loaded.model.logits
 
     def spy(hidden: torch.Tensor, *more: Any) -> torch.Tensor:
@@ -652,7 +652,7 @@ def test_answers_of_a_least_length(families: Callable[[str], Family], temperatur
 def test_the_inputs_of_decode_graphs(families: Callable[[str], Family], monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding rows, adapters and the last step's tokens, as ``GraphRunner`` writes them: in a graph for more rows, more
     groups and higher ranks than the batches have."""
-    monkeypatch.setattr("lora_engine.graph_runner.StepGraph", RunEveryTime)
+    monkeypatch.setattr("lora_engine.execution.graph_runner.StepGraph", RunEveryTime)
     monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: None)
     monkeypatch.setattr("torch.Tensor.pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from lorikeet_testing.tiny_models import save_model
 
-from lora_engine.compile_ahead import CompiledBefore, compute_capability
 from lora_engine.config import EngineConfig
+from lora_engine.execution.compile_ahead import CompiledBefore, compute_capability
 
 LIST_AND_COMPILE = """
 import json, os, sys
 from pathlib import Path
 import triton
 from lora_engine.config import EngineConfig
-from lora_engine.compile_ahead import CompileAhead, kernels_of
+from lora_engine.execution.compile_ahead import CompileAhead, kernels_of
 from lora_kernels.launches import compile_for, compile_kernel
 
 config = EngineConfig(model=Path(sys.argv[1]), device="cuda", max_running=8)
@@ -72,7 +72,7 @@ LIST = """
 import json, sys
 from pathlib import Path
 from lora_engine.config import EngineConfig
-from lora_engine.compile_ahead import kernels_of
+from lora_engine.execution.compile_ahead import kernels_of
 from lora_kernels.launches import compile_for
 
 compile_for(9, 0)
@@ -149,9 +149,11 @@ def test_a_second_start_knows_that_all_are_compiled(tmp_path: Path) -> None:
 
 
 def test_without_a_driver_there_is_no_gpu_to_compile_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lora_engine.compile_ahead._ASK_DRIVER", "import ctypes; ctypes.CDLL('no such library')")
+    monkeypatch.setattr(
+        "lora_engine.execution.compile_ahead._ASK_DRIVER", "import ctypes; ctypes.CDLL('no such library')"
+    )
     assert compute_capability("cuda:1") is None
-    monkeypatch.setattr("lora_engine.compile_ahead._ASK_DRIVER", "print(9); print(0)")
+    monkeypatch.setattr("lora_engine.execution.compile_ahead._ASK_DRIVER", "print(9); print(0)")
     assert compute_capability("cuda") == (9, 0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lora_engine.device_time import DeviceTime
+from lora_engine.execution.device_time import DeviceTime
 from lora_engine.request import GenerationRequest, RequestUsage
 from lora_engine.scheduling.sequence import RequestState, Timeline
 

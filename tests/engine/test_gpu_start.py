@@ -14,8 +14,8 @@ from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapt
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_runner import GraphRunner
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_runner import GraphRunner
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.graph_shapes import first_graphs
 from lora_engine.model.loading import load_model
 from lora_engine.request import GenerationRequest, SamplingParams

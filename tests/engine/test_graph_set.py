@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import (
     GraphShape,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lora_engine.config import EngineConfig
-from lora_engine.host_limits import memory_bytes
+from lora_engine.memory.host_limits import memory_bytes
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 GIB = 1 << 30

@@ -18,14 +18,14 @@ from lorikeet_testing.graph_stand_in import RunEveryTime
 from lorikeet_testing.interpreted import few_programs  # noqa: F401
 from lorikeet_testing.tiny_models import VOCAB, adapter_at, pack_for, save_adapter, save_model
 
-import lora_engine.graph_runner as graph_runner
+import lora_engine.execution.graph_runner as graph_runner
 import lora_engine.model.graph_shapes as graph_shapes
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_runner import GraphRunner
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_runner import GraphRunner
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import MOST_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
 from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans

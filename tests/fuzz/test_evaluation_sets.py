@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 from lorikeet_testing.fuzzing import changed, fuzz
 
-from control_plane.adapters.combinations import is_combination, read_combination
-from control_plane.adapters.models import EvaluationMetric
-from control_plane.errors import LorikeetError
-from control_plane.evaluations.item_files import read_items
+from control_plane.adapters.evaluations.item_files import read_items
+from control_plane.adapters.registry.combinations import is_combination, read_combination
+from control_plane.adapters.registry.models import EvaluationMetric
+from control_plane.core.errors import LorikeetError
 from lora_engine.peft_format import LARGEST_WEIGHT, MOST_PARTS
 
 TEXTS = st.sampled_from(["2 + 2 =", "4", " ", "", "é\u2028", "\0", "\ud83d", "x" * 5000]) | st.text(max_size=8)

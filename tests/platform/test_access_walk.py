@@ -17,22 +17,30 @@ from lorikeet_testing.clients import call, keyed
 from lorikeet_testing.in_one_world import *  # noqa: F403
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.accounts.models import User
-from control_plane.accounts.passwords import reset_token
-from control_plane.adapters.models import Adapter, AdapterVersion, Alias, HubToken, Upload, UploadState, VersionState
-from control_plane.fleet.base_model_actions import admit_base_model
-from control_plane.fleet.join_tokens import create_token
-from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
-from control_plane.http.access import Access
-from control_plane.limits.models import LimitSet
-from control_plane.members.invitations import invitation_link
-from control_plane.placements import base_model_views, prefixes
-from control_plane.placements.models import Placement
-from control_plane.prices.actions import PriceList, publish_prices
-from control_plane.tenants.models import Invitation, Tenant
-from control_plane.tenants.roles import Capability, Role
+from control_plane.adapters.registry.models import (
+    Adapter,
+    AdapterVersion,
+    Alias,
+    HubToken,
+    Upload,
+    UploadState,
+    VersionState,
+)
+from control_plane.billing.limits.models import LimitSet
+from control_plane.billing.prices.actions import PriceList, publish_prices
+from control_plane.core.http.access import Access
+from control_plane.fleet.base_models.actions import admit_base_model
+from control_plane.fleet.hosts.models import BaseModel, EngineHost, StagingPhase
+from control_plane.fleet.joining.join_tokens import create_token
+from control_plane.fleet.placements import base_model_views, prefixes
+from control_plane.fleet.placements.models import Placement
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.passwords import reset_token
+from control_plane.identity.members.invitations import invitation_link
+from control_plane.identity.tenants.models import Invitation, Tenant
+from control_plane.identity.tenants.roles import Capability, Role
 from lora_engine.server.identity import certificate_request, new_key
 from lora_engine.wire import engine_pb2 as pb
 
@@ -55,7 +63,7 @@ def test_says_who_may_call_it(address: Address) -> None:
     access = getattr(address.declared, "access", None)
     assert access in set(Access), (
         f"{address.route}: its view does not say who may call it. Build it on TenantView, OperatorView, PersonView or "
-        "PublicView, or mark a function with control_plane.http.access."
+        "PublicView, or mark a function with control_plane.core.http.access."
     )
     assert (access == Access.PUBLIC) == (address.route in PUBLIC), f"{address.route} is {access}: compare with PUBLIC"
     assert (access == Access.TENANT) == address.route.startswith(TENANT_PREFIX)

@@ -8,11 +8,11 @@ import pytest
 from django.contrib.sessions.models import Session
 from rest_framework.test import APIClient
 
-from control_plane.accounts import sign_ins
-from control_plane.accounts.models import SignIn
-from control_plane.accounts.tasks import clear_sessions
-from control_plane.audit.models import AuditEvent
-from control_plane.tenants.roles import Role
+from control_plane.identity.accounts import sign_ins
+from control_plane.identity.accounts.models import SignIn
+from control_plane.identity.accounts.tasks import clear_sessions
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

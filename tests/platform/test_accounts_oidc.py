@@ -16,12 +16,12 @@ from joserfc import jws
 from lorikeet_testing.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider
 from rest_framework.test import APIClient
 
-from control_plane.accounts import oidc
-from control_plane.accounts.models import Identity, User
-from control_plane.audit.models import AuditEvent
-from control_plane.config import Settings
-from control_plane.members.invitations import invite
-from control_plane.tenants.roles import Role
+from control_plane.core.config import Settings
+from control_plane.identity.accounts import oidc
+from control_plane.identity.accounts.models import Identity, User
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.members.invitations import invite
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

@@ -10,11 +10,11 @@ import pytest
 from django.core import mail
 from rest_framework.test import APIClient
 
-from control_plane.accounts import mail as mails
-from control_plane.accounts.models import User
-from control_plane.accounts.passwords import reset_token
-from control_plane.accounts.tasks import mail_reset_link
-from control_plane.audit.models import AuditEvent
+from control_plane.identity.accounts import mail as mails
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.passwords import reset_token
+from control_plane.identity.accounts.tasks import mail_reset_link
+from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db
 PASSWORD, NEW = "correct horse battery", "a wholly new pass phrase"
@@ -109,7 +109,7 @@ def test_passwords_can_be_off(acme: Any, settings: Any) -> None:
 
 
 def test_mails_without_a_server_are_private_files(settings: Any, tmp_path: Path) -> None:
-    settings.EMAIL_BACKEND = "control_plane.accounts.mail.FolderBackend"
+    settings.EMAIL_BACKEND = "control_plane.identity.accounts.mail.FolderBackend"
     mails.send("ada@example.org", "Hello", "One.", "Two.")
     (file,) = (tmp_path / "mail").iterdir()
     assert "One.\n\nTwo." in file.read_text()

@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from control_plane.accounts.tasks import clear_sessions
+from control_plane.identity.accounts.tasks import clear_sessions
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"

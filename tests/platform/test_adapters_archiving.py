@@ -9,8 +9,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from control_plane.adapters.aliases import set_alias, start_canary
-from control_plane.adapters.archiving import (
+from control_plane.adapters.artifacts import artifact_gc
+from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.artifacts.store import ArtifactStore
+from control_plane.adapters.registry.aliases import set_alias, start_canary
+from control_plane.adapters.registry.archiving import (
     archive_adapter,
     archive_version,
     delete_archived_adapter,
@@ -19,17 +22,22 @@ from control_plane.adapters.archiving import (
     restore_adapter,
     restore_version,
 )
-from control_plane.adapters.artifacts import artifact_gc
-from control_plane.adapters.artifacts.configured import artifact_store
-from control_plane.adapters.artifacts.store import ArtifactStore
-from control_plane.adapters.models import Adapter, AdapterVersion, Alias, Content, Upload, UploadState, VersionState
-from control_plane.adapters.tasks import collect
+from control_plane.adapters.registry.models import (
+    Adapter,
+    AdapterVersion,
+    Alias,
+    Content,
+    Upload,
+    UploadState,
+    VersionState,
+)
+from control_plane.adapters.registry.tasks import collect
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
-from control_plane.audit.models import AuditEvent
-from control_plane.errors import LorikeetError
-from control_plane.limits.models import LimitSet
-from control_plane.tenants.roles import Role
+from control_plane.billing.limits.models import LimitSet
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = timedelta(0)

@@ -12,16 +12,16 @@ import pytest
 from lorikeet_testing.bucket import bucket
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters.archiving import delete_version
 from control_plane.adapters.artifacts import artifact_gc, s3
 from control_plane.adapters.artifacts.s3 import BucketError, S3Store
 from control_plane.adapters.artifacts.store import ArtifactDamagedError
-from control_plane.adapters.models import Alias, UploadState
-from control_plane.config import Settings, SettingsError
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost
-from control_plane.placements.models import Placement
-from control_plane.placements.tasks import stage_request
+from control_plane.adapters.registry.archiving import delete_version
+from control_plane.adapters.registry.models import Alias, UploadState
+from control_plane.core.config import Settings, SettingsError
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements.models import Placement
+from control_plane.fleet.placements.tasks import stage_request
+from control_plane.fleet.transport.errors import HostError
 from lora_engine.adapters.download import Artifact
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from control_plane.adapters.models import AdapterVersion, Alias
-from control_plane.adapters.resolve import ModelNotReadyError, resolve_model
-from control_plane.adapters.versions import mark_version_overflowed, mark_version_ready, record_effect
-from control_plane.audit.models import AuditEvent
-from control_plane.webhooks.events import FROM_AUDIT
-from control_plane.webhooks.models import EventType
+from control_plane.adapters.registry.models import AdapterVersion, Alias
+from control_plane.adapters.registry.resolve import ModelNotReadyError, resolve_model
+from control_plane.adapters.registry.versions import mark_version_overflowed, mark_version_ready, record_effect
+from control_plane.console.webhooks.events import FROM_AUDIT
+from control_plane.console.webhooks.models import EventType
+from control_plane.identity.audit.models import AuditEvent
 from lorikeet_cli.effect import asked as asked_by_cli
 
 pytestmark = pytest.mark.django_db

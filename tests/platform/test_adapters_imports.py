@@ -15,11 +15,11 @@ from lorikeet_testing.peft_files import adapter_files, zip_of
 
 from control_plane.adapters.imports import fetching
 from control_plane.adapters.imports.sources import HubSource, parse_source
-from control_plane.adapters.models import AdapterVersion, HubToken, Upload, UploadState
+from control_plane.adapters.registry.models import AdapterVersion, HubToken, Upload, UploadState
 from control_plane.adapters.uploads import validation_job
-from control_plane.audit.models import AuditEvent
-from control_plane.http import egress
-from control_plane.tenants.roles import Role
+from control_plane.core.http import egress
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 FILES = {**adapter_files(), "README.md": b"# hello"}

@@ -8,18 +8,18 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from control_plane.adapters.archiving import archive_adapter
-from control_plane.adapters.models import Alias
-from control_plane.adapters.resolve import (
+from control_plane.adapters.registry.archiving import archive_adapter
+from control_plane.adapters.registry.models import Alias
+from control_plane.adapters.registry.resolve import (
     ModelKind,
     ModelNotFoundError,
     ModelNotReadyError,
     list_models,
     resolve_model,
 )
-from control_plane.adapters.versions import mark_version_failed, promote_version
-from control_plane.errors import LorikeetError
-from control_plane.fleet.models import BaseModel
+from control_plane.adapters.registry.versions import mark_version_failed, promote_version
+from control_plane.core.errors import LorikeetError
+from control_plane.fleet.hosts.models import BaseModel
 from lora_engine.peft_format import Part, parts_of
 
 pytestmark = pytest.mark.django_db

@@ -17,14 +17,14 @@ from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
 
-from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
-from control_plane.adapters.tasks import validate_next
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.registry.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
-from control_plane.audit.models import AuditEvent
-from control_plane.fleet.models import EngineHost
-from control_plane.jobs import claims
-from control_plane.placements.models import Placement
+from control_plane.core.jobs import claims
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements.models import Placement
+from control_plane.identity.audit.models import AuditEvent
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
 pytestmark = pytest.mark.django_db

@@ -20,14 +20,14 @@ from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.tus_requests import BODY, TUS, ask, at, creation, metadata, tar_of
 from lorikeet_testing.web import WebProcess, eventually
 
-from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import tus, validation_job
 from control_plane.adapters.uploads.partial_file import Transfer, UploadBusyError, acknowledged
 from control_plane.adapters.uploads.resumable import tend_arriving
-from control_plane.audit.models import AuditEvent
-from control_plane.db import run_db
-from control_plane.tenants.roles import Role
+from control_plane.core.db import run_db
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,26 +11,26 @@ from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.adapters.models import Adapter, AdapterVersion, VersionState
-from control_plane.administration.actions import archive_of_deleted
-from control_plane.administration.tasks import clear_deleted
-from control_plane.audit.models import AuditEvent
-from control_plane.batches import files
-from control_plane.batches.models import StoredFile
-from control_plane.conversations import actions as conversations
-from control_plane.conversations.models import StoredResponse
-from control_plane.keys.models import ApiKey
-from control_plane.origins.actions import set_origins
-from control_plane.origins.models import AllowedOrigin
-from control_plane.refusals.actions import Count, Reason, add
-from control_plane.tenants.models import Invitation, Membership, Tenant
-from control_plane.tenants.roles import Role
-from control_plane.transcripts.models import Transcript
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.sums import today
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
+from control_plane.billing.refusals.actions import Count, Reason, add
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.sums import today
+from control_plane.console.administration.actions import archive_of_deleted
+from control_plane.console.administration.tasks import clear_deleted
+from control_plane.gateway.batches import files
+from control_plane.gateway.batches.models import StoredFile
+from control_plane.gateway.conversations import actions as conversations
+from control_plane.gateway.conversations.models import StoredResponse
+from control_plane.gateway.transcripts.models import Transcript
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.origins.actions import set_origins
+from control_plane.identity.origins.models import AllowedOrigin
+from control_plane.identity.tenants.models import Invitation, Membership, Tenant
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

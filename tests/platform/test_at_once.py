@@ -10,16 +10,16 @@ from django.db import IntegrityError
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.accounts.identities import user_of
-from control_plane.accounts.models import Identity, User
-from control_plane.accounts.oidc import Claims
-from control_plane.adapters import versions
-from control_plane.adapters.models import Adapter, AdapterVersion, Alias
+from control_plane.adapters.registry import versions
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
-from control_plane.db import is_duplicate
-from control_plane.http.errors import exception_handler
-from control_plane.tenants.models import Tenant
+from control_plane.core.db import is_duplicate
+from control_plane.core.http.errors import exception_handler
+from control_plane.identity.accounts.identities import user_of
+from control_plane.identity.accounts.models import Identity, User
+from control_plane.identity.accounts.oidc import Claims
+from control_plane.identity.tenants.models import Tenant
 
 
 def received(org: Any, seed: int) -> str:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from control_plane.access.actor import SYSTEM
-from control_plane.adapters.archiving import archive_adapter
-from control_plane.adapters.versions import mark_version_failed, promote_version
-from control_plane.audit import actions as audit
-from control_plane.audit.models import AuditEvent
-from control_plane.keys.actions import revoke_key
-from control_plane.placements.actions import restage_version
-from control_plane.tenants.scope import AppendOnlyError
+from control_plane.adapters.registry.archiving import archive_adapter
+from control_plane.adapters.registry.versions import mark_version_failed, promote_version
+from control_plane.fleet.placements.actions import restage_version
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys.actions import revoke_key
+from control_plane.identity.tenants.scope import AppendOnlyError
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

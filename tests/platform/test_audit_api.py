@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.keys.actions import revoke_key
-from control_plane.tenants.roles import Role
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.keys.actions import revoke_key
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 
@@ -100,7 +100,7 @@ def operator(acme: Any) -> Any:
 
 @pytest.mark.django_db(transaction=True)  # pages are read on threads of their own
 def test_as_csv(acme: Any, globex: Any, keys: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.audit.audit_csv.PAGE", 3)
+    monkeypatch.setattr("control_plane.identity.audit.audit_csv.PAGE", 3)
     acme.key("=SUM(A1:A9)")
     answer = acme.client(Role.ADMIN).get(acme.path("audit.csv"))
     assert answer["Content-Disposition"].startswith('attachment; filename="audit-acme-')

@@ -10,10 +10,10 @@ from django.db import transaction
 from django.utils import timezone
 from lorikeet_testing import audit_watch
 
-from control_plane.access.actor import SYSTEM
-from control_plane.audit import actions as audit
-from control_plane.keys.models import ApiKey
-from control_plane.tenants.models import Tenant
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db
 

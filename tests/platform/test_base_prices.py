@@ -18,27 +18,27 @@ from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.audit.models import AuditEvent
-from control_plane.fleet.models import BaseModel, EngineHost
-from control_plane.prices.models import PriceVersion
-from control_plane.prices.money import micros, tokens_cost
-from control_plane.prices.periods import periods
-from control_plane.quotas.budgets import CallerBudgets, counter_of, money_spent
-from control_plane.quotas.limiter_interface import period_of
-from control_plane.quotas.queries import OF_TENANT
-from control_plane.reports.models import Grain
-from control_plane.reports.operator import operator_report
-from control_plane.reports.usage_csv import UsageTable
-from control_plane.tenants.roles import Role
-from control_plane.usage import recovery
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.base_models import named_bases
-from control_plane.usage.counters import Counts
-from control_plane.usage.models import DailyTotals, Outcome, OverallTotals, UsageEvent
-from control_plane.usage.rollup_check import differences
-from control_plane.usage.sums import last_days, today
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.prices.money import micros, tokens_cost
+from control_plane.billing.prices.periods import periods
+from control_plane.billing.quotas.budgets import CallerBudgets, counter_of, money_spent
+from control_plane.billing.quotas.limiter_interface import period_of
+from control_plane.billing.quotas.queries import OF_TENANT
+from control_plane.billing.reports.models import Grain
+from control_plane.billing.reports.operator import operator_report
+from control_plane.billing.reports.usage_csv import UsageTable
+from control_plane.billing.usage import recovery
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.base_models import named_bases
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import DailyTotals, Outcome, OverallTotals, UsageEvent
+from control_plane.billing.usage.rollup_check import differences
+from control_plane.billing.usage.sums import last_days, today
+from control_plane.fleet.hosts.models import BaseModel, EngineHost
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -317,7 +317,7 @@ def test_sums_of_before_are_taken_apart(acme: Any, bases: dict[str, BaseModel]) 
     aggregate()
     for model in (DailyTotals, OverallTotals):
         model.objects.all().delete()
-    take_apart = importlib.import_module("control_plane.usage.migrations.0011_base_models_in_sums").take_apart
+    take_apart = importlib.import_module("control_plane.billing.usage.migrations.0011_base_models_in_sums").take_apart
     take_apart(apps, None)
     aggregate()
     assert differences() == []

@@ -8,9 +8,9 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from lorikeet_testing.clients import keyed
 
-from control_plane.batches import actions
-from control_plane.batches.models import Batch
-from control_plane.keys.actions import revoke_key
+from control_plane.gateway.batches import actions
+from control_plane.gateway.batches.models import Batch
+from control_plane.identity.keys.actions import revoke_key
 
 pytestmark = pytest.mark.django_db
 

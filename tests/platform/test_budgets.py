@@ -11,12 +11,9 @@ from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user, set_operator
-from control_plane.audit.models import AuditEvent
-from control_plane.prices.actions import PriceList, publish_prices
-from control_plane.quotas import budget_reports, limiter_factory, reconciliation
-from control_plane.quotas.budgets import (
+from control_plane.billing.prices.actions import PriceList, publish_prices
+from control_plane.billing.quotas import budget_reports, limiter_factory, reconciliation
+from control_plane.billing.quotas.budgets import (
     BudgetTerms,
     caller_budgets,
     counter_of,
@@ -24,15 +21,18 @@ from control_plane.quotas.budgets import (
     set_key_budgets,
     set_own_budgets,
 )
-from control_plane.quotas.limiter_interface import Limiter, Reading, Scope, period_of
-from control_plane.quotas.memory_limiter import MemoryLimiter
-from control_plane.quotas.models import AtLimit, Budget, BudgetSpan
-from control_plane.quotas.queries import OF_TENANT, Limits
-from control_plane.tenants.roles import Role
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.webhooks.actions import WebhookSettings, create_endpoint
-from control_plane.webhooks.models import Event
+from control_plane.billing.quotas.limiter_interface import Limiter, Reading, Scope, period_of
+from control_plane.billing.quotas.memory_limiter import MemoryLimiter
+from control_plane.billing.quotas.models import AtLimit, Budget, BudgetSpan
+from control_plane.billing.quotas.queries import OF_TENANT, Limits
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.console.webhooks.actions import WebhookSettings, create_endpoint
+from control_plane.console.webhooks.models import Event
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user, set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 EURO = 1_000_000

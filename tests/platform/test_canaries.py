@@ -10,19 +10,19 @@ import pytest
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.access.actor import ActorKind
-from control_plane.adapters.aliases import fail_canary, roll_back, set_alias, start_canary, stop_canary
-from control_plane.adapters.models import AdapterVersion, Alias, VersionState
-from control_plane.adapters.resolve import resolve_model
-from control_plane.audit.models import AuditEvent
-from control_plane.canaries.judging import VersionStats, judge_canaries, verdict
-from control_plane.fleet.models import EngineHost, StagingPhase
-from control_plane.gateway.admission import admit
-from control_plane.placements.models import Placement
-from control_plane.tenants.roles import Role
-from control_plane.usage.counters import Counts
-from control_plane.webhooks.events import FROM_AUDIT
-from control_plane.webhooks.models import EventType
+from control_plane.adapters.canaries.judging import VersionStats, judge_canaries, verdict
+from control_plane.adapters.registry.aliases import fail_canary, roll_back, set_alias, start_canary, stop_canary
+from control_plane.adapters.registry.models import AdapterVersion, Alias, VersionState
+from control_plane.adapters.registry.resolve import resolve_model
+from control_plane.billing.usage.counters import Counts
+from control_plane.console.webhooks.events import FROM_AUDIT
+from control_plane.console.webhooks.models import EventType
+from control_plane.fleet.hosts.models import EngineHost, StagingPhase
+from control_plane.fleet.placements.models import Placement
+from control_plane.gateway.dispatch.admission import admit
+from control_plane.identity.access.actor import ActorKind
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

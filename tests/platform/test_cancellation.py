@@ -11,16 +11,16 @@ import pytest
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.partial_file import Transfer
 from control_plane.adapters.uploads.tus import _close
-from control_plane.cancellation import to_completion
-from control_plane.gateway import constraint_checks
-from control_plane.gateway.constraint_checks import AskedConstraint, ConstraintChecks
-from control_plane.gateway.idempotency import Claim, Idempotency
-from control_plane.gateway.idempotency_store import MemoryStore, Name, StoredAnswer
-from control_plane.limits.values import Limits
-from control_plane.quotas import reservations as reservations_module
-from control_plane.quotas.limiter_interface import Ask, Decision, LimiterUnavailableError, Scope
-from control_plane.quotas.memory_limiter import MemoryLimiter
-from control_plane.quotas.reservations import LimitsUnavailableError, Reservations
+from control_plane.billing.limits.values import Limits
+from control_plane.billing.quotas import reservations as reservations_module
+from control_plane.billing.quotas.limiter_interface import Ask, Decision, LimiterUnavailableError, Scope
+from control_plane.billing.quotas.memory_limiter import MemoryLimiter
+from control_plane.billing.quotas.reservations import LimitsUnavailableError, Reservations
+from control_plane.core.cancellation import to_completion
+from control_plane.gateway.dispatch import constraint_checks
+from control_plane.gateway.dispatch.constraint_checks import AskedConstraint, ConstraintChecks
+from control_plane.gateway.dispatch.idempotency import Claim, Idempotency
+from control_plane.gateway.dispatch.idempotency_store import MemoryStore, Name, StoredAnswer
 from lora_engine.constraints import Constraint, Kind
 
 

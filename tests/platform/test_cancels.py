@@ -25,21 +25,21 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.web import PATIENCE
 
-from control_plane import single_flight
-from control_plane.access.actor import SYSTEM
-from control_plane.db import run_db
-from control_plane.fleet import actions as fleet
-from control_plane.fleet.endpoint import configured_endpoints
-from control_plane.gateway import runtime as gateway
-from control_plane.gateway.idempotency_store import MemoryStore
+from control_plane.billing.limits.actions import set_key_limits, set_tenant_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.billing.quotas.memory_limiter import MemoryLimiter
+from control_plane.billing.quotas.redis_limiter import RedisLimiter
+from control_plane.core.db import run_db
+from control_plane.fleet.hosts import actions as fleet
+from control_plane.fleet.transport.endpoint import configured_endpoints
+from control_plane.gateway.dispatch import runtime as gateway
+from control_plane.gateway.dispatch.idempotency_store import MemoryStore
+from control_plane.gateway.dispatch.runtime import Runtime
 from control_plane.gateway.openai.asgi import GatewayHandler
-from control_plane.gateway.runtime import Runtime
-from control_plane.gateway.sockets.inference_socket import InferenceConsumer
-from control_plane.limits.actions import set_key_limits, set_tenant_limits
-from control_plane.limits.values import Limits
-from control_plane.quotas.memory_limiter import MemoryLimiter
-from control_plane.quotas.redis_limiter import RedisLimiter
-from control_plane.tenants.roles import Role
+from control_plane.gateway.websocket.inference_socket import InferenceConsumer
+from control_plane.identity import single_flight
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")

@@ -20,29 +20,29 @@ from django.db import transaction
 from django.utils import timezone
 
 import control_plane
-from control_plane.accounts.attempts import RedisAttempts
 from control_plane.adapters.imports.follows import _claim as claim_follow
-from control_plane.adapters.models import Adapter, AdapterVersion, HubFollow, Upload, UploadState
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, HubFollow, Upload, UploadState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
-from control_plane.batches.models import Batch, BatchState
+from control_plane.billing.usage import recovery, request_ids
+from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.celery import app
-from control_plane.config import Rate
-from control_plane.errors import DeletionPausedError
-from control_plane.fleet import service_gaps
-from control_plane.fleet.leader_election import RedisLease
-from control_plane.fleet.models import EngineHost, ServiceGap
-from control_plane.gateway.idempotency_store import AnswerLimits, Name, RedisStore, StoredAnswer
-from control_plane.jobs import claims, clock_watch, clocks
-from control_plane.jobs.models import ClockRecord
-from control_plane.live.presence import EXPIRY_S, RedisPresence
-from control_plane.placements import actions as placements
-from control_plane.placements.models import Placement
-from control_plane.redis_client import client
-from control_plane.usage import recovery, request_ids
-from control_plane.usage.models import ApiEndpoint, UsageEvent
-from control_plane.webhooks import delivery as webhooks
-from control_plane.webhooks.models import Delivery, Endpoint
+from control_plane.console.live.presence import EXPIRY_S, RedisPresence
+from control_plane.console.webhooks import delivery as webhooks
+from control_plane.console.webhooks.models import Delivery, Endpoint
+from control_plane.core.config import Rate
+from control_plane.core.errors import DeletionPausedError
+from control_plane.core.jobs import claims, clock_watch, clocks
+from control_plane.core.jobs.models import ClockRecord
+from control_plane.core.redis_client import client
+from control_plane.fleet.hosts import service_gaps
+from control_plane.fleet.hosts.leader_election import RedisLease
+from control_plane.fleet.hosts.models import EngineHost, ServiceGap
+from control_plane.fleet.placements import actions as placements
+from control_plane.fleet.placements.models import Placement
+from control_plane.gateway.batches.models import Batch, BatchState
+from control_plane.gateway.dispatch.idempotency_store import AnswerLimits, Name, RedisStore, StoredAnswer
+from control_plane.identity.accounts.attempts import RedisAttempts
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
@@ -446,7 +446,7 @@ def test_followed_branches_are_checked_after_any_jump(furnished: Any) -> None:
 
 
 def test_a_batch_does_not_expire_by_a_wrong_clock(furnished: Any, machine: Machine) -> None:
-    from control_plane.batches.actions import state_of
+    from control_plane.gateway.batches.actions import state_of
 
     batch = Batch.objects.filter(state=BatchState.VALIDATING)[0]
     clocks.check()
@@ -470,7 +470,7 @@ def test_gaps_of_service_stay(host: EngineHost, machine: Machine, jump: timedelt
 def test_usage_of_a_host_whose_clock_is_wrong_is_counted(
     acme: Any, host: EngineHost, monkeypatch: pytest.MonkeyPatch, jump: timedelta
 ) -> None:
-    from control_plane.access.principal import Principal
+    from control_plane.identity.access.principal import Principal
 
     request_id = request_ids.make(Principal.of_key(acme.key()[0]), ApiEndpoint.CHAT, streamed=True)
     ended = time.time() + jump.total_seconds() - 30

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from control_plane.config import Settings, SettingsError, parse_engine_hosts, read_or_create_secret
+from control_plane.core.config import Settings, SettingsError, parse_engine_hosts, read_or_create_secret
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import io
 import pytest
 from django.core.management import CommandError, call_command
 
-from control_plane.keys.auth import authenticate_key
+from control_plane.identity.keys.auth import authenticate_key
+from control_plane.identity.tenants.models import Membership, Tenant
 from control_plane.management.commands.create_tenant import PASSWORD_VARIABLE
-from control_plane.tenants.models import Membership, Tenant
 
 pytestmark = pytest.mark.django_db
 

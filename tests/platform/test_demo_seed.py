@@ -15,13 +15,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters.models import AdapterVersion, Upload
+from control_plane.adapters.registry.models import AdapterVersion, Upload
 from control_plane.adapters.uploads import validation_job
-from control_plane.demo import adapters
-from control_plane.demo.adapters import split_card
-from control_plane.keys.auth import authenticate_key
-from control_plane.keys.models import ApiKey
-from control_plane.tenants.models import Membership, Tenant
+from control_plane.identity.keys.auth import authenticate_key
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Membership, Tenant
+from control_plane.management.demo import adapters
+from control_plane.management.demo.adapters import split_card
 
 pytestmark = pytest.mark.django_db
 CARD = "---\nwidget:\n- text: Ahoy?\n---\n\n# pirate\n\nSpeaks like\na pirate.\n\nMore.\n"

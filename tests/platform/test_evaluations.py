@@ -12,15 +12,15 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from lorikeet_testing.clients import keyed
 
-from control_plane.adapters.models import AdapterVersion, Alias, UploadState
-from control_plane.audit.models import AuditEvent
-from control_plane.batches import actions as batches
-from control_plane.batches.models import Batch, BatchState
-from control_plane.evaluations import actions
-from control_plane.evaluations.models import Evaluation
-from control_plane.evaluations.requests import mean_logprob
-from control_plane.keys.actions import revoke_key
-from control_plane.tenants.roles import Role
+from control_plane.adapters.evaluations import actions
+from control_plane.adapters.evaluations.models import Evaluation
+from control_plane.adapters.evaluations.requests import mean_logprob
+from control_plane.adapters.registry.models import AdapterVersion, Alias, UploadState
+from control_plane.gateway.batches import actions as batches
+from control_plane.gateway.batches.models import Batch, BatchState
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys.actions import revoke_key
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.events import publisher
+from control_plane.core.events import publisher
 
 
 class Layer:

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from control_plane.events.ring import MemoryRing, RedisRing, Ring
+from control_plane.core.events.ring import MemoryRing, RedisRing, Ring
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 

@@ -11,13 +11,13 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 
-from control_plane.audit.models import AuditEvent
-from control_plane.reports import exports, tasks
-from control_plane.reports.models import Cadence, Export, ExportPart, ExportSchedule
-from control_plane.tenants.roles import Role
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.sums import Span
+from control_plane.billing.reports import exports, tasks
+from control_plane.billing.reports.models import Cadence, Export, ExportPart, ExportSchedule
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.sums import Span
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MAY = {"from": "2026-05-01", "to": "2026-05-31"}

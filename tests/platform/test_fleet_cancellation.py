@@ -9,10 +9,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from control_plane.fleet.connections import Fleet, HostConnection
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.engine_client import EngineClient
-from control_plane.fleet.watcher import HostWatcher
+from control_plane.fleet.hosts.watcher import HostWatcher
+from control_plane.fleet.routing.connections import Fleet, HostConnection
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.engine_client import EngineClient
 from lora_engine.wire import engine_pb2 as pb
 
 NOWHERE = HostEndpoint("local", "unix:/nonexistent/engine.sock")

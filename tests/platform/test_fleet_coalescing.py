@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.fleet import errors
-from control_plane.fleet.coalescing import WHOLE, Coalescing, RequestBuffer
-from control_plane.fleet.errors import HostError
+from control_plane.fleet.transport import errors
+from control_plane.fleet.transport.coalescing import WHOLE, Coalescing, RequestBuffer
+from control_plane.fleet.transport.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
 
 POLICY = Coalescing(max_delay_s=1.0, max_tokens=3, stall_tokens=4, stall_bytes=100, stall_s=5.0)

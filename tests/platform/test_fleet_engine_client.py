@@ -9,10 +9,10 @@ import pytest_asyncio
 from lorikeet_testing import script
 from lorikeet_testing.fake_engine import FakeEngine
 
-from control_plane.fleet.coalescing import Coalescing
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.engine_client import EngineClient
-from control_plane.fleet.errors import HostError
+from control_plane.fleet.transport.coalescing import Coalescing
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.engine_client import EngineClient
+from control_plane.fleet.transport.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.router import (
+from control_plane.fleet.routing.connections import Fleet
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.router import (
     MOST_COMPARED,
     ROUTING_POLICIES,
     HostLoad,
@@ -15,6 +14,7 @@ from control_plane.fleet.router import (
     compared,
     make_policy,
 )
+from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 DEVICE, HOST, DISK = pb.AdapterResidency.DEVICE, pb.AdapterResidency.HOST, pb.AdapterResidency.DISK
@@ -146,6 +146,6 @@ async def test_a_host_with_room_is_found_wherever_it_is(monkeypatch: pytest.Monk
     for host in fleet._hosts.values():
         host.client._connected.set()
     names = [*fleet._hosts]
-    monkeypatch.setattr("control_plane.fleet.connections.compared", lambda known: (known[8:], known[:8]))
+    monkeypatch.setattr("control_plane.fleet.routing.connections.compared", lambda known: (known[8:], known[:8]))
     monkeypatch.setattr(Fleet, "_may_take", lambda self, hosts: int(hosts <= {*names[:4]}))
     assert [pool for pool in fleet._pools(names) if pool] == [names[:4], names[8:], names[4:8]]

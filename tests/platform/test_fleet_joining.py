@@ -18,19 +18,19 @@ from lorikeet_testing.joining import Machine, token
 from lorikeet_testing.platform_fixtures import Org, Queue
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import HostEndpoint, endpoint_of, known_endpoints
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.joining import renew, renew_due, revoke_host
-from control_plane.fleet.leader_election import FileLease
-from control_plane.fleet.models import EngineHost
-from control_plane.fleet.watcher import FleetWatcher
-from control_plane.placements.tasks import renew_certificate
-from control_plane.tenants.roles import Role
+from control_plane.core.config import current
+from control_plane.fleet.hosts.leader_election import FileLease
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.hosts.watcher import FleetWatcher
+from control_plane.fleet.joining.joining import renew, renew_due, revoke_host
+from control_plane.fleet.placements.tasks import renew_certificate
+from control_plane.fleet.routing.connections import Fleet
+from control_plane.fleet.transport.endpoint import HostEndpoint, endpoint_of, known_endpoints
+from control_plane.fleet.transport.errors import HostError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 from lora_engine.server import joining
 from lora_engine.server.errors import StartupError
 from lora_engine.server.identity import Identity, expiry
@@ -243,9 +243,9 @@ async def test_the_watcher_follows_hosts_that_join_and_leaves_those_that_are_gon
             finally:
                 followed.discard(self.name)
 
-    monkeypatch.setattr("control_plane.fleet.watcher.HostWatcher", Follower)
-    monkeypatch.setattr("control_plane.fleet.watcher.LEASE_CHECK_S", 0.01)
-    monkeypatch.setattr("control_plane.fleet.watcher.actions.sync_hosts", lambda endpoints: None)
+    monkeypatch.setattr("control_plane.fleet.hosts.watcher.HostWatcher", Follower)
+    monkeypatch.setattr("control_plane.fleet.hosts.watcher.LEASE_CHECK_S", 0.01)
+    monkeypatch.setattr("control_plane.fleet.hosts.watcher.actions.sync_hosts", lambda endpoints: None)
     hosts = {"a": HostEndpoint("a", "a:1", credential="x")}
     task = asyncio.create_task(FleetWatcher(lambda: dict(hosts), FileLease(tmp_path / "l")).run())
     try:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control_plane.fleet.migration import (
+from control_plane.fleet.routing.migration import (
     HostNow,
     Lengths,
     Moves,
@@ -22,7 +22,7 @@ from control_plane.fleet.migration import (
     is_uneven,
     make_migration,
 )
-from control_plane.gateway.migrator import Migrator
+from control_plane.gateway.dispatch.migrator import Migrator
 from lora_engine.wire import engine_pb2 as pb
 
 
@@ -233,7 +233,7 @@ async def test_without_a_policy_nothing_is_kept() -> None:
 
 
 async def test_a_plan_that_fails_does_not_end_the_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.gateway.migrator.EVERY_S", 0.01)
+    monkeypatch.setattr("control_plane.gateway.dispatch.migrator.EVERY_S", 0.01)
     looks = 0
 
     class Failing(Program):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from control_plane.fleet.first_token import FirstTokenPrediction
-from control_plane.fleet.router import HostLoad, SoonestFirstToken
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.router import HostLoad, SoonestFirstToken
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.prompt_prefixes import MOST_FINGERPRINTS, KnownPrefixes, RecentPrefixes, prefix_marks
 

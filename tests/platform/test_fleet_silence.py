@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from control_plane.fleet import connections
-from control_plane.fleet.coalescing import Coalescing, RequestBuffer
-from control_plane.fleet.connections import HostConnection
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.engine_client import EngineClient, RequestStream
+from control_plane.fleet.routing import connections
+from control_plane.fleet.routing.connections import HostConnection
+from control_plane.fleet.transport.coalescing import Coalescing, RequestBuffer
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.engine_client import EngineClient, RequestStream
 from lora_engine.wire import engine_pb2 as pb
 
 BEAT = pb.HostStatus(boot_id="b", steps=1)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 
-from control_plane.config import current
-from control_plane.fleet.connections import Fleet
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.engine_client import RequestStream
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.fair_turns import OUTPUT_PRICE, FairTurns, Waiter
-from control_plane.fleet.turns import HELD, Turns
+from control_plane.core.config import current
+from control_plane.fleet.routing.connections import Fleet
+from control_plane.fleet.routing.fair_turns import OUTPUT_PRICE, FairTurns, Waiter
+from control_plane.fleet.routing.turns import HELD, Turns
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.engine_client import RequestStream
+from control_plane.fleet.transport.errors import HostError
 from lora_engine.wire import engine_pb2 as pb
 
 A, B, BOTH = frozenset("a"), frozenset("b"), frozenset("ab")

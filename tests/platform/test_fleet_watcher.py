@@ -16,13 +16,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from lorikeet_testing.fake_engine import FakeEngine
 
-from control_plane.db import run_db
-from control_plane.fleet.actions import record_status
-from control_plane.fleet.endpoint import HostEndpoint
-from control_plane.fleet.host_status import status_json
-from control_plane.fleet.leader_election import FileLease, Lease, RedisLease
-from control_plane.fleet.models import EngineHost
-from control_plane.fleet.watcher import FleetWatcher
+from control_plane.core.db import run_db
+from control_plane.fleet.hosts.actions import record_status
+from control_plane.fleet.hosts.host_status import status_json
+from control_plane.fleet.hosts.leader_election import FileLease, Lease, RedisLease
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.hosts.watcher import FleetWatcher
+from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")

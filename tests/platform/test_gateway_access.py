@@ -9,7 +9,7 @@ from lorikeet_testing.addresses import Address, methods_of
 from lorikeet_testing.clients import call, keyed
 from rest_framework.test import APIClient
 
-from control_plane.http.access import Access
+from control_plane.core.http.access import Access
 
 
 def of_gateway(address: Address, method: str) -> bool:

@@ -10,25 +10,25 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from control_plane import single_flight as fresh_module
-from control_plane.access.actor import ActorKind
-from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import HubModelLoadingError
-from control_plane.adapters.models import Alias
-from control_plane.audit.models import AuditEvent
-from control_plane.db import run_db
-from control_plane.errors import LorikeetError
-from control_plane.events import waiting
-from control_plane.fleet.models import EngineHost, HostService, StagingPhase
-from control_plane.gateway import admission_cache
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.admission_cache import AdmissionCache
-from control_plane.keys.actions import revoke_key
-from control_plane.keys.auth import InvalidKeyError
-from control_plane.keys.models import ApiKey
-from control_plane.placements.models import Placement
-from control_plane.single_flight import SingleFlightCache
-from control_plane.tenants.models import Tenant
+from control_plane.adapters.registry.models import Alias
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
+from control_plane.core.events import waiting
+from control_plane.fleet.hosts.models import EngineHost, HostService, StagingPhase
+from control_plane.fleet.placements.models import Placement
+from control_plane.gateway.dispatch import admission_cache
+from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.admission_cache import AdmissionCache
+from control_plane.identity import single_flight as fresh_module
+from control_plane.identity.access.actor import ActorKind
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys.actions import revoke_key
+from control_plane.identity.keys.auth import InvalidKeyError
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.single_flight import SingleFlightCache
+from control_plane.identity.tenants.models import Tenant
 
 
 class Looks:

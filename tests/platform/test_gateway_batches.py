@@ -15,9 +15,9 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 
-from control_plane.batches.models import Batch, BatchLine
-from control_plane.gateway import batch_runner
-from control_plane.gateway.errors import ApiError
+from control_plane.gateway.batches.models import Batch, BatchLine
+from control_plane.gateway.dispatch import batch_runner
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.response_models import BatchObject, FileList
 
 OVER = {"completed", "failed", "expired", "cancelled"}

@@ -17,7 +17,7 @@ from lorikeet_testing.web import ROOT, WebProcess, eventually
 OWN, CANARY = digest_of("acme", "support"), digest_of("acme", "support", 2)
 ADD = """
 import django; django.setup()
-from control_plane.tenants.models import Tenant
+from control_plane.identity.tenants.models import Tenant
 from lorikeet_testing.seed import add_version
 add_version(Tenant.objects.get(slug="acme"), "support", 2)
 """

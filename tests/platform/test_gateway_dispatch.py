@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from control_plane.adapters.resolve import ModelKind, ResolvedModel
-from control_plane.fleet import errors
-from control_plane.fleet.coalescing import Chunk
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.migration import MOST_MOVES, Lengths
-from control_plane.gateway import dispatch as dispatch_module
-from control_plane.gateway.dispatch import Dispatch
-from control_plane.quotas.budgets import UNBUDGETED
-from control_plane.usage.counters import Details
+from control_plane.adapters.registry.resolve import ModelKind, ResolvedModel
+from control_plane.billing.quotas.budgets import UNBUDGETED
+from control_plane.billing.usage.counters import Details
+from control_plane.fleet.routing.migration import MOST_MOVES, Lengths
+from control_plane.fleet.transport import errors
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch import dispatch as dispatch_module
+from control_plane.gateway.dispatch.dispatch import Dispatch
 from lora_engine.wire import engine_pb2 as pb
 
 REQUEST = "req_1"

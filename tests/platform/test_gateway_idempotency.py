@@ -13,7 +13,7 @@ import pytest_asyncio
 from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 
-from control_plane.gateway.idempotency_store import (
+from control_plane.gateway.dispatch.idempotency_store import (
     AnswerLimits,
     AnswerStore,
     MemoryStore,

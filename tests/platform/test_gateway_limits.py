@@ -21,7 +21,7 @@ from openai import OpenAI
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from control_plane.sockets.authenticated_socket import close_code
+from control_plane.identity.sockets.authenticated_socket import close_code
 
 Limit = Callable[..., None]
 

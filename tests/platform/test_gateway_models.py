@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from control_plane.adapters.archiving import archive_adapter
-from control_plane.adapters.models import Alias
-from control_plane.adapters.resolve import list_models
-from control_plane.adapters.versions import promote_version
-from control_plane.errors import LorikeetError
-from control_plane.gateway.admission import Placed, place, serving_now
+from control_plane.adapters.registry.archiving import archive_adapter
+from control_plane.adapters.registry.models import Alias
+from control_plane.adapters.registry.resolve import list_models
+from control_plane.adapters.registry.versions import promote_version
+from control_plane.core.errors import LorikeetError
+from control_plane.gateway.dispatch.admission import Placed, place, serving_now
 from control_plane.gateway.openai import views
 
 pytestmark = pytest.mark.django_db

@@ -20,8 +20,8 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import AsyncOpenAI, OpenAI
 
-from control_plane.fleet.errors import HostError
-from control_plane.gateway.dispatch import naming_parts
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch.dispatch import naming_parts
 from control_plane.gateway.openai.response_models import (
     ChatCompletionResponse,
     CompletionResponse,

@@ -22,7 +22,7 @@ from openai.types.chat import completion_create_params as openai_chat
 from openai.types.responses import response_create_params as openai_responses
 from pydantic import BaseModel
 
-from control_plane.gateway.errors import ApiError
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.embeddings import EmbeddingsRequest
@@ -185,7 +185,7 @@ def test_every_rule_is_in_the_documentation() -> None:
 TEMPLATE = {"source": "{{ messages[0].content }}", "tool_source": "", "special_tokens": {"eos_token": "<e>"}}
 GIVE_TEMPLATE = f"""
 import django; django.setup()
-from control_plane.adapters.models import AdapterVersion
+from control_plane.adapters.registry.models import AdapterVersion
 AdapterVersion.objects.filter(adapter__name="pirate").update(
     chat_template={TEMPLATE!r}, chat_template_digest="sha256:1")
 """

@@ -15,8 +15,8 @@ from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from websockets.asyncio.client import connect
 
-from control_plane.fleet.coalescing import Chunk
-from control_plane.gateway.json_encoding import encode_large
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch.json_encoding import encode_large
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.prompt_parts import PromptParts, token_name, top_by_name
 from control_plane.gateway.openai.response_models import ChatCompletionResponse, CompletionResponse

@@ -14,7 +14,7 @@ from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from pydantic import BaseModel
 
-from control_plane.gateway.errors import ApiError
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.response_models import ResponseObject
 from control_plane.gateway.responses.request import in_our_words
 

@@ -21,8 +21,8 @@ from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
 
-from control_plane.gateway.sockets.resume_relay import LIST_EXPIRES_S, Relay
-from control_plane.gateway.sockets.session import Sessions
+from control_plane.gateway.websocket.resume_relay import LIST_EXPIRES_S, Relay
+from control_plane.gateway.websocket.session import Sessions
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.services

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from control_plane.gateway.constraint_checks import ConstraintChecks
-from control_plane.gateway.errors import ApiError
+from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.lorax.request import read_request
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest

@@ -14,10 +14,10 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
 from lorikeet_testing.web import WebProcess
 from uvicorn.server import ServerState
 
-from control_plane.errors import LorikeetError
-from control_plane.http.connections import ConnectionTable
-from control_plane.http.edge import check, with_host
-from control_plane.http.protocol import BoundedConfig, BoundedHttp, Bounds
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.connections import ConnectionTable
+from control_plane.core.http.edge import check, with_host
+from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, Bounds
 
 PARTS = [b"data: 1\n\n", b"", b"data: [DONE]\n\n"]
 WHOLE = b"".join(PARTS)

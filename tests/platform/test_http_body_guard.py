@@ -16,9 +16,9 @@ from lorikeet_testing.platform_fixtures import Org
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.spool import require_room
-from control_plane.db import run_db
-from control_plane.http.body_guard import BODY_MAX_BYTES, MULTIPART_OVERHEAD, BodyGuard
-from control_plane.tenants.roles import Role
+from control_plane.core.db import run_db
+from control_plane.core.http.body_guard import BODY_MAX_BYTES, MULTIPART_OVERHEAD, BodyGuard
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BOUNDARY = "xyz"

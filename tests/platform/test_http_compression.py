@@ -11,9 +11,9 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from control_plane.audit.models import AuditEvent
-from control_plane.http.compression import LARGE, CompressionMiddleware
-from control_plane.http.console import ConsoleMiddleware
+from control_plane.core.http.compression import LARGE, CompressionMiddleware
+from control_plane.core.http.console import ConsoleMiddleware
+from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 GZIP = {"HTTP_ACCEPT_ENCODING": "gzip, deflate, br"}

@@ -10,7 +10,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
-from control_plane.http.console import ConsoleMiddleware
+from control_plane.core.http.console import ConsoleMiddleware
 
 HTML = {"HTTP_ACCEPT": "text/html,application/xhtml+xml"}
 

@@ -19,12 +19,12 @@ from lorikeet_testing.fake_engine import FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually, new_installation
 from uvicorn.server import ServerState
 
-from control_plane.config import Settings
-from control_plane.gateway.first_bytes import stays
-from control_plane.http import handover
-from control_plane.http.connections import ConnectionTable
-from control_plane.http.handover import MOST_BYTES, Receiver, SecondProcess, control_pair
-from control_plane.http.protocol import HAND_OVER_S, BoundedConfig, BoundedHttp, Bounds, sweep
+from control_plane.core.config import Settings
+from control_plane.core.http import handover
+from control_plane.core.http.connections import ConnectionTable
+from control_plane.core.http.handover import MOST_BYTES, Receiver, SecondProcess, control_pair
+from control_plane.core.http.protocol import HAND_OVER_S, BoundedConfig, BoundedHttp, Bounds, sweep
+from control_plane.gateway.dispatch.first_bytes import stays
 
 FLOOD = 60
 

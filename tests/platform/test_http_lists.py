@@ -9,10 +9,10 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.seed import add_version
 
-from control_plane.accounts.models import User
-from control_plane.adapters.models import Adapter, AdapterVersion, Alias, VersionState
-from control_plane.keys.models import ApiKey
-from control_plane.tenants.models import Invitation, Membership
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, VersionState
+from control_plane.identity.accounts.models import User
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Invitation, Membership
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

@@ -11,10 +11,10 @@ from django.urls import URLPattern, URLResolver
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
-from control_plane.access.views import TenantView
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import HARMLESS
+from control_plane.identity.access.views import TenantView
 from control_plane.urls import urlpatterns
 
 COMMITTED = Path(__file__).resolve().parents[2] / "frontend" / "openapi.json"

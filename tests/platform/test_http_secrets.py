@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.accounts.passwords import reset_token
-from control_plane.accounts.tasks import mail_reset_link
-from control_plane.audit.models import AuditEvent
-from control_plane.http.logs import JsonFormatter, PlainFormatter, RequestIdFilter, mask
-from control_plane.members.tasks import mail_invitation
-from control_plane.tenants.roles import Role
+from control_plane.core.http.logs import JsonFormatter, PlainFormatter, RequestIdFilter, mask
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.accounts.passwords import reset_token
+from control_plane.identity.accounts.tasks import mail_reset_link
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.members.tasks import mail_invitation
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -90,7 +90,7 @@ def test_nothing_leaks(acme: Any, logged: list[str], queue: Any, committing: Any
     def fail(**_: Any) -> None:
         raise RuntimeError(f"failed for {rotated['secret']}")
 
-    monkeypatch.setattr("control_plane.keys.actions.create_key", fail)
+    monkeypatch.setattr("control_plane.identity.keys.actions.create_key", fail)
     client = APIClient(raise_request_exception=False)
     client.force_login(acme.users[Role.ADMIN])
     assert client.post(acme.path("keys"), {"name": "x"}, format="json").status_code == 500

@@ -12,11 +12,11 @@ from lorikeet_testing.hub_server import HubServer, commit_of, running_hub
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane.adapters import versions
 from control_plane.adapters.imports import follows
-from control_plane.adapters.models import AdapterVersion, Alias, HubFollow, Upload
+from control_plane.adapters.registry import versions
+from control_plane.adapters.registry.models import AdapterVersion, Alias, HubFollow, Upload
 from control_plane.adapters.uploads import validation_job
-from control_plane.audit.models import AuditEvent
+from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db
 SOURCE = "hub:Org/Adapter@main"

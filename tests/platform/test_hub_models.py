@@ -12,8 +12,6 @@ from lorikeet_testing.hub_server import HubServer, running_hub
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane.adapters import versions
-from control_plane.adapters.archiving import archive_adapter, delete_archived_adapter
 from control_plane.adapters.imports.actions import set_hub_models, set_hub_token
 from control_plane.adapters.imports.hub_models import (
     HubModelFailedError,
@@ -22,11 +20,18 @@ from control_plane.adapters.imports.hub_models import (
     TooManyHubModelsError,
     resolve_hub_model,
 )
-from control_plane.adapters.models import AdapterVersion, HubModel, Upload, UploadState
-from control_plane.adapters.resolve import ModelNotFoundError, ModelNotReadyError, ResolvedModel, find_models
+from control_plane.adapters.registry import versions
+from control_plane.adapters.registry.archiving import archive_adapter, delete_archived_adapter
+from control_plane.adapters.registry.models import AdapterVersion, HubModel, Upload, UploadState
+from control_plane.adapters.registry.resolve import (
+    ModelNotFoundError,
+    ModelNotReadyError,
+    ResolvedModel,
+    find_models,
+)
 from control_plane.adapters.uploads import validation_job
-from control_plane.audit.models import AuditEvent
-from control_plane.errors import LorikeetError
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db
 NAME = "hub:Org/Adapter@v1"

@@ -15,9 +15,9 @@ from celery.beat import Scheduler
 from celery.utils.imports import symbol_by_name
 
 from control_plane.celery import app
-from control_plane.jobs import expiry
-from control_plane.jobs.beat import FIRST_RUN_S, MonotonicScheduler
-from control_plane.jobs.task import PatientTask
+from control_plane.core.jobs import expiry
+from control_plane.core.jobs.beat import FIRST_RUN_S, MonotonicScheduler
+from control_plane.core.jobs.task import PatientTask
 
 STEPS = [timedelta(hours=-1), timedelta(hours=1), timedelta(days=-40), timedelta(days=40)]
 
@@ -121,4 +121,4 @@ def test_the_brokers_clock_is_that_of_redis(monkeypatch: pytest.MonkeyPatch, set
 
 
 def test_production_uses_this_scheduler() -> None:
-    assert app.conf.beat_scheduler == "control_plane.jobs.beat:MonotonicScheduler"
+    assert app.conf.beat_scheduler == "control_plane.core.jobs.beat:MonotonicScheduler"

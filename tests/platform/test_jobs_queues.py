@@ -9,8 +9,8 @@ import pytest
 
 import control_plane
 from control_plane.celery import app
-from control_plane.jobs.queues import QUEUES, ROUTES
-from control_plane.jobs.sending import UnknownTaskError, send
+from control_plane.core.jobs.queues import QUEUES, ROUTES
+from control_plane.core.jobs.sending import UnknownTaskError, send
 
 
 def test_every_task_has_its_queue() -> None:

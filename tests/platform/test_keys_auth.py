@@ -12,14 +12,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from control_plane.access.principal import Principal
-from control_plane.audit.models import AuditEvent
-from control_plane.errors import LorikeetError
-from control_plane.keys import secret as key_secret
-from control_plane.keys.auth import authenticate_key
-from control_plane.keys.last_used import LastUsed
-from control_plane.keys.models import ApiKey
-from control_plane.tenants.roles import Capability, Role
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys import secret as key_secret
+from control_plane.identity.keys.auth import authenticate_key
+from control_plane.identity.keys.last_used import LastUsed
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.roles import Capability, Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 
@@ -97,7 +97,7 @@ def test_revoking(acme: Any) -> None:
 
 
 def test_no_write_per_use(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_plane.keys.auth.last_used", LastUsed(flush_every_s=1e9))
+    monkeypatch.setattr("control_plane.identity.keys.auth.last_used", LastUsed(flush_every_s=1e9))
     key, text = acme.key()
     authenticate_key(text)
     with CaptureQueriesContext(

@@ -13,10 +13,10 @@ from lorikeet_testing.clients import call, keyed
 from lorikeet_testing.in_one_world import *  # noqa: F403
 from rest_framework.test import APIClient
 
+from control_plane.core.http.known_names import MOST_NAMES
 from control_plane.gateway.openai import asgi
 from control_plane.gateway.openai.asgi import is_inference
 from control_plane.gateway.openai.callers import Authentication
-from control_plane.http.known_names import MOST_NAMES
 
 pytestmark = pytest.mark.django_db
 SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "frontend" / "openapi.json").read_text())

@@ -11,21 +11,21 @@ from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.ledger import record_event
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user
-from control_plane.audit.models import AuditEvent
-from control_plane.errors import LorikeetError
-from control_plane.limits.actions import set_key_limits, set_tenant_limits
-from control_plane.limits.values import Limits
-from control_plane.quotas import limiter_factory, reconciliation
-from control_plane.quotas.limiter_interface import Ask, Limiter, Reading, Scope, period_of
-from control_plane.quotas.memory_limiter import MemoryLimiter
-from control_plane.quotas.queries import OF_TENANT, limits_of, spending
-from control_plane.tenants.roles import Role
-from control_plane.usage import aggregation
-from control_plane.usage.counters import Counts
-from control_plane.webhooks.actions import WebhookSettings, create_endpoint
-from control_plane.webhooks.models import Event
+from control_plane.billing.limits.actions import set_key_limits, set_tenant_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.billing.quotas import limiter_factory, reconciliation
+from control_plane.billing.quotas.limiter_interface import Ask, Limiter, Reading, Scope, period_of
+from control_plane.billing.quotas.memory_limiter import MemoryLimiter
+from control_plane.billing.quotas.queries import OF_TENANT, limits_of, spending
+from control_plane.billing.usage import aggregation
+from control_plane.billing.usage.counters import Counts
+from control_plane.console.webhooks.actions import WebhookSettings, create_endpoint
+from control_plane.console.webhooks.models import Event
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 GRANTED = {"requests_per_minute": 60, "tokens_per_day": 1000, "adapters": 3}

@@ -10,8 +10,8 @@ import pytest
 from channels_redis.core import RedisChannelLayer
 from redis.exceptions import RedisError
 
-from control_plane.live import channel_layer
-from control_plane.live.channel_layer import SurvivingChannelLayer
+from control_plane.console.live import channel_layer
+from control_plane.console.live.channel_layer import SurvivingChannelLayer
 
 
 def test_a_socket_is_told_when_redis_goes_and_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,8 +109,8 @@ def test_a_killed_web_process_loses_no_usage(webs: list[WebProcess], engine_thre
     # The record is younger than what is collected on schedule: collect it now, as the worker would in a while.
     code = (
         "import django; django.setup()\n"
-        "from control_plane.fleet.endpoint import configured_endpoints\n"
-        "from control_plane.usage.recovery import recover_usage\n"
+        "from control_plane.fleet.transport.endpoint import configured_endpoints\n"
+        "from control_plane.billing.usage.recovery import recover_usage\n"
         "print(recover_usage(configured_endpoints()['local'], leave_to_web_s=0))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=web.env, cwd=ROOT, capture_output=True, text=True)

@@ -11,13 +11,13 @@ from django.core import mail
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user
-from control_plane.accounts.models import User
-from control_plane.audit.models import AuditEvent
-from control_plane.members.tasks import mail_invitation
-from control_plane.tenants.models import Invitation, Membership
-from control_plane.tenants.roles import Role
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.accounts.models import User
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.members.tasks import mail_invitation
+from control_plane.identity.tenants.models import Invitation, Membership
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 PASSWORD = "correct horse battery"

@@ -8,19 +8,19 @@ import pytest
 from django.core import mail
 from django.core.management import CommandError, call_command
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.accounts.addresses import InvalidAddressError, new_address
-from control_plane.accounts.mail import send
-from control_plane.accounts.models import SignIn, User
-from control_plane.batches.files import upload_file
-from control_plane.batches.models import StoredFile
-from control_plane.errors import LorikeetError
-from control_plane.keys.models import ApiKey
-from control_plane.members.tasks import mail_invitation
-from control_plane.names import BadNameError, name_problem, require_name, without_refused
-from control_plane.tenants.models import Invitation, Tenant
-from control_plane.tenants.roles import Role
+from control_plane.core.errors import LorikeetError
+from control_plane.core.names import BadNameError, name_problem, require_name, without_refused
+from control_plane.gateway.batches.files import upload_file
+from control_plane.gateway.batches.models import StoredFile
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.accounts.addresses import InvalidAddressError, new_address
+from control_plane.identity.accounts.mail import send
+from control_plane.identity.accounts.models import SignIn, User
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.members.tasks import mail_invitation
+from control_plane.identity.tenants.models import Invitation, Tenant
+from control_plane.identity.tenants.roles import Role
 
 ALLOWED = [
     "Acme", "Müller & Söhne", "Åse Ødegård", "株式会社\u3000例", "Société\u00a0X", "名\U000e0100", "team (eu) #1",

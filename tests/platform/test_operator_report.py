@@ -12,17 +12,17 @@ import pytest
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 
-from control_plane.prices.models import PriceVersion
-from control_plane.prices.money import micros, tokens_cost
-from control_plane.reports import operator
-from control_plane.reports.operator import operator_report
-from control_plane.tenants.models import Tenant
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.histogram import bucket_of
-from control_plane.usage.models import BASE_MODEL_ITSELF, DailyActivity, Outcome, UsageEvent, Watermark
-from control_plane.usage.rollup_check import differences
-from control_plane.usage.sums import COUNTED, Span, percentiles
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.prices.money import micros, tokens_cost
+from control_plane.billing.reports import operator
+from control_plane.billing.reports.operator import operator_report
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.histogram import bucket_of
+from control_plane.billing.usage.models import BASE_MODEL_ITSELF, DailyActivity, Outcome, UsageEvent, Watermark
+from control_plane.billing.usage.rollup_check import differences
+from control_plane.billing.usage.sums import COUNTED, Span, percentiles
+from control_plane.identity.tenants.models import Tenant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 SPAN = Span(date(2026, 5, 4), date(2026, 5, 24))

@@ -8,11 +8,11 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 
-from control_plane.limits.actions import set_key_limits
-from control_plane.limits.values import Limits
-from control_plane.members.invitations import invite
-from control_plane.tenants.roles import Role
-from control_plane.usage.counters import Counts
+from control_plane.billing.limits.actions import set_key_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.billing.usage.counters import Counts
+from control_plane.identity.members.invitations import invite
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from lorikeet_testing.seed import add_version
 
-from control_plane.fleet.actions import record_status
-from control_plane.fleet.models import EngineHost
-from control_plane.tenants.roles import Role
+from control_plane.fleet.hosts.actions import record_status
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db

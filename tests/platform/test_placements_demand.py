@@ -11,15 +11,15 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane.adapters.models import AdapterVersion
-from control_plane.config import current
-from control_plane.fleet.base_model import ServedBase, served_bases
-from control_plane.fleet.models import EngineHost, HostState, StagingPhase
-from control_plane.gateway.admission import AdapterLoadingError, admit
-from control_plane.placements import actions, demand, tasks
-from control_plane.placements.demand_policy import ENOUGH, Demand, HostRoom, plan
-from control_plane.placements.models import Placement
-from control_plane.usage.models import HourlyUsage, Series
+from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.billing.usage.models import HourlyUsage, Series
+from control_plane.core.config import current
+from control_plane.fleet.base_models.base_model import ServedBase, served_bases
+from control_plane.fleet.hosts.models import EngineHost, HostState, StagingPhase
+from control_plane.fleet.placements import actions, demand, tasks
+from control_plane.fleet.placements.demand_policy import ENOUGH, Demand, HostRoom, plan
+from control_plane.fleet.placements.models import Placement
+from control_plane.gateway.dispatch.admission import AdapterLoadingError, admit
 
 
 def asked(version: str, load: float = 0.0, *, size: int = 10, rank: int = 8, on: tuple[int, ...] = ()) -> Demand:

@@ -10,12 +10,12 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.adapters.models import Adapter
-from control_plane.fleet import errors
-from control_plane.placements import page_maps
-from control_plane.tenants.roles import Role
+from control_plane.adapters.registry.models import Adapter
+from control_plane.fleet.placements import page_maps
+from control_plane.fleet.transport import errors
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.tenants.roles import Role
 from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
 
@@ -69,7 +69,7 @@ def operator(globex: Any) -> Any:
 @pytest.fixture
 def clock(monkeypatch: Any) -> list[float]:
     now = [1_800_000_000.0]
-    monkeypatch.setattr("control_plane.placements.page_maps.time.time", lambda: now[0])
+    monkeypatch.setattr("control_plane.fleet.placements.page_maps.time.time", lambda: now[0])
     return now
 
 

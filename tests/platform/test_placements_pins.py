@@ -14,17 +14,17 @@ from lorikeet_testing.pinning import boot, enrolled, ready, resize, the_host
 from lorikeet_testing.platform_fixtures import Queue
 from lorikeet_testing.seed import add_version
 
-from control_plane.access.actor import SYSTEM
-from control_plane.adapters.archiving import archive_adapter
-from control_plane.adapters.models import Adapter
-from control_plane.adapters.queries import get_adapter
-from control_plane.adapters.versions import promote_version
-from control_plane.audit.models import AuditEvent
-from control_plane.limits.actions import set_tenant_limits
-from control_plane.limits.values import Limits
-from control_plane.placements import actions, pins, tasks
-from control_plane.placements.models import Placement
-from control_plane.tenants.roles import Role
+from control_plane.adapters.registry.archiving import archive_adapter
+from control_plane.adapters.registry.models import Adapter
+from control_plane.adapters.registry.queries import get_adapter
+from control_plane.adapters.registry.versions import promote_version
+from control_plane.billing.limits.actions import set_tenant_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.fleet.placements import actions, pins, tasks
+from control_plane.fleet.placements.models import Placement
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 

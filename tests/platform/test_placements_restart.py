@@ -11,16 +11,16 @@ from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
 from lorikeet_testing.platform_fixtures import Queue
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.fleet import actions
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
-from control_plane.fleet.models import EngineHost
-from control_plane.placements import tasks
-from control_plane.tenants.roles import Role
+from control_plane.core.config import current
+from control_plane.fleet.hosts import actions
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements import tasks
+from control_plane.fleet.transport.blocking_client import engine_calls
+from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db

@@ -18,33 +18,33 @@ from lorikeet_testing.fake_engine import BASE_DIGEST, FakeEngine, FakeEngineThre
 from lorikeet_testing.platform_fixtures import Queue
 from lorikeet_testing.seed import add_version
 
-from control_plane.access.actor import SYSTEM
-from control_plane.access.principal import Principal
-from control_plane.adapters import queries
-from control_plane.adapters.locks import lock_version
-from control_plane.adapters.models import AdapterVersion, Alias, VersionState
-from control_plane.adapters.payloads import LARGEST, adapter_json, plain
-from control_plane.adapters.resolve import ModelLoadingError, resolve_model
-from control_plane.adapters.serializers import VersionSerializer
-from control_plane.adapters.versions import mark_version_ready, record_effect
-from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.errors import NotFoundError
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
-from control_plane.fleet.errors import HostError
-from control_plane.fleet.models import EngineHost, HostService, HostState, StagingPhase
-from control_plane.keys.models import ApiKey
-from control_plane.placements import actions, tasks
-from control_plane.placements.hosts import hosts_for_operator
-from control_plane.placements.models import Placement
-from control_plane.placements.payloads import effect_json
-from control_plane.placements.queries import staging_page
-from control_plane.tenants.models import Tenant
-from control_plane.usage import request_ids
-from control_plane.usage.models import ApiEndpoint, UsageEvent
-from control_plane.usage.recovery import recover_usage
+from control_plane.adapters.registry import queries
+from control_plane.adapters.registry.locks import lock_version
+from control_plane.adapters.registry.models import AdapterVersion, Alias, VersionState
+from control_plane.adapters.registry.payloads import LARGEST, adapter_json, plain
+from control_plane.adapters.registry.resolve import ModelLoadingError, resolve_model
+from control_plane.adapters.registry.serializers import VersionSerializer
+from control_plane.adapters.registry.versions import mark_version_ready, record_effect
+from control_plane.billing.usage import request_ids
+from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
+from control_plane.billing.usage.recovery import recover_usage
+from control_plane.core.config import current
+from control_plane.core.errors import NotFoundError
+from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.models import EngineHost, HostService, HostState, StagingPhase
+from control_plane.fleet.placements import actions, tasks
+from control_plane.fleet.placements.hosts import hosts_for_operator
+from control_plane.fleet.placements.models import Placement
+from control_plane.fleet.placements.payloads import effect_json
+from control_plane.fleet.placements.queries import staging_page
+from control_plane.fleet.transport.blocking_client import engine_calls
+from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
+from control_plane.fleet.transport.errors import HostError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_cli.effect import told as told_by_cli

@@ -17,9 +17,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from lorikeet_testing.scale import EMAIL, Size, seed
 
-from control_plane.accounts.models import User
-from control_plane.tenants.models import Membership, Tenant
-from control_plane.usage.aggregation import aggregate
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.identity.accounts.models import User
+from control_plane.identity.tenants.models import Membership, Tenant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.services]
 

@@ -17,9 +17,9 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control_plane.limits.values import Counted, Limits
-from control_plane.quotas import redis_limiter
-from control_plane.quotas.limiter_interface import (
+from control_plane.billing.limits.values import Counted, Limits
+from control_plane.billing.quotas import redis_limiter
+from control_plane.billing.quotas.limiter_interface import (
     BUSY_WAIT_MS,
     DAY_MS,
     LEASE_MS,
@@ -34,8 +34,8 @@ from control_plane.quotas.limiter_interface import (
     UnknownSpendingError,
     period_of,
 )
-from control_plane.quotas.memory_limiter import MemoryLimiter
-from control_plane.quotas.redis_limiter import RedisLimiter
+from control_plane.billing.quotas.memory_limiter import MemoryLimiter
+from control_plane.billing.quotas.redis_limiter import RedisLimiter
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 NOON = 1_779_451_200_000  # 2026-05-22 12:00 UTC

@@ -9,12 +9,17 @@ from unittest.mock import patch
 import pytest
 import pytest_asyncio
 
-from control_plane.limits.values import Limits
-from control_plane.quotas import reservations as module
-from control_plane.quotas.limiter_interface import Limiter, Scope
-from control_plane.quotas.memory_limiter import MemoryLimiter
-from control_plane.quotas.redis_limiter import RedisLimiter
-from control_plane.quotas.reservations import LimitExceededError, LimitsUnavailableError, Reservation, Reservations
+from control_plane.billing.limits.values import Limits
+from control_plane.billing.quotas import reservations as module
+from control_plane.billing.quotas.limiter_interface import Limiter, Scope
+from control_plane.billing.quotas.memory_limiter import MemoryLimiter
+from control_plane.billing.quotas.redis_limiter import RedisLimiter
+from control_plane.billing.quotas.reservations import (
+    LimitExceededError,
+    LimitsUnavailableError,
+    Reservation,
+    Reservations,
+)
 
 SCOPES = (Scope("tenant", Limits(tokens_per_minute=100, concurrency=3)),)
 AWAY = "redis://127.0.0.1:1"

@@ -13,15 +13,15 @@ from django.db import DatabaseError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.gateway.errors import ApiError, invalid
+from control_plane.billing.refusals import actions
+from control_plane.billing.refusals.actions import Count, Reason, add
+from control_plane.billing.refusals.models import HourlyRefusals, Refusal
+from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.recording import refusals
 from control_plane.gateway.recording.refusals import RefusalLog
-from control_plane.refusals import actions
-from control_plane.refusals.actions import Count, Reason, add
-from control_plane.refusals.models import HourlyRefusals, Refusal
-from control_plane.tenants.roles import Role
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MINUTE = int(time.time() // 60)

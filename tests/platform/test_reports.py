@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from lorikeet_testing.ledger import record_event
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.audit.models import AuditEvent
-from control_plane.errors import LorikeetError
-from control_plane.prices.actions import PriceList, publish_prices
-from control_plane.prices.models import PriceVersion
-from control_plane.prices.money import micros, storage_micros, tokens_cost
-from control_plane.prices.periods import periods
-from control_plane.reports.models import Grain
-from control_plane.reports.usage_csv import PAGE, UsageTable
-from control_plane.tenants.roles import Role
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.models import DailyTotals, DailyUsage, OverallTotals, StorageDay
-from control_plane.usage.rollup_check import differences
-from control_plane.usage.sums import Span, summed, today
+from control_plane.billing.prices.actions import PriceList, publish_prices
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.prices.money import micros, storage_micros, tokens_cost
+from control_plane.billing.prices.periods import periods
+from control_plane.billing.reports.models import Grain
+from control_plane.billing.reports.usage_csv import PAGE, UsageTable
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import DailyTotals, DailyUsage, OverallTotals, StorageDay
+from control_plane.billing.usage.rollup_check import differences
+from control_plane.billing.usage.sums import Span, summed, today
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 MAY = Span(date(2026, 5, 1), date(2026, 5, 31))
@@ -286,7 +286,7 @@ def test_csv_is_the_rollups(acme: Any, globex: Any, operator: APIClient, grain: 
 
 
 def test_csv_in_pages(acme: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("control_plane.reports.usage_csv.PAGE", 7)
+    monkeypatch.setattr("control_plane.billing.reports.usage_csv.PAGE", 7)
     for hour in range(20):
         used(acme, f"a{hour}", at(1) + timedelta(hours=hour), 1, 1)
         used(acme, f"b{hour}", at(1) + timedelta(hours=hour), 1, 1, outcome="aborted")

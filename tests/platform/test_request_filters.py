@@ -10,9 +10,9 @@ from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 
-from control_plane.usage import queries
-from control_plane.usage.counters import Counts
-from control_plane.usage.queries import RequestFilters
+from control_plane.billing.usage import queries
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.queries import RequestFilters
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = timezone.now().replace(microsecond=0)

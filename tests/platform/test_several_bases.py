@@ -12,36 +12,36 @@ from lorikeet_testing.ledger import record_event
 from lorikeet_testing.peft_files import GEOMETRY, config_bytes, safetensors_bytes, tensors
 from lorikeet_testing.platform_fixtures import Org, Uploader
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user, set_operator
-from control_plane.adapters.aliases import start_canary
-from control_plane.adapters.archiving import archive_version
-from control_plane.adapters.base_of_adapter import OtherBaseOfAdapterError
-from control_plane.adapters.models import AdapterVersion, Upload, VersionState
-from control_plane.adapters.resolve import ModelNotFoundError, list_models, resolve_model
-from control_plane.adapters.versions import promote_version
-from control_plane.audit.models import AuditEvent
-from control_plane.errors import LorikeetError
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.base_model import host_quarantine, served_bases
-from control_plane.fleet.base_model_actions import (
+from control_plane.adapters.registry.aliases import start_canary
+from control_plane.adapters.registry.archiving import archive_version
+from control_plane.adapters.registry.base_of_adapter import OtherBaseOfAdapterError
+from control_plane.adapters.registry.models import AdapterVersion, Upload, VersionState
+from control_plane.adapters.registry.resolve import ModelNotFoundError, list_models, resolve_model
+from control_plane.adapters.registry.versions import promote_version
+from control_plane.billing.reports.models import Grain
+from control_plane.billing.reports.usage_csv import UsageTable
+from control_plane.billing.usage import recovery
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.rollup_check import differences
+from control_plane.billing.usage.sums import last_days
+from control_plane.core.errors import LorikeetError
+from control_plane.fleet.base_models.actions import (
     admit_base_model,
     rename_base_model,
     set_base_model,
     withdraw_base_model,
 )
-from control_plane.fleet.models import BaseModel, EngineHost, StagingPhase
-from control_plane.gateway.admission import admit
-from control_plane.gateway.errors import ApiError
-from control_plane.placements import tasks
-from control_plane.placements.models import Placement
-from control_plane.reports.models import Grain
-from control_plane.reports.usage_csv import UsageTable
-from control_plane.usage import recovery
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.rollup_check import differences
-from control_plane.usage.sums import last_days
+from control_plane.fleet.base_models.base_model import host_quarantine, served_bases
+from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.models import BaseModel, EngineHost, StagingPhase
+from control_plane.fleet.placements import tasks
+from control_plane.fleet.placements.models import Placement
+from control_plane.gateway.dispatch.admission import admit
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user, set_operator
+from control_plane.identity.audit.models import AuditEvent
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, BaseGeometry
 from lora_engine.wire import engine_pb2 as pb
 
@@ -208,7 +208,7 @@ def test_operators_list_admit_rename_and_withdraw(
     uploader: Uploader, acme: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join("wide-1", WIDE)
-    from control_plane.placements import base_model_views
+    from control_plane.fleet.placements import base_model_views
 
     monkeypatch.setattr(base_model_views, "describe_host", lambda name: describe(WIDE))
     client, path = operator(acme), "/api/operator/base-models"

@@ -12,23 +12,23 @@ from django.db import OperationalError
 from django.utils import timezone
 from lorikeet_testing.platform_fixtures import Org
 
-from control_plane.access.actor import SYSTEM
-from control_plane.access.principal import Principal
-from control_plane.accounts.actions import create_user, set_operator
-from control_plane.adapters.models import AdapterVersion, VersionState
-from control_plane.audit.models import AuditEvent
-from control_plane.config import current
-from control_plane.db import run_db
-from control_plane.fleet import base_demand
-from control_plane.fleet.base_demand import note_asked
-from control_plane.fleet.base_model import served_bases
-from control_plane.fleet.base_model_actions import BaseModelNotFoundError, set_sleep
-from control_plane.fleet.models import BaseModel, EngineHost, HostState
-from control_plane.gateway import admission_cache
-from control_plane.gateway.admission import BaseAsleepError
-from control_plane.gateway.admission_cache import AdmissionCache
-from control_plane.gateway.errors import of
-from control_plane.placements.waking import wakefulness
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
+from control_plane.core.config import current
+from control_plane.core.db import run_db
+from control_plane.fleet.base_models import demand as base_demand
+from control_plane.fleet.base_models.actions import BaseModelNotFoundError, set_sleep
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.base_models.demand import note_asked
+from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState
+from control_plane.fleet.placements.waking import wakefulness
+from control_plane.gateway.dispatch import admission_cache
+from control_plane.gateway.dispatch.admission import BaseAsleepError
+from control_plane.gateway.dispatch.admission_cache import AdmissionCache
+from control_plane.gateway.dispatch.errors import of
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.actions import create_user, set_operator
+from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db
 

@@ -10,15 +10,15 @@ import pytest
 from lorikeet_testing.ledger import record_event
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import create_user
-from control_plane.audit.models import AuditEvent
-from control_plane.slo.actions import set_objective
-from control_plane.slo.queries import Targets, attainment, targets_of
-from control_plane.tenants.models import Tenant
-from control_plane.tenants.roles import Role
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
+from control_plane.billing.slo.actions import set_objective
+from control_plane.billing.slo.queries import Targets, attainment, targets_of
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

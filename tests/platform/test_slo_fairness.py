@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.fleet import actions, service_gaps
-from control_plane.fleet.models import EngineHost, ServiceGap
-from control_plane.tenants.roles import Role
+from control_plane.fleet.hosts import actions, service_gaps
+from control_plane.fleet.hosts.models import EngineHost, ServiceGap
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

@@ -18,8 +18,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from control_plane.asgi import sockets
-from control_plane.sockets.authenticated_socket import AuthenticatedSocket
-from control_plane.tenants.roles import CAPABILITIES, Role
+from control_plane.identity.sockets.authenticated_socket import AuthenticatedSocket
+from control_plane.identity.tenants.roles import CAPABILITIES, Role
 
 PASSWORD = "correct horse battery"
 BOTH = ("/ws/console", "/ws/inference")

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from control_plane.keys.models import ApiKey
-from control_plane.placements.hosts import hosts_for, hosts_for_operator
-from control_plane.tenants.roles import Role
+from control_plane.fleet.placements.hosts import hosts_for, hosts_for_operator
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = pytest.mark.django_db
 

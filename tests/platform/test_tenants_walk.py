@@ -14,8 +14,8 @@ from lorikeet_testing.in_one_world import *  # noqa: F403
 from lorikeet_testing.scoped_queries import only_scoped_queries
 from rest_framework.test import APIClient
 
-from control_plane.keys.models import ApiKey
-from control_plane.tenants.roles import CAPABILITIES, KEY_SCOPES, Role
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.roles import CAPABILITIES, KEY_SCOPES, Role
 
 pytestmark = pytest.mark.django_db
 ROUTES = tenant_addresses()

@@ -15,15 +15,15 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone as django_timezone
 from lorikeet_testing.ledger import record_event
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.audit.models import AuditEvent
-from control_plane.fleet import service_gaps
-from control_plane.fleet.models import EngineHost
-from control_plane.refusals.actions import Count, Reason, add
-from control_plane.tenants.roles import Role
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
+from control_plane.billing.refusals.actions import Count, Reason, add
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.fleet.hosts import service_gaps
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

@@ -20,11 +20,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from control_plane import traces
-from control_plane.config import Settings, current
+from control_plane.billing.usage.actions import Ended
+from control_plane.billing.usage.counters import Counts, Details
+from control_plane.core import traces
+from control_plane.core.config import Settings, current
 from control_plane.gateway.recording.spans import report_request
-from control_plane.usage.actions import Ended
-from control_plane.usage.counters import Counts, Details
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLER = f"00-{TRACE}-{SPAN}-01"
@@ -133,7 +133,7 @@ def test_off_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_asked_for_without_the_packages_no_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(var_dir=tmp_path, otlp_url="http://nowhere:1").otlp_url
-    monkeypatch.setattr("control_plane.config._has_opentelemetry", lambda: False)
+    monkeypatch.setattr("control_plane.core.config._has_opentelemetry", lambda: False)
     with pytest.raises(ValueError, match=r"lorikeet\[otel\]"):
         Settings(var_dir=tmp_path, otlp_url="http://nowhere:1")
     assert not Settings(var_dir=tmp_path).otlp_url

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from control_plane.audit.models import AuditEvent
-from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.recording.transcripts import MOST_KEPT, Taking, prompt_of, storable, text_of
-from control_plane.tenants.roles import Role
-from control_plane.transcripts import actions
-from control_plane.transcripts.actions import Taken, set_recording, store
-from control_plane.transcripts.models import Recording, Transcript
+from control_plane.gateway.transcripts import actions
+from control_plane.gateway.transcripts.actions import Taken, set_recording, store
+from control_plane.gateway.transcripts.models import Recording, Transcript
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

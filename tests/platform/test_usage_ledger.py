@@ -10,15 +10,15 @@ import pytest
 from lorikeet_testing.ledger import record_event
 from rest_framework.utils.encoders import JSONEncoder
 
-from control_plane.prices.models import PriceVersion
-from control_plane.usage.actions import Ended, record_events
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.costs import RequestCosts
-from control_plane.usage.counters import Counts, Details
-from control_plane.usage.models import UsageEvent
-from control_plane.usage.payloads import base_names_of, request_json
-from control_plane.usage.queries import recent_requests
-from control_plane.usage.serializers import RequestRecordSerializer
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.usage.actions import Ended, record_events
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.costs import RequestCosts
+from control_plane.billing.usage.counters import Counts, Details
+from control_plane.billing.usage.models import UsageEvent
+from control_plane.billing.usage.payloads import base_names_of, request_json
+from control_plane.billing.usage.queries import recent_requests
+from control_plane.billing.usage.serializers import RequestRecordSerializer
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from lorikeet_testing.concurrent import while_another_commits
 from lorikeet_testing.ledger import fill, record_event
 
-from control_plane.usage import storage
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import SUMMED, Counts
-from control_plane.usage.histogram import BOUNDS_US, bucket_of, percentile_us, within
-from control_plane.usage.models import (
+from control_plane.billing.usage import storage
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import SUMMED, Counts
+from control_plane.billing.usage.histogram import BOUNDS_US, bucket_of, percentile_us, within
+from control_plane.billing.usage.models import (
     DailyLatency,
     DailyTotals,
     DailyUsage,
@@ -35,8 +35,8 @@ from control_plane.usage.models import (
     UsageEvent,
     Watermark,
 )
-from control_plane.usage.rollup_sql import LEAST_US
-from control_plane.usage.sums import Span, overall
+from control_plane.billing.usage.rollup_sql import LEAST_US
+from control_plane.billing.usage.sums import Span, overall
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
@@ -124,7 +124,7 @@ def test_all_tenants_days_follow_a_version_without_them(acme: Any, globex: Any, 
     record(globex, "b")
     aggregate()
     with monkeypatch.context() as before:
-        before.setattr("control_plane.usage.aggregation._add_up_tenants", lambda mark: None)
+        before.setattr("control_plane.billing.usage.aggregation._add_up_tenants", lambda mark: None)
         for at in (NOW - timedelta(days=1), NOW, NOW + timedelta(days=1)):
             record(acme, f"at {at}", at)
             aggregate()
@@ -143,7 +143,7 @@ def test_nothing_is_lost_when_it_is_killed_between_writing_and_committing(acme: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("control_plane.usage.aggregation._finish", die)
+        patched.setattr("control_plane.billing.usage.aggregation._finish", die)
         aggregate()
     assert DailyUsage.objects.count() == 0
     aggregate()

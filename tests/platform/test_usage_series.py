@@ -15,15 +15,12 @@ from lorikeet_testing.ledger import record_event
 from lorikeet_testing.seed import add_version
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.accounts.actions import set_operator
-from control_plane.prices.models import PriceVersion
-from control_plane.tenants.roles import Role
-from control_plane.usage import time_series
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.counters import Counts
-from control_plane.usage.histogram import bucket_of, percentile_us
-from control_plane.usage.models import (
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.usage import time_series
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.histogram import bucket_of, percentile_us
+from control_plane.billing.usage.models import (
     DaySums,
     HourSums,
     MinuteSums,
@@ -32,7 +29,10 @@ from control_plane.usage.models import (
     UsageEvent,
     Watermark,
 )
-from control_plane.usage.time_series import minute_of
+from control_plane.billing.usage.time_series import minute_of
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.accounts.actions import set_operator
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

@@ -18,14 +18,14 @@ from django.db import transaction
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from control_plane.adapters.versions import promote_version
-from control_plane.audit.models import AuditEvent
-from control_plane.http import egress
-from control_plane.tenants.roles import Role
-from control_plane.webhooks import actions, delivery, tasks
-from control_plane.webhooks.events import publish, publish_quota
-from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
-from control_plane.webhooks.signing import GRACE
+from control_plane.adapters.registry.versions import promote_version
+from control_plane.console.webhooks import actions, delivery, tasks
+from control_plane.console.webhooks.events import publish, publish_quota
+from control_plane.console.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
+from control_plane.console.webhooks.signing import GRACE
+from control_plane.core.http import egress
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.roles import Role
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

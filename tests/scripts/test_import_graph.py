@@ -38,8 +38,8 @@ def test_branches_are_summed_by_package() -> None:
         "/tree/inference_engine/lora_engine/memory/pool.py": measured(0, 0),
     }
     found = by_package(files)
-    assert found == {"control_plane": (1, 1), "control_plane.keys": (4, 8), "lora_engine.memory": (0, 0)}
-    text = table(found, {"control_plane.keys": (1, 4)})
-    assert "| `control_plane.keys` | 8 | 50.0 % | 25.0 % |" in text
+    assert found == {"control_plane": (1, 1), "control_plane.identity.keys": (4, 8), "lora_engine.memory": (0, 0)}
+    text = table(found, {"control_plane.identity.keys": (1, 4)})
+    assert "| `control_plane.identity.keys` | 8 | 50.0 % | 25.0 % |" in text
     assert "| `lora_engine.memory` | 0 | – | – |" in text
     assert text.endswith("| all | 9 | 55.6 % | 25.0 % |\n")

@@ -15,9 +15,9 @@ from kubernetes_validate import ValidationError, validate
 from lorikeet_testing.compose import load_compose, workers
 from prometheus_client import REGISTRY, generate_latest
 
-from control_plane.access.actor import SYSTEM
-from control_plane.config import REPOSITORY, Settings, parse_engine_hosts
-from control_plane.fleet.base_model_actions import set_base_model
+from control_plane.core.config import REPOSITORY, Settings, parse_engine_hosts
+from control_plane.fleet.base_models.actions import set_base_model
+from control_plane.identity.access.actor import SYSTEM
 from lora_engine.server import arguments
 from lora_engine.server.metrics import HostMetrics
 from lora_engine.wire import engine_pb2 as pb

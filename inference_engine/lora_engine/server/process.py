@@ -100,7 +100,7 @@ def _start(
     kernels = None
     if config.fast_start and torch.device(config.device).type == "cuda" and config.backend != "torch":
         # These need triton, which a CPU engine does not.
-        from lora_engine.compile_ahead import compile_ahead
+        from lora_engine.execution.compile_ahead import compile_ahead
         from lora_kernels.launches import log_compilations
 
         log_compilations()

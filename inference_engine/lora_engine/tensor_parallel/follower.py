@@ -21,12 +21,12 @@ from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
+from lora_engine.execution.step_inputs import StepInputs
 from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan
 from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
 from lora_engine.model.parallel import Parallel
-from lora_engine.step_inputs import StepInputs
 from lora_engine.text import TokenizerError
 
 from . import group
@@ -52,7 +52,7 @@ from .step_changes import Told
 from .stillness import BEAT_S, SILENT_BEATS, Progress
 
 if TYPE_CHECKING:
-    from lora_engine.graph_runner import GraphRunner  # needs triton
+    from lora_engine.execution.graph_runner import GraphRunner  # needs triton
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ class Follower:
 
     def _graphs(self) -> GraphRunner:
         # Only ranks on GPUs import this, which needs triton.
-        from lora_engine.graph_runner import GraphRunner
+        from lora_engine.execution.graph_runner import GraphRunner
 
         assert isinstance(self._runner, GraphRunner)
         return self._runner

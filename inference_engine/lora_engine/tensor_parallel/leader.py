@@ -22,12 +22,12 @@ import torch.distributed as dist
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
+from lora_engine.execution.step_inputs import StepInputs
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.loading import LoadedModel, load_model
 from lora_engine.model.merging import MergedLayers
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
-from lora_engine.step_inputs import StepInputs
 
 from . import group
 from .follower import run_rank, tell_nobody

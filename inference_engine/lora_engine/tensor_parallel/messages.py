@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lora_engine.adapters.layout import AdapterLayout
+from lora_engine.execution.step_inputs import StepInputs
 from lora_engine.model.batch import LoraSpan
-from lora_engine.step_inputs import StepInputs
 
 from .step_changes import Changes
 

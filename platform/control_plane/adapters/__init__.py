@@ -1,1 +1,1 @@
-"""Adapters, their immutable versions, aliases and uploads, and the artifact store."""
+"""Adapters from upload to retirement: versions, aliases, uploads, imports, canaries and evaluations."""

@@ -1,1 +1,1 @@
-"""Engine hosts, and the connections to them."""
+"""Engine hosts: how they join, what they hold, and which host serves a request."""

@@ -5,7 +5,7 @@ class GatewayConfig(AppConfig):
     name = "control_plane.gateway"
 
     def ready(self) -> None:
-        from control_plane.audit.actions import on_record
-        from control_plane.single_flight import forget_after_commit
+        from control_plane.identity.audit.actions import on_record
+        from control_plane.identity.single_flight import forget_after_commit
 
         on_record(forget_after_commit)

@@ -63,7 +63,7 @@ async def test_adapters_in_one_batch_and_from_disk_after_a_restart(model, tmp_pa
 FAILS_ONCE_A_FILE_IS_THERE = """
 import sys
 from pathlib import Path
-from lora_engine.runner import Runner
+from lora_engine.execution.runner import Runner
 from lora_engine.server.process import main
 
 sign = Path(sys.argv.pop(1))

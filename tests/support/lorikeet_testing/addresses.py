@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from control_plane.http.access import Access
+from control_plane.core.http.access import Access
 
 METHODS = ("get", "post", "put", "patch", "delete")
 TENANT_PREFIX = "api/tenants/<slug:tenant>/"

@@ -37,10 +37,10 @@ def main() -> None:
 def prepare() -> dict[str, Any]:
     from django.core.management import call_command
 
-    from control_plane.access.actor import SYSTEM
-    from control_plane.fleet import actions as fleet
-    from control_plane.fleet.endpoint import configured_endpoints
-    from control_plane.members.actions import create_tenant
+    from control_plane.fleet.hosts import actions as fleet
+    from control_plane.fleet.transport.endpoint import configured_endpoints
+    from control_plane.identity.access.actor import SYSTEM
+    from control_plane.identity.members.actions import create_tenant
     from lora_engine.wire import engine_pb2 as pb
     from lorikeet_testing.peft_files import GEOMETRY
 
@@ -54,9 +54,9 @@ def prepare() -> dict[str, Any]:
 
 
 def upload(name: str) -> dict[str, Any]:
-    from control_plane.adapters.archiving import delete_version
     from control_plane.adapters.artifacts.configured import artifact_store
     from control_plane.adapters.artifacts.store import FILES
+    from control_plane.adapters.registry.archiving import delete_version
 
     in_this_process()
     acting, rnd, done = caller(), random.Random(name), 0
@@ -72,14 +72,14 @@ def upload(name: str) -> dict[str, Any]:
 
 
 def caller() -> Any:
-    from control_plane.access.actor import SYSTEM
-    from control_plane.access.principal import Principal
-    from control_plane.members.actions import add_member
-    from control_plane.tenants.models import Membership, Tenant
-    from control_plane.tenants.roles import Role
+    from control_plane.identity.access.actor import SYSTEM
+    from control_plane.identity.access.principal import Principal
+    from control_plane.identity.members.actions import add_member
+    from control_plane.identity.tenants.models import Membership, Tenant
+    from control_plane.identity.tenants.roles import Role
 
     tenant = Tenant.objects.get(slug="acme")
-    from control_plane.accounts.actions import create_user
+    from control_plane.identity.accounts.actions import create_user
 
     user = create_user(actor=SYSTEM, email=f"{os.getpid()}@acme.example", password="correct horse battery")
     add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.OWNER)
@@ -88,7 +88,7 @@ def caller() -> Any:
 
 def send(acting: Any, name: str, seed: int) -> Any:
     """An accepted version with the content of that seed."""
-    from control_plane.adapters.models import Upload, UploadState
+    from control_plane.adapters.registry.models import Upload, UploadState
     from control_plane.adapters.uploads import actions as uploads
     from control_plane.adapters.uploads import validation_job
     from control_plane.adapters.uploads.spool import SpooledFile

@@ -27,15 +27,15 @@ MODEL, SCRAPER = "lorikeet-demo", "faults"
 SETTINGS = {"LORIKEET_HOST_RETURN_S": "30", "LORIKEET_METRICS_TOKEN": SCRAPER}
 SET_SERVICE = """
 import django; django.setup()
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.actions import set_service
-from control_plane.fleet.models import HostService
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.fleet.hosts.actions import set_service
+from control_plane.fleet.hosts.models import HostService
 set_service(actor=SYSTEM, name="{host}", service=HostService("{service}"))
 """
 RECOVER = """
 import django; django.setup()
-from control_plane.fleet.endpoint import configured_endpoints
-from control_plane.usage.recovery import recover_usage
+from control_plane.fleet.transport.endpoint import configured_endpoints
+from control_plane.billing.usage.recovery import recover_usage
 for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)
 """
 """As beat does a while later: what is in the hosts' journals yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lora_engine.graph_runner import GraphRunner
+from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 
 

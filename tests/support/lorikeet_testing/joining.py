@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.fleet.join_tokens import create_token
+from control_plane.fleet.joining.join_tokens import create_token
+from control_plane.identity.access.actor import SYSTEM
 from lora_engine.config import EngineConfig
 from lora_engine.server import joining
 from lora_engine.server.errors import StartupError

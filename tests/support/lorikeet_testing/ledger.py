@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection
 
-from control_plane.usage.actions import Ended, record_events
+from control_plane.billing.usage.actions import Ended, record_events
 
 FIRST_DAY = date(2026, 2, 1)
 DAYS = 90

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from control_plane.adapters.models import AdapterVersion
-from control_plane.config import current
-from control_plane.fleet import actions as fleet_actions
-from control_plane.fleet.blocking_client import engine_calls
-from control_plane.fleet.endpoint import HostEndpoint, configured_endpoints
-from control_plane.fleet.models import EngineHost
-from control_plane.placements import actions, tasks
+from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.core.config import current
+from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements import actions, tasks
+from control_plane.fleet.transport.blocking_client import engine_calls
+from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
 
 from .fake_engine import FakeEngine, FakeEngineThread
 from .seed import add_version

@@ -25,42 +25,42 @@ from django.core.cache import cache
 from django.test import override_settings
 from rest_framework.test import APIClient
 
-from control_plane.access.actor import SYSTEM
-from control_plane.access.principal import Principal
-from control_plane.accounts import attempts
-from control_plane.accounts.actions import create_user
-from control_plane.accounts.models import SignIn, User
-from control_plane.adapters import versions
-from control_plane.adapters.aliases import set_alias, start_canary
-from control_plane.adapters.archiving import archive_adapter
+from control_plane.adapters.evaluations.actions import create_set, start_evaluation
 from control_plane.adapters.imports.actions import set_bucket_credentials
 from control_plane.adapters.imports.follows import add_follow
-from control_plane.adapters.models import AdapterVersion, EvaluationMetric, Upload
+from control_plane.adapters.registry import versions
+from control_plane.adapters.registry.aliases import set_alias, start_canary
+from control_plane.adapters.registry.archiving import archive_adapter
+from control_plane.adapters.registry.models import AdapterVersion, EvaluationMetric, Upload
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
 from control_plane.adapters.uploads.spool import SpooledFile
-from control_plane.batches.actions import upload_batch
-from control_plane.batches.files import upload_file
-from control_plane.evaluations.actions import create_set, start_evaluation
-from control_plane.fleet import actions as fleet
-from control_plane.fleet.endpoint import configured_endpoints
-from control_plane.fleet.join_tokens import create_token
-from control_plane.fleet.models import EngineHost
-from control_plane.jobs import claims, clocks
-from control_plane.keys.actions import create_key
-from control_plane.keys.models import ApiKey
-from control_plane.members.actions import add_member, create_tenant
-from control_plane.members.invitations import invite
-from control_plane.placements.models import PinnedPrefix
-from control_plane.reports.exports import add_schedule, request_export
-from control_plane.reports.models import Cadence, Grain
-from control_plane.tenants.models import Membership, Tenant
-from control_plane.tenants.roles import Role
-from control_plane.transcripts.actions import Taken, set_recording, store
-from control_plane.usage.counters import Counts
-from control_plane.usage.models import ApiEndpoint
-from control_plane.usage.sums import last_days
-from control_plane.webhooks.actions import WebhookSettings, create_endpoint, send_test
+from control_plane.billing.reports.exports import add_schedule, request_export
+from control_plane.billing.reports.models import Cadence, Grain
+from control_plane.billing.usage.counters import Counts
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.billing.usage.sums import last_days
+from control_plane.console.webhooks.actions import WebhookSettings, create_endpoint, send_test
+from control_plane.core.jobs import claims, clocks
+from control_plane.fleet.hosts import actions as fleet
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.joining.join_tokens import create_token
+from control_plane.fleet.placements.models import PinnedPrefix
+from control_plane.fleet.transport.endpoint import configured_endpoints
+from control_plane.gateway.batches.actions import upload_batch
+from control_plane.gateway.batches.files import upload_file
+from control_plane.gateway.transcripts.actions import Taken, set_recording, store
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts import attempts
+from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.accounts.models import SignIn, User
+from control_plane.identity.keys.actions import create_key
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.members.actions import add_member, create_tenant
+from control_plane.identity.members.invitations import invite
+from control_plane.identity.tenants.models import Membership, Tenant
+from control_plane.identity.tenants.roles import Role
 from lora_engine.wire import engine_pb2 as pb
 from lorikeet_testing import peft_files
 from lorikeet_testing.audit_watch import audit_watch
@@ -83,7 +83,7 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     if database["TEST"].get("NAME"):
         return  # each folder of tests has these fixtures, and all share one database
     if url := os.environ.get("LORIKEET_TEST_DATABASE_URL"):
-        database.update(dj_database_url.parse(url, engine="control_plane.postgres"), OPTIONS={})
+        database.update(dj_database_url.parse(url, engine="control_plane.core.postgres"), OPTIONS={})
         database["TEST"].update(NAME=f"test_lorikeet_{worker}", TEMPLATE=migrated_database())
         del connections["default"]  # made for the engine of the settings
     elif not database["TEST"].get("NAME"):  # two folders of tests have these fixtures, and one database
@@ -159,7 +159,7 @@ class Queue:
 def queue_tasks(monkeypatch: pytest.MonkeyPatch) -> Queue:
     queued = Queue()
     app = SimpleNamespace(send_task=lambda name, args, **_: queued.calls.append((name, args)))
-    monkeypatch.setattr("control_plane.jobs.sending.current_app", app)
+    monkeypatch.setattr("control_plane.core.jobs.sending.current_app", app)
     return queued
 
 
@@ -172,7 +172,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
 def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[UUID | str, str, dict[str, Any]]]:
     """Live events as they are published: (tenant id, event, data)."""
     seen: list[tuple[UUID | str, str, dict[str, Any]]] = []
-    monkeypatch.setattr("control_plane.writes.publish", lambda *args: seen.append(args))
+    monkeypatch.setattr("control_plane.core.writes.publish", lambda *args: seen.append(args))
     return seen
 
 

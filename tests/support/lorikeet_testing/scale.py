@@ -49,7 +49,7 @@ def seed(size: Size) -> Any:
 
 
 def _seed(size: Size) -> Any:
-    from control_plane.tenants.models import Tenant
+    from control_plane.identity.tenants.models import Tenant
 
     tenants = Tenant.objects.bulk_create(
         [Tenant(slug=f"t{n}", name=f"Tenant {n}") for n in range(size.tenants)], batch_size=BATCH
@@ -72,8 +72,8 @@ def _adapter_name(number: int) -> str:
 
 
 def _people(large: Any, size: Size) -> None:
-    from control_plane.accounts.models import User
-    from control_plane.tenants.models import Membership
+    from control_plane.identity.accounts.models import User
+    from control_plane.identity.tenants.models import Membership
 
     now = timezone.now()
     operator = User.objects.create_user(EMAIL, PASSWORD, email_verified_at=now, name="Olga Operator")
@@ -88,7 +88,7 @@ def _people(large: Any, size: Size) -> None:
 
 
 def _prices() -> None:
-    from control_plane.prices.models import PriceVersion
+    from control_plane.billing.prices.models import PriceVersion
 
     PriceVersion.objects.create(
         number=1, effective_on=(timezone.now() - timedelta(days=DAYS + 1)).date(), currency="USD",
@@ -98,7 +98,7 @@ def _prices() -> None:
 
 
 def _keys(tenants: list[Any], size: Size) -> list[Any]:
-    from control_plane.keys.models import ApiKey
+    from control_plane.identity.keys.models import ApiKey
 
     owners = [tenants[0]] * size.keys + tenants[1:]
     return ApiKey.objects.bulk_create(
@@ -111,7 +111,7 @@ def _keys(tenants: list[Any], size: Size) -> list[Any]:
 
 
 def _versions(names: list[tuple[Any, str]]) -> list[Any]:
-    from control_plane.adapters.models import Adapter, AdapterVersion, Alias, VersionState
+    from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, VersionState
 
     adapters = Adapter.objects.bulk_create(
         [Adapter(tenant=tenant, name=name, description=f"Answers as {name} does.") for tenant, name in names],
@@ -138,8 +138,8 @@ def _versions(names: list[tuple[Any, str]]) -> list[Any]:
 
 
 def _placements(versions: list[Any]) -> None:
-    from control_plane.fleet.models import BaseModel, EngineHost, HostState, StagingPhase
-    from control_plane.placements.models import Placement
+    from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState, StagingPhase
+    from control_plane.fleet.placements.models import Placement
 
     BaseModel.objects.create(
         name="fake-base", digest="sha256:" + "ba5e" * 16, description={}, decided_by="seed", decided_at=timezone.now()
@@ -208,9 +208,9 @@ def _skewed(count: int) -> str:
 
 def _others(large: Any, keys: list[Any], versions: list[Any], size: Size) -> None:
     """What grows beside the ledger."""
-    from control_plane.adapters.models import Adapter, Upload, UploadState
-    from control_plane.batches.models import Batch, BatchState, Purpose, StoredFile
-    from control_plane.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
+    from control_plane.adapters.registry.models import Adapter, Upload, UploadState
+    from control_plane.console.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
+    from control_plane.gateway.batches.models import Batch, BatchState, Purpose, StoredFile
 
     now, later = timezone.now(), timezone.now() + timedelta(days=30)
     Adapter.objects.bulk_create(

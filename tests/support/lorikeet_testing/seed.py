@@ -34,11 +34,11 @@ def main() -> None:
 def seed_tenant(slug: str, adapters: list[str]) -> dict[str, Any]:
     from django.utils import timezone
 
-    from control_plane.access.principal import Principal
-    from control_plane.accounts.models import User
-    from control_plane.keys.actions import create_key
-    from control_plane.tenants.models import Membership, Tenant
-    from control_plane.tenants.roles import Role
+    from control_plane.identity.access.principal import Principal
+    from control_plane.identity.accounts.models import User
+    from control_plane.identity.keys.actions import create_key
+    from control_plane.identity.tenants.models import Membership, Tenant
+    from control_plane.identity.tenants.roles import Role
 
     tenant = Tenant.objects.create(slug=slug, name=slug.title())
     user = User.objects.create_user(f"owner@{slug}.example", PASSWORD, email_verified_at=timezone.now())
@@ -52,7 +52,7 @@ def seed_tenant(slug: str, adapters: list[str]) -> dict[str, Any]:
 
 
 def add_version(tenant: Any, name: str, number: int = 1) -> Any:
-    from control_plane.adapters.models import Adapter, AdapterVersion
+    from control_plane.adapters.registry.models import Adapter, AdapterVersion
 
     adapter, _ = Adapter.objects.get_or_create(tenant=tenant, name=name)
     return AdapterVersion.objects.create(

@@ -21,7 +21,7 @@ from lora_engine.adapters.layout import PackedAdapter, TargetShapes, plan_layout
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.graph_set import GraphSet
+from lora_engine.execution.graph_set import GraphSet
 from lora_engine.memory import PageAllocator, PagePool
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
 from lora_engine.model.config import ModelConfig
@@ -193,7 +193,7 @@ def captured_logits() -> Iterator[list[torch.Tensor]]:
         return sample(logits, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lora_engine.runner.sample", spy)
+        patch.setattr("lora_engine.execution.runner.sample", spy)
         yield seen
 
 

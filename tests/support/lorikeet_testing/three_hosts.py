@@ -74,8 +74,8 @@ class ThreeHosts:
         """Collect all that lies in the hosts' journals, as beat does a while later."""
         program = (
             "import django; django.setup()\n"
-            "from control_plane.fleet.endpoint import configured_endpoints\n"
-            "from control_plane.usage.recovery import recover_usage\n"
+            "from control_plane.fleet.transport.endpoint import configured_endpoints\n"
+            "from control_plane.billing.usage.recovery import recover_usage\n"
             "for endpoint in configured_endpoints().values(): recover_usage(endpoint, leave_to_web_s=0)"
         )
         done = subprocess.run([sys.executable, "-c", program], env=self.web.env, capture_output=True, text=True)

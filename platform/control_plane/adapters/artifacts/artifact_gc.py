@@ -13,12 +13,12 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from control_plane.access.actor import SYSTEM
 from control_plane.adapters.artifacts.configured import artifact_store
-from control_plane.adapters.locks import lock_claimed
-from control_plane.adapters.models import AdapterVersion, Content, Upload, UploadState, VersionState
-from control_plane.audit import actions as audit
-from control_plane.jobs import clocks
+from control_plane.adapters.registry.locks import lock_claimed
+from control_plane.adapters.registry.models import AdapterVersion, Content, Upload, UploadState, VersionState
+from control_plane.core.jobs import clocks
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.audit import actions as audit
 
 logger = logging.getLogger(__name__)
 

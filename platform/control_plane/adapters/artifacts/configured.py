@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control_plane.adapters.artifacts.s3 import S3Store
 from control_plane.adapters.artifacts.store import ArtifactStore, FolderStore
-from control_plane.config import current
+from control_plane.core.config import current
 
 
 def artifact_store() -> ArtifactStore:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from control_plane.errors import LorikeetError
+from control_plane.core.errors import LorikeetError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 
 FILES = (CONFIG_FILE, WEIGHTS_FILE)

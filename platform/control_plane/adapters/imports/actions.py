@@ -9,25 +9,25 @@ from uuid import uuid4
 from django.db import transaction
 from django.db.models import QuerySet
 
-from control_plane.access.actor import Actor
-from control_plane.access.principal import Principal
-from control_plane.accounts.models import User
-from control_plane.adapters.base_of_adapter import wanted_base
 from control_plane.adapters.imports.bucket import endpoint_of
 from control_plane.adapters.imports.problems import no_credentials
 from control_plane.adapters.imports.sealed import seal
 from control_plane.adapters.imports.sources import HubSource, S3Source, SourceRefusedError, parse_source
-from control_plane.adapters.models import BucketCredentials, HubFollow, HubModelPolicy, HubToken, Upload
-from control_plane.adapters.storage_limits import require_room
+from control_plane.adapters.registry.base_of_adapter import wanted_base
+from control_plane.adapters.registry.models import BucketCredentials, HubFollow, HubModelPolicy, HubToken, Upload
+from control_plane.adapters.registry.storage_limits import require_room
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.actions import require_free_name, require_short_backlog, tell_upload
-from control_plane.audit import actions as audit
-from control_plane.config import current
-from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.http.egress import UrlRefusedError, check_url
-from control_plane.keys.models import ApiKey
-from control_plane.tenants.models import Tenant
-from control_plane.writes import enqueue
+from control_plane.core.config import current
+from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.core.http.egress import UrlRefusedError, check_url
+from control_plane.core.writes import enqueue
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.models import User
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
 
 MOST_BUCKETS = 50  # of one tenant
 

@@ -26,9 +26,9 @@ from control_plane.adapters.imports.problems import (
 )
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import S3Source
-from control_plane.adapters.models import BucketCredentials
-from control_plane.config import current
-from control_plane.http import egress
+from control_plane.adapters.registry.models import BucketCredentials
+from control_plane.core.config import current
+from control_plane.core.http import egress
 
 MOST_BYTES = 4 << 20
 # Objects of one folder, of which an answer holds a page.

@@ -16,21 +16,21 @@ from typing import Self
 import httpx
 from django.db import transaction
 
-from control_plane.access.actor import SYSTEM
 from control_plane.adapters.imports import bucket, hub
 from control_plane.adapters.imports.listing import RemoteFile
 from control_plane.adapters.imports.problems import SourceProblemError, check_answer, no_credentials, unavailable
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import HubSource, S3Source, UrlSource, parse_source
-from control_plane.adapters.locks import lock_claimed
-from control_plane.adapters.models import BucketCredentials, HubToken, Upload
-from control_plane.adapters.storage_limits import require_room
+from control_plane.adapters.registry.locks import lock_claimed
+from control_plane.adapters.registry.models import BucketCredentials, HubToken, Upload
+from control_plane.adapters.registry.storage_limits import require_room
 from control_plane.adapters.uploads import spool
-from control_plane.audit import actions as audit
-from control_plane.config import current
-from control_plane.db import release_connections
-from control_plane.http import egress
-from control_plane.tenants.models import Tenant
+from control_plane.core.config import current
+from control_plane.core.db import release_connections
+from control_plane.core.http import egress
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
 
 _SAID_BYTES = 4096
 """Of a refusal, that are read for its code."""

@@ -16,23 +16,23 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
-from control_plane.access.actor import SYSTEM
-from control_plane.access.principal import Principal
 from control_plane.adapters.imports import hub
 from control_plane.adapters.imports.actions import import_for
 from control_plane.adapters.imports.fetching import authorization
 from control_plane.adapters.imports.hub_policy import full_name
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.models import HubFollow
+from control_plane.adapters.registry.models import HubFollow
 from control_plane.adapters.uploads.actions import require_free_name
-from control_plane.audit import actions as audit
-from control_plane.config import current
-from control_plane.db import release_connections
-from control_plane.errors import LorikeetError, NotFoundError
-from control_plane.http import egress
-from control_plane.jobs import clocks
-from control_plane.tenants.models import Tenant
+from control_plane.core.config import current
+from control_plane.core.db import release_connections
+from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.core.http import egress
+from control_plane.core.jobs import clocks
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 MOST_FOLLOWS = 50  # of one tenant

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from control_plane.adapters.imports.listing import RemoteFile, adapter_of
 from control_plane.adapters.imports.problems import Origin, SourceProblemError, check_answer
-from control_plane.config import current
-from control_plane.http import egress
+from control_plane.core.config import current
+from control_plane.core.http import egress
 
 MOST_BYTES = 4 << 20
 LONGEST_FILE_NAME = 1024

@@ -11,14 +11,13 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from control_plane.access.principal import Principal
 from control_plane.adapters.imports.actions import begin_import
 from control_plane.adapters.imports.hub_policy import adapter_name_of, allows, full_name, policy_of
 from control_plane.adapters.imports.progress import fetched_bytes
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.models import AdapterVersion, HubModel, Upload, UploadState, VersionState
-from control_plane.adapters.queries import staging_progress
-from control_plane.adapters.resolve import (
+from control_plane.adapters.registry.models import AdapterVersion, HubModel, Upload, UploadState, VersionState
+from control_plane.adapters.registry.queries import staging_progress
+from control_plane.adapters.registry.resolve import (
     LONGEST_NAME,
     ModelLoadingError,
     ModelNotFoundError,
@@ -27,11 +26,12 @@ from control_plane.adapters.resolve import (
     not_ready,
     resolved,
 )
-from control_plane.adapters.versions import EffectNotConfirmedError, label_of
-from control_plane.config import current
-from control_plane.errors import LorikeetError
-from control_plane.jobs import clocks
-from control_plane.tenants.models import Tenant
+from control_plane.adapters.registry.versions import EffectNotConfirmedError, label_of
+from control_plane.core.config import current
+from control_plane.core.errors import LorikeetError
+from control_plane.core.jobs import clocks
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.tenants.models import Tenant
 
 RETRY_S = 5
 _DECIDED = (UploadState.ACCEPTED, UploadState.REFUSED, UploadState.CANCELLED)

@@ -12,8 +12,8 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from control_plane.adapters.imports.sources import HubSource
-from control_plane.adapters.models import HubModel, HubModelPolicy, VersionState
-from control_plane.tenants.models import Tenant
+from control_plane.adapters.registry.models import HubModel, HubModelPolicy, VersionState
+from control_plane.identity.tenants.models import Tenant
 
 HUB_PREFIX = "hub:"
 MOST_LISTED = 50

@@ -11,7 +11,7 @@ import hmac
 
 from cryptography.fernet import Fernet, InvalidToken
 
-from control_plane.config import current
+from control_plane.core.config import current
 
 
 def seal(secret: str) -> str:

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from control_plane.config import current
-from control_plane.errors import LorikeetError
-from control_plane.http.egress import UrlRefusedError, check_url
+from control_plane.core.config import current
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.egress import UrlRefusedError, check_url
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _HUB = re.compile(

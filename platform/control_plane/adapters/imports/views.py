@@ -9,12 +9,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.access.views import TenantView
-from control_plane.adapters import queries
 from control_plane.adapters.imports import actions as imports
 from control_plane.adapters.imports import follows
 from control_plane.adapters.imports.hub_policy import latest_hub_models, policy_of
-from control_plane.adapters.serializers import (
+from control_plane.adapters.registry import queries
+from control_plane.adapters.registry.serializers import (
     BucketCredentialsSerializer,
     HubFollowSerializer,
     HubModelsSerializer,
@@ -22,8 +21,9 @@ from control_plane.adapters.serializers import (
     NewImportSerializer,
     UploadSerializer,
 )
-from control_plane.http.serializers import ErrorResponseSerializer, validated
-from control_plane.tenants.roles import Capability
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
 
 
 class ImportsView(TenantView):

@@ -12,26 +12,26 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
-from control_plane.access.actor import SYSTEM, Actor, ActorKind
-from control_plane.access.principal import Principal
 from control_plane.adapters.artifacts.store import StoredArtifact
-from control_plane.adapters.base_of_adapter import OtherBaseOfAdapterError, require_base_of, wanted_base
-from control_plane.adapters.locks import lock_claimed, lock_upload
-from control_plane.adapters.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
-from control_plane.adapters.named_base import other_base
-from control_plane.adapters.payloads import upload_json
-from control_plane.adapters.signals import version_in_use
-from control_plane.adapters.storage_limits import require_room, require_room_for_contents
+from control_plane.adapters.registry.base_of_adapter import OtherBaseOfAdapterError, require_base_of, wanted_base
+from control_plane.adapters.registry.locks import lock_claimed, lock_upload
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.registry.named_base import other_base
+from control_plane.adapters.registry.payloads import upload_json
+from control_plane.adapters.registry.signals import version_in_use
+from control_plane.adapters.registry.storage_limits import require_room, require_room_for_contents
+from control_plane.adapters.registry.versions import label_of, tell_adapter, unarchive_version
 from control_plane.adapters.uploads import spool
-from control_plane.adapters.versions import label_of, tell_adapter, unarchive_version
-from control_plane.audit import actions as audit
-from control_plane.config import current
-from control_plane.db import release_connections
-from control_plane.errors import LorikeetError
-from control_plane.fleet.base_model import ServedBase, ServedBases, served_bases
-from control_plane.jobs import claims, clocks, turns
-from control_plane.tenants.models import Tenant
-from control_plane.writes import announce, enqueue
+from control_plane.core.config import current
+from control_plane.core.db import release_connections
+from control_plane.core.errors import LorikeetError
+from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.writes import announce, enqueue
+from control_plane.fleet.base_models.base_model import ServedBase, ServedBases, served_bases
+from control_plane.identity.access.actor import SYSTEM, Actor, ActorKind
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
 
 Problem = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from control_plane.errors import LorikeetError
+from control_plane.core.errors import LorikeetError
 
 HEX = re.compile(r"[0-9a-fA-F]{64}\Z")
 _LINE = re.compile(r"(?P<hex>[0-9a-fA-F]{64}) [ *](?P<path>.+)")

@@ -23,10 +23,10 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from control_plane.adapters.uploads.spool import Gathered, on_disk, spool_folder
-from control_plane.cancellation import to_completion
-from control_plane.http.caller_turns import charge
-from control_plane.http.disconnects import until_disconnected
-from control_plane.lifespan import Receive, Scope, Send
+from control_plane.core.cancellation import to_completion
+from control_plane.core.http.caller_turns import charge
+from control_plane.core.http.disconnects import until_disconnected
+from control_plane.core.lifespan import Receive, Scope, Send
 
 MEMORY_BYTES = 64 << 10
 """Of an upload's body; the rest lies on the disk at once. Other bodies are no larger."""

@@ -10,16 +10,16 @@ from django.core.exceptions import SuspiciousOperation
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse
 
-from control_plane.access.principal import Principal
-from control_plane.access.session import session_user
-from control_plane.access.tenant_access import enter
-from control_plane.accounts.auth import enforce_csrf
-from control_plane.errors import LorikeetError
-from control_plane.http.bearer import bearer_token
-from control_plane.http.connections import prove, tenant_holder
-from control_plane.keys.auth import InvalidKeyError, authenticate_key
-from control_plane.lifespan import Scope
-from control_plane.tenants.roles import Capability
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.bearer import bearer_token
+from control_plane.core.http.connections import prove, tenant_holder
+from control_plane.core.lifespan import Scope
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.access.session import session_user
+from control_plane.identity.access.tenant_access import enter
+from control_plane.identity.accounts.auth import enforce_csrf
+from control_plane.identity.keys.auth import InvalidKeyError, authenticate_key
+from control_plane.identity.tenants.roles import Capability
 
 _BODY_HEADERS = (b"content-type", b"content-length", b"transfer-encoding")
 

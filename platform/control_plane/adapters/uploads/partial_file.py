@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from control_plane.errors import LorikeetError
+from control_plane.core.errors import LorikeetError
 
 DATA, OFFSET = "0", "offset"
 # Always the same number of digits: one small write within one disk sector, which no crash can cut in two.

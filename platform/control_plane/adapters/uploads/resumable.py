@@ -9,12 +9,11 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 
-from control_plane.access.principal import Principal
-from control_plane.adapters.base_of_adapter import wanted_base
-from control_plane.adapters.locks import lock_upload
-from control_plane.adapters.models import Upload, UploadState
-from control_plane.adapters.queries import UploadNotFoundError
-from control_plane.adapters.storage_limits import require_room
+from control_plane.adapters.registry.base_of_adapter import wanted_base
+from control_plane.adapters.registry.locks import lock_upload
+from control_plane.adapters.registry.models import Upload, UploadState
+from control_plane.adapters.registry.queries import UploadNotFoundError
+from control_plane.adapters.registry.storage_limits import require_room
 from control_plane.adapters.uploads import partial_file, spool
 from control_plane.adapters.uploads.actions import (
     CANCELLED,
@@ -28,11 +27,12 @@ from control_plane.adapters.uploads.actions import (
     tell_upload,
     uploader_of,
 )
-from control_plane.audit import actions as audit
-from control_plane.config import current
-from control_plane.errors import DeletionPausedError, LorikeetError
-from control_plane.tenants.models import Tenant
-from control_plane.writes import enqueue
+from control_plane.core.config import current
+from control_plane.core.errors import DeletionPausedError, LorikeetError
+from control_plane.core.writes import enqueue
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from uuid import UUID
 from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, TemporaryFileUploadHandler
 
-from control_plane.cancellation import to_completion
-from control_plane.config import current
-from control_plane.storage_errors import StorageFullError
+from control_plane.core.cancellation import to_completion
+from control_plane.core.config import current
+from control_plane.core.storage_errors import StorageFullError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,19 +20,18 @@ from time import time
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from control_plane.access.principal import Principal
-from control_plane.adapters.models import Upload, UploadState
+from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, spool, tus_headers
 from control_plane.adapters.uploads.actions import UploadEndedError
 from control_plane.adapters.uploads.authorization import authorize_upload
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.spool import Gathered, on_disk
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError
-from control_plane.cancellation import to_completion
-from control_plane.config import current
-from control_plane.db import run_db
-from control_plane.errors import LorikeetError
-from control_plane.http.body_guard import (
+from control_plane.core.cancellation import to_completion
+from control_plane.core.config import current
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.body_guard import (
     ADAPTERS,
     DRAIN_BYTES,
     MULTIPART_OVERHEAD,
@@ -40,11 +39,12 @@ from control_plane.http.body_guard import (
     declared_length,
     send_refusal,
 )
-from control_plane.http.content_encoding import require_plain_body
-from control_plane.http.request_id import accept_or_make, set_request_id
-from control_plane.lifespan import AsgiApp, Receive, Scope, Send
-from control_plane.storage_errors import telling_storage_errors
-from control_plane.unavailable import telling_unavailable
+from control_plane.core.http.content_encoding import require_plain_body
+from control_plane.core.http.request_id import accept_or_make, set_request_id
+from control_plane.core.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.core.storage_errors import telling_storage_errors
+from control_plane.core.unavailable import telling_unavailable
+from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")

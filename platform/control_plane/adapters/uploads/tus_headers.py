@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from control_plane.adapters.models import NAME, NAME_FORM
+from control_plane.adapters.registry.models import NAME, NAME_FORM
 from control_plane.adapters.uploads.announced_digests import HEX
-from control_plane.errors import LorikeetError
+from control_plane.core.errors import LorikeetError
 
 VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,checksum,expiration,termination"

@@ -16,25 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from control_plane import db
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.artifacts.store import FILES, ArtifactDamagedError, KnownDigests, read_digests
-from control_plane.adapters.base_of_adapter import base_of_named, choices
 from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
-from control_plane.adapters.models import Upload
-from control_plane.adapters.named_base import names_of, other_base
-from control_plane.adapters.storage_limits import StoredLimitError
+from control_plane.adapters.registry.base_of_adapter import base_of_named, choices
+from control_plane.adapters.registry.models import Upload
+from control_plane.adapters.registry.named_base import names_of, other_base
+from control_plane.adapters.registry.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.validation_child import CheckCancelledError, Child, start_child
-from control_plane.config import current
-from control_plane.fleet.base_model import ServedBase, ServedBases
-from control_plane.jobs import claims
-from control_plane.limits.queries import tenant_limits
-from control_plane.storage_errors import StorageError, StorageFullError, as_storage_error
-from control_plane.tenants.models import Tenant
+from control_plane.billing.limits.queries import tenant_limits
+from control_plane.core import db
+from control_plane.core.config import current
+from control_plane.core.jobs import claims
+from control_plane.core.storage_errors import StorageError, StorageFullError, as_storage_error
+from control_plane.fleet.base_models.base_model import ServedBase, ServedBases
+from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import AdapterLimits, adapter_digest
 
 logger = logging.getLogger(__name__)

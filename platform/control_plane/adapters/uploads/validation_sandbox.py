@@ -30,7 +30,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from control_plane.processor import wait_for_others
+from control_plane.core.processor import wait_for_others
 
 NICE = 5
 """Of every check that takes long; an upload's own is added."""
@@ -216,7 +216,7 @@ def largest_limits(request: dict[str, Any]) -> dict[str, Any]:
 
 def choose(request: dict[str, Any], named: str) -> dict[str, Any] | None:
     """The base model that it is for: the only one, the one that it names, or that of the adapter's other versions."""
-    from control_plane.adapters.base_names import choose_base
+    from control_plane.adapters.registry.base_names import choose_base
 
     bases: dict[str, dict[str, Any]] = {base["geometry"]["digest"]: base for base in request["bases"]}
     if len(bases) == 1:

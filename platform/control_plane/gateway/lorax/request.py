@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
-from control_plane.gateway.constraint_checks import AskedConstraint
-from control_plane.gateway.errors import ApiError
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.gateway.dispatch.constraint_checks import AskedConstraint
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.parameters import MOST_STOPS, StopString, from_validation
-from control_plane.usage.models import ApiEndpoint
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.wire import engine_pb2 as pb
 

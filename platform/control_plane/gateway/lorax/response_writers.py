@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from control_plane.fleet.coalescing import Chunk
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import Generation
-from control_plane.gateway.json_encoding import encode
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import Generation
+from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.lorax.request import LoraxRequest
 from control_plane.gateway.openai.response_writers import Choice
 from lora_engine.wire import engine_pb2 as pb

@@ -7,8 +7,11 @@ from functools import partial
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.generation import begin
+from control_plane.billing.usage import request_ids
+from control_plane.core.http.request_id import set_request_id
+from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.generation import begin
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.lorax.request import LoraxRequest, read_request
 from control_plane.gateway.lorax.response_writers import TokenWriter, answer, error_body
 from control_plane.gateway.openai.callers import admission_of
@@ -16,9 +19,6 @@ from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.openai.response_writers import gathered
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.runtime import runtime
-from control_plane.http.request_id import set_request_id
-from control_plane.usage import request_ids
 
 
 @endpoint("POST", body=error_body)

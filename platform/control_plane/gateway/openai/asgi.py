@@ -18,20 +18,20 @@ from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
-from control_plane import config, traces
-from control_plane.errors import LorikeetError
-from control_plane.gateway.errors import ApiError, too_large
+from control_plane.core import config, traces
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.body_budget import HeldBody, budget
+from control_plane.core.http.body_guard import MULTIPART_OVERHEAD, declared_length
+from control_plane.core.http.connections import tenant_holder
+from control_plane.core.http.content_encoding import require_plain_body
+from control_plane.core.http.disconnects import until_disconnected
+from control_plane.core.http.metrics import MeasuringMiddleware
+from control_plane.core.http.middleware import AsyncNext, RequestIdMiddleware
+from control_plane.core.http.own_turn import own_turn
+from control_plane.gateway.dispatch.errors import ApiError, too_large
 from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
 from control_plane.gateway.openai.sse import EventStreamResponse
-from control_plane.http.body_budget import HeldBody, budget
-from control_plane.http.body_guard import MULTIPART_OVERHEAD, declared_length
-from control_plane.http.connections import tenant_holder
-from control_plane.http.content_encoding import require_plain_body
-from control_plane.http.disconnects import until_disconnected
-from control_plane.http.metrics import MeasuringMiddleware
-from control_plane.http.middleware import AsyncNext, RequestIdMiddleware
-from control_plane.http.own_turn import own_turn
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]

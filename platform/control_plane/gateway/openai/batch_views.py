@@ -15,18 +15,18 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from control_plane.access.principal import Principal
-from control_plane.batches import actions, files
-from control_plane.batches.models import ENDPOINTS, Batch, StoredFile
-from control_plane.cancellation import to_completion
-from control_plane.db import run_db
-from control_plane.gateway.errors import ApiError, invalid
+from control_plane.core.cancellation import to_completion
+from control_plane.core.db import run_db
+from control_plane.core.http.known_names import require_known
+from control_plane.core.storage_errors import telling_storage_errors
+from control_plane.gateway.batches import actions, files
+from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
+from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.parameters import from_validation, read_json
 from control_plane.gateway.openai.serving import endpoint
-from control_plane.http.known_names import require_known
-from control_plane.storage_errors import telling_storage_errors
-from control_plane.tenants.models import Tenant
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
 MOST_LISTED = 100

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from control_plane.http.json_body import DEPTH
+from control_plane.core.http.json_body import DEPTH
 
 # A member's or an item's beginning, after the last place at which the text could have been closed.
 _LITERAL = r"(?:-?\d*(?:\.\d*)?(?:[eE][-+]?\d*)?|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?)"

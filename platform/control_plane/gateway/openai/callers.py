@@ -11,11 +11,11 @@ from typing import Any
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 
-from control_plane.access.principal import Principal
-from control_plane.gateway.admission import Admission, MissingKeyError
-from control_plane.gateway.runtime import runtime
-from control_plane.http.bearer import token_of
-from control_plane.http.connections import prove, tenant_holder
+from control_plane.core.http.bearer import token_of
+from control_plane.core.http.connections import prove, tenant_holder
+from control_plane.gateway.dispatch.admission import Admission, MissingKeyError
+from control_plane.gateway.dispatch.runtime import runtime
+from control_plane.identity.access.principal import Principal
 
 
 @dataclass(frozen=True)

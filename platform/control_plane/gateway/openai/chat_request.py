@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from control_plane.chats import MOST_TEMPLATE_CHARS, MOST_TEMPLATE_KWARGS, MOST_TOOLS, ReasoningEffort
-from control_plane.gateway.json_encoding import encode
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.chats import MOST_TEMPLATE_CHARS, MOST_TEMPLATE_KWARGS, MOST_TOOLS, ReasoningEffort
+from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
 from control_plane.gateway.openai.tools import (
     MOST_CALLS,
@@ -20,7 +21,6 @@ from control_plane.gateway.openai.tools import (
     choice_wire,
 )
 from control_plane.gateway.openai.unions import by_type, tag
-from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_MESSAGES = 2048

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
-from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 DEFAULT_MAX_TOKENS = 16

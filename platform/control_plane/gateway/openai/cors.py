@@ -11,10 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from control_plane.access.principal import Principal
-from control_plane.gateway.errors import ApiError, of
-from control_plane.gateway.runtime import runtime
-from control_plane.origins.models import LONGEST_ORIGIN
+from control_plane.gateway.dispatch.errors import ApiError, of
+from control_plane.gateway.dispatch.runtime import runtime
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.origins.models import LONGEST_ORIGIN
 
 logger = logging.getLogger(__name__)
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]

@@ -13,12 +13,16 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from pydantic import BaseModel, ConfigDict, Field
 
-from control_plane.fleet.errors import HostError
-from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.constraint_checks import AskedConstraint
-from control_plane.gateway.generation import Generation, begin
-from control_plane.gateway.json_encoding import encode
+from control_plane.billing.usage import request_ids
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.http.request_id import set_request_id
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.constraint_checks import AskedConstraint
+from control_plane.gateway.dispatch.generation import Generation, begin
+from control_plane.gateway.dispatch.json_encoding import encode
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
@@ -26,10 +30,6 @@ from control_plane.gateway.openai.parameters import CacheSalt, checked, read_jso
 from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.runtime import runtime
-from control_plane.http.request_id import set_request_id
-from control_plane.usage import request_ids
-from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_INPUTS = 2048

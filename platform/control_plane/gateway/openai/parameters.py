@@ -9,12 +9,12 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from control_plane import config
-from control_plane.gateway.errors import ApiError, invalid
+from control_plane.core import config
+from control_plane.core.http.json_body import read_object
+from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, MOST_STREAMED, PromptParts
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
-from control_plane.http.json_body import read_object
 from lora_engine.wire import engine_pb2 as pb
 
 # Accepted, whatever their value, and without effect here: what they ask for is no part of the text, or a hint about it

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from control_plane.fleet.coalescing import Chunk
+from control_plane.fleet.transport.coalescing import Chunk
 from lora_engine.wire import engine_pb2 as pb
 
 # Log-probabilities that all choices of an answer may have of their prompts: about 10 MB, written on a thread. Those of

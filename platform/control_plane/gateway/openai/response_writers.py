@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from control_plane.fleet.coalescing import Chunk
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import Generation
-from control_plane.gateway.json_encoding import encode
+from control_plane.billing.usage.request_ids import public_part
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import Generation
+from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import Parameters
 from control_plane.gateway.openai.prompt_parts import PromptPart, PromptParts, token_name, top_by_name, utf8_decoder
-from control_plane.usage.request_ids import public_part
 from lora_engine.wire import engine_pb2 as pb
 
 DONE = b"data: [DONE]\n\n"

@@ -9,12 +9,16 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.fleet.coalescing import Chunk
-from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import Generation
-from control_plane.gateway.idempotency_store import StoredAnswer
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.http.access import Access, access
+from control_plane.core.http.known_names import require_known
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import Generation
+from control_plane.gateway.dispatch.idempotency_store import StoredAnswer
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
@@ -22,11 +26,7 @@ from control_plane.gateway.openai.prompt_parts import PromptParts
 from control_plane.gateway.openai.response_writers import ChatShape, CompletionShape, Shape
 from control_plane.gateway.openai.sse import EventStream, EventStreamResponse, EventWriter
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.runtime import runtime
-from control_plane.http.access import Access, access
-from control_plane.http.known_names import require_known
-from control_plane.tenants.roles import Capability
-from control_plane.usage.models import ApiEndpoint
+from control_plane.identity.tenants.roles import Capability
 
 View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 ErrorBody = Callable[[ApiError], dict[str, Any]]

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from django.http import StreamingHttpResponse
 
-from control_plane.fleet.coalescing import Chunk
-from control_plane.fleet.errors import HostError
-from control_plane.gateway import errors
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import Generation
-from control_plane.gateway.idempotency import MOST_BYTES, Claim
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import Generation
+from control_plane.gateway.dispatch.idempotency import MOST_BYTES, Claim
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 

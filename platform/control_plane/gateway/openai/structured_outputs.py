@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from control_plane.gateway.constraint_checks import AskedConstraint
+from control_plane.gateway.dispatch.constraint_checks import AskedConstraint
 from lora_engine.constraints import Constraint, Kind
 
 MOST_CHOICES = 1000

@@ -11,19 +11,19 @@ from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from control_plane.fleet.errors import HostError
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.generation import reserve, write_by_own_template
+from control_plane.billing.usage import request_ids
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.http.request_id import set_request_id
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.generation import reserve, write_by_own_template
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import from_validation, read_json
 from control_plane.gateway.openai.prompt_parts import text_of
 from control_plane.gateway.openai.serving import endpoint, undispatched
-from control_plane.gateway.runtime import runtime
-from control_plane.http.request_id import set_request_id
-from control_plane.usage import request_ids
-from control_plane.usage.models import ApiEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
 MOST_TOKENS = 1_000_000

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from control_plane.chats import FUNCTION_NAME, MOST_DEFINITION_CHARS
-from control_plane.gateway.json_encoding import encode
+from control_plane.core.chats import FUNCTION_NAME, MOST_DEFINITION_CHARS
+from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.call_arguments import complete_arguments
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from lora_engine.wire import engine_pb2 as pb

@@ -10,17 +10,20 @@ from typing import Any, TypeVar
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.access.principal import Principal
 from control_plane.adapters.imports.hub_models import find_hub_model
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
-from control_plane.adapters.resolve import ModelNotFoundError, list_models, resolve_model
-from control_plane.adapters.versions import label_of
-from control_plane.db import run_db
-from control_plane.fleet.base_model import ServedBase, served_bases
-from control_plane.gateway.admission import Admission, base_of
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import begin
-from control_plane.gateway.json_encoding import encode_large
+from control_plane.adapters.registry.resolve import ModelNotFoundError, list_models, resolve_model
+from control_plane.adapters.registry.versions import label_of
+from control_plane.billing.usage import request_ids
+from control_plane.core.db import run_db
+from control_plane.core.http.access import public
+from control_plane.core.http.request_id import set_request_id
+from control_plane.fleet.base_models.base_model import ServedBase, served_bases
+from control_plane.gateway.dispatch.admission import Admission, base_of
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import begin
+from control_plane.gateway.dispatch.json_encoding import encode_large
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of, caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
@@ -28,10 +31,7 @@ from control_plane.gateway.openai.parameters import read_json, read_parameters
 from control_plane.gateway.openai.response_writers import ChunkWriter, whole
 from control_plane.gateway.openai.serving import endpoint, idempotent, shape_of, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.runtime import runtime
-from control_plane.http.access import public
-from control_plane.http.request_id import set_request_id
-from control_plane.usage import request_ids
+from control_plane.identity.access.principal import Principal
 
 R = TypeVar("R", ChatCompletionRequest, CompletionRequest)
 

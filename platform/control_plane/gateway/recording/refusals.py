@@ -17,14 +17,14 @@ from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError
 
-from control_plane.access.principal import Principal
-from control_plane.db import run_db
-from control_plane.gateway import errors
-from control_plane.gateway.errors import ApiError
+from control_plane.billing.refusals.actions import Count, Reason, add
+from control_plane.core.db import run_db
+from control_plane.core.http.allowance import Allowance
+from control_plane.core.jobs import clocks
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.http.allowance import Allowance
-from control_plane.jobs import clocks
-from control_plane.refusals.actions import Count, Reason, add
+from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from control_plane import traces
-from control_plane.traces import SpanPart
-from control_plane.usage.actions import Ended
-from control_plane.usage.counters import PHASES
-from control_plane.usage.models import ApiEndpoint, Outcome
+from control_plane.billing.usage.actions import Ended
+from control_plane.billing.usage.counters import PHASES
+from control_plane.billing.usage.models import ApiEndpoint, Outcome
+from control_plane.core import traces
+from control_plane.core.traces import SpanPart
 
 _OPERATIONS = {
     ApiEndpoint.COMPLETIONS: "text_completion",

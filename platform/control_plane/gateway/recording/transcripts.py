@@ -15,13 +15,13 @@ from typing import Any, Protocol, Self
 from django.db import DatabaseError, InterfaceError
 from prometheus_client import Counter
 
-from control_plane.access.principal import Principal
-from control_plane.db import run_db
-from control_plane.fleet.coalescing import Chunk
-from control_plane.gateway.json_encoding import encode
+from control_plane.core.db import run_db
+from control_plane.core.unavailable import is_database_away
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.transcripts.actions import Taken, store
-from control_plane.unavailable import is_database_away
+from control_plane.gateway.transcripts.actions import Taken, store
+from control_plane.identity.access.principal import Principal
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)

@@ -14,15 +14,15 @@ from datetime import datetime
 
 from django.db import DatabaseError, InterfaceError, transaction
 
-from control_plane.access.principal import Principal
-from control_plane.adapters.resolve import ResolvedModel
-from control_plane.db import run_db
-from control_plane.fleet.errors import HostError
+from control_plane.adapters.registry.resolve import ResolvedModel
+from control_plane.billing.usage.actions import Ended, abandon_attempts, record_events
+from control_plane.billing.usage.counters import Details
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.db import run_db
+from control_plane.core.unavailable import as_unavailable
+from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.unavailable import as_unavailable
-from control_plane.usage.actions import Ended, abandon_attempts, record_events
-from control_plane.usage.counters import Details
-from control_plane.usage.models import ApiEndpoint
+from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 

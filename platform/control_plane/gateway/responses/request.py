@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from control_plane.chats import MOST_TOOLS, ReasoningEffort
-from control_plane.gateway.errors import ApiError
+from control_plane.core.chats import MOST_TOOLS, ReasoningEffort
+from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, MOST_PARTS, ChatCompletionRequest
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.parameters import MOST_LOGPROBS, CacheSalt, checked, read_parameters

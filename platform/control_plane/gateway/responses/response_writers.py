@@ -6,13 +6,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from control_plane.fleet.coalescing import Chunk
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import Generation
-from control_plane.gateway.json_encoding import encode
+from control_plane.billing.usage.request_ids import public_part
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import Generation
+from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.openai.response_writers import Choice, usage_json
 from control_plane.gateway.responses.request import ResponsesRequest
-from control_plane.usage.request_ids import public_part
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]

@@ -9,13 +9,16 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 
-from control_plane.conversations import actions as conversations
-from control_plane.db import run_db
-from control_plane.fleet.errors import HostError
-from control_plane.gateway import errors
-from control_plane.gateway.admission import Admission
-from control_plane.gateway.errors import ApiError
-from control_plane.gateway.generation import begin
+from control_plane.billing.usage import request_ids
+from control_plane.core.db import run_db
+from control_plane.core.http.request_id import set_request_id
+from control_plane.fleet.transport.errors import HostError
+from control_plane.gateway.conversations import actions as conversations
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.admission import Admission
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import begin
+from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of, caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.parameters import read_json
@@ -24,10 +27,7 @@ from control_plane.gateway.openai.serving import endpoint, idempotent, stream, u
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.gateway.responses.request import ResponsesRequest, in_our_words, read_request
 from control_plane.gateway.responses.response_writers import ResponseEvents, ResponseWriter
-from control_plane.gateway.runtime import runtime
-from control_plane.http.request_id import set_request_id
-from control_plane.tenants.models import Tenant
-from control_plane.usage import request_ids
+from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
 

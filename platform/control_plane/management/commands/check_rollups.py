@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from control_plane.usage.aggregation import aggregate
-from control_plane.usage.rollup_check import differences, forget_rollups
+from control_plane.billing.usage.aggregation import aggregate
+from control_plane.billing.usage.rollup_check import differences, forget_rollups
 
 
 class Command(BaseCommand):

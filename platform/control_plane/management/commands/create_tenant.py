@@ -10,15 +10,15 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from control_plane.access.actor import SYSTEM
-from control_plane.access.principal import Principal
-from control_plane.accounts.actions import create_user, proven_account
-from control_plane.accounts.models import User
-from control_plane.errors import LorikeetError
-from control_plane.keys.actions import create_key
-from control_plane.members.actions import add_member, create_tenant
-from control_plane.tenants.models import Membership
-from control_plane.tenants.roles import Role
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.actions import create_user, proven_account
+from control_plane.identity.accounts.models import User
+from control_plane.identity.keys.actions import create_key
+from control_plane.identity.members.actions import add_member, create_tenant
+from control_plane.identity.tenants.models import Membership
+from control_plane.identity.tenants.roles import Role
 
 PASSWORD_VARIABLE = "LORIKEET_OWNER_PASSWORD"
 

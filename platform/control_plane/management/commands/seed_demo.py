@@ -7,13 +7,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from control_plane.access.actor import SYSTEM
-from control_plane.config import current
-from control_plane.demo import adapters, people
-from control_plane.fleet.base_model import served_bases
-from control_plane.fleet.base_model_actions import HostAwayError, describe_host, set_base_model
-from control_plane.fleet.endpoint import configured_endpoints
-from control_plane.fleet.host_status import description_json
+from control_plane.core.config import current
+from control_plane.fleet.base_models.actions import HostAwayError, describe_host, set_base_model
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.hosts.host_status import description_json
+from control_plane.fleet.transport.endpoint import configured_endpoints
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.management.demo import adapters, people
 
 PROMPT = "Hello! Who are you, and what can you do for me?"
 

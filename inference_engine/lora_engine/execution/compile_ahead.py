@@ -1,0 +1,270 @@
+"""Kernels compiled in processes of their own while the weights load.
+
+Which ones follows from a model without weights on torch's meta device, put through the same steps as at the start: so
+the list cannot miss what the code launches. The processes are forked before this one uses CUDA, and never use it; each
+lists a part. A start that finds all of them compiled by an earlier one of the same model, settings and code needs none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import active_children, get_context
+from pathlib import Path
+
+import torch
+import triton
+
+import lora_engine
+import lora_kernels
+from lora_engine.config import EngineConfig
+from lora_engine.execution.graph_runner import GraphInputs
+from lora_engine.memory.page_pool import PagePool
+from lora_engine.model.config import ModelConfig
+from lora_engine.model.errors import UnsupportedModel
+from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
+from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, quantises
+from lora_engine.model.parallel import Parallel
+from lora_engine.model.triton_ops import USUAL_RANKS
+from lora_engine.model.warm_up import prefill_steps
+from lora_engine.model.weights import load_weights
+from lora_kernels.launches import KernelJob, compile_for, compile_kernel, recorded_launches
+
+log = logging.getLogger(__name__)
+
+MOST_PROCESSES = 16
+_PAGES = 4096  # of a pool that holds nothing
+_SETTINGS = (
+    "dtype", "quantization", "kv_cache_dtype", "deterministic", "max_context", "max_running", "page_tokens",
+    "max_lora_rank", "tensor_parallel", "lora_sharding",
+)  # fmt: skip
+_CACHE_VARIABLE = "TRITON_CACHE_DIR"
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_ASK_S = 20.0
+_STALL_S = 30.0  # without one more kernel: then they are compiled when they are first used
+
+
+def compile_ahead(config: EngineConfig) -> CompileAhead | CompiledBefore | None:
+    """Begin, if there is such a GPU. The cache of kernels is below the data folder from now on."""
+    capability = compute_capability(config.device)
+    if capability is None:
+        return None
+    _use_cache(config.data_dir / "kernels")
+    known = CompiledBefore(Path(os.environ[_CACHE_VARIABLE]), config, capability)
+    return known if known.kernels else CompileAhead(config, capability, known)
+
+
+class CompiledBefore:
+    """A note in the cache that all kernels of a model are there. One that is lost costs a start a few seconds."""
+
+    def __init__(self, cache: Path, config: EngineConfig, capability: tuple[int, int]) -> None:
+        self._cache = cache
+        self._note = cache / f"compiled-{_key(config, capability)}.json"
+
+    @property
+    def kernels(self) -> int:
+        """How many; 0 if that is not known, or if some are gone."""
+        try:
+            kernels = int(json.loads(self._note.read_text())["kernels"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+        return kernels if sum(1 for _ in self._cache.glob("*/*.cubin")) >= kernels else 0
+
+    def wait(self, progress: Callable[[float], None] = lambda share: None) -> bool:
+        """As ``CompileAhead.wait``."""
+        log.info("%d kernels are in the cache from an earlier start", self.kernels)
+        return True
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def remember(self, kernels: int) -> None:
+        try:
+            self._note.write_text(json.dumps({"kernels": kernels}))
+        except OSError as error:
+            log.warning("which kernels are compiled is not remembered: %s", error)
+
+
+def _key(config: EngineConfig, capability: tuple[int, int]) -> str:
+    """Of everything that says which kernels there are: the code, the model, settings, the device."""
+    code = hashlib.sha256()
+    for package in (lora_engine, lora_kernels):
+        for path in sorted(Path(package.__path__[0]).rglob("*.py")):
+            code.update(path.read_bytes())
+    settings = {name: str(getattr(config, name)) for name in _SETTINGS}
+    text = json.dumps([code.hexdigest(), torch.__version__, triton.__version__, capability, settings])
+    model = (config.model / "config.json").read_bytes() if (config.model / "config.json").is_file() else b""
+    return hashlib.sha256(text.encode() + model).hexdigest()[:32]
+
+
+class CompileAhead:
+    """Compiles what an engine of ``config`` will launch. To be made before CUDA is used, by the main thread."""
+
+    def __init__(self, config: EngineConfig, capability: tuple[int, int], known: CompiledBefore | None = None) -> None:
+        self._known = known
+        self.kernels = 0
+        self.seconds = 0.0
+        self._started = time.perf_counter()
+        self._compiled = 0
+        self._usual = threading.Event()
+        processes = min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) - 1))
+        self._processes = ProcessPoolExecutor(processes, get_context("fork"), _start_process, (capability,))
+        listings = [self._processes.submit(kernels_of, config, part, processes) for part in range(processes)]
+        self._thread = threading.Thread(target=self._run, args=(listings,), name="compile-ahead", daemon=True)
+        self._thread.start()
+
+    def wait(self, progress: Callable[[float], None] = lambda share: None) -> bool:
+        """Until those of usual batches are compiled; whether all are. What is not, is compiled by its first launch."""
+        compiled, since = -1, time.monotonic()
+        while not self._usual.wait(0.2):
+            progress(self._compiled / max(self.kernels, 1))
+            if self._compiled != compiled:
+                compiled, since = self._compiled, time.monotonic()
+            if time.monotonic() - since > _STALL_S:
+                log.warning(
+                    "compiling kernels ahead got nowhere for %.0f s; they are when they are first used", _STALL_S
+                )
+                self._kill()
+                return False
+        if self.seconds:
+            log.info("%d kernels are in the cache after %.1f s", self._compiled, self.seconds)
+        return self.seconds > 0
+
+    def stop(self) -> None:
+        self._processes.shutdown(wait=False, cancel_futures=True)
+
+    def _kill(self) -> None:
+        self.stop()
+        for child in active_children():
+            child.kill()
+
+    def _run(self, listings: list[Future[tuple[list[KernelJob], list[KernelJob]]]]) -> None:
+        compiling: dict[KernelJob, Future[str]] = {}
+        others: dict[KernelJob, None] = {}
+        try:
+            for listing in as_completed(listings):
+                usual, higher = listing.result()
+                self._submit(usual, compiling)
+                others |= dict.fromkeys(higher)
+            self._wait_for(compiling.values())
+            self.seconds = time.perf_counter() - self._started
+            self._usual.set()
+            before = len(compiling)
+            self._submit(others, compiling)
+            self._wait_for([*compiling.values()][before:])
+            log.info("%d kernels for adapters of higher ranks are in the cache too", len(compiling) - before)
+            if self._known is not None:
+                self._known.remember(len(compiling))
+        except UnsupportedModel:
+            """Loading it, which goes on meanwhile, says the same."""
+        except Exception:
+            log.warning("kernels are compiled when they are first used, not ahead", exc_info=True)
+        self._usual.set()
+        self.stop()
+
+    def _submit(self, jobs: Iterable[KernelJob], compiling: dict[KernelJob, Future[str]]) -> None:
+        for job in jobs:
+            if job not in compiling:
+                compiling[job] = self._processes.submit(compile_kernel, job)
+        if not self._usual.is_set():
+            self.kernels = len(compiling)
+
+    def _wait_for(self, compiling: Iterable[Future[str]]) -> None:
+        for future in as_completed([*compiling]):
+            future.result()
+            self._compiled += 1
+
+
+def _start_process(capability: tuple[int, int]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent says when to end
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    torch.set_num_threads(1)
+    compile_for(*capability)
+
+
+@torch.inference_mode()
+def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[list[KernelJob], list[KernelJob]]:
+    """Kernels that steps of usual batches launch, each as it is specialised, prompts' first; and those that only
+    adapters of higher ranks need. Every one is in some ``part`` of ``parts``, and may be in several.
+    """
+    model_config = ModelConfig.load(config.model)
+    dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
+    parallel = Parallel(0, config.tensor_parallel)
+    weights = load_weights(config.model, model_config, device, dtype, parallel, quantises(config))
+    max_context = min(config.max_context or model_config.max_position, model_config.max_position)
+    without = replace(config, device="meta", backend="triton", mode="unmerged")
+    model, _ = build_transformer(without, model_config, weights, max_context, parallel)
+    pool = PagePool(model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), _PAGES, dtype, device)
+    largest = graph_sizes(config.max_running)[-1]
+    inputs = GraphInputs(model, pool, largest, max_context)
+    last_tokens = torch.zeros(largest, dtype=torch.int64, device=device)
+
+    def jobs(ranks: Sequence[int]) -> list[KernelJob]:
+        with recorded_launches() as found:
+            if part == 0:
+                prefill_steps(model, pool, model.layer_kinds, ranks)
+            shapes = usual_graphs(config.max_running, ranks, config.deterministic)
+            shapes += inputs.mixed if ranks == USUAL_RANKS else []
+            for shape in shapes[part::parts]:
+                inputs.run(model, shape, last_tokens, model.layer_kinds)
+        return found
+
+    usual = jobs(USUAL_RANKS)
+    return usual, [job for job in jobs(inputs.rank_classes[len(USUAL_RANKS) :]) if job not in set(usual)]
+
+
+def _use_cache(folder: Path) -> None:
+    """Keep compiled kernels below ``folder``, unless ``TRITON_CACHE_DIR`` names a place.
+
+    Triton's keys hold the source, the compiler and the options, so nothing stale is ever used; what another version of
+    it compiled is removed.
+    """
+    if os.environ.get(_CACHE_VARIABLE):
+        return
+    own = folder / f"triton-{triton.__version__}"
+    for other in folder.glob("triton-*"):
+        if other != own:
+            shutil.rmtree(other, ignore_errors=True)
+    own.mkdir(parents=True, exist_ok=True)
+    os.environ[_CACHE_VARIABLE] = str(own)
+
+
+def compute_capability(device: str) -> tuple[int, int] | None:
+    """Of a device such as ``cuda:1``, from the driver, asked in a process of its own: this one must not have used CUDA
+    when it forks. None: there is no such GPU, or no answer.
+    """
+    index = torch.device(device).index or 0
+    try:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", _ASK_DRIVER, str(index)], capture_output=True, text=True, timeout=_ASK_S
+        )
+        if done.returncode:
+            return None
+        major, minor = map(int, done.stdout.split())
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return major, minor
+
+
+_ASK_DRIVER = f"""
+import ctypes, sys
+cuda, device, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[1]))
+for attribute in ({_MAJOR}, {_MINOR}):
+    failed = failed or cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    print(value.value)
+sys.exit(1 if failed else 0)
+"""

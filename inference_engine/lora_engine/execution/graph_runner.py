@@ -1,0 +1,452 @@
+"""Steps as CUDA graphs: one graph per batch size and launch of LoRA kernels, replayed with new contents.
+
+A batch whose own graph is not captured runs in the nearest that covers it (`graph_set.py`).
+
+A graph reads its inputs from fixed tensors: per token its id, position, slot in the KV cache and length,
+the block table, and the tiles that say which rows use which adapter. Loading or evicting an
+adapter changes the tables the tiles point into, never a graph. Mixed steps, with few tokens of prompts, have graphs of
+their own, which read those prompts' pages and tiles as well. Without a graph run: steps with many tokens, whose kernels
+are long enough to hide their launches; and those in which an adapter has an embedding or a head of its own
+(`model/embedding_layers.py`), or beside prompts more than usual, which are rare.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lora_engine.adapters.device_tier import AdapterSlot
+from lora_engine.execution.graph_set import GraphSet
+from lora_engine.execution.runner import Decodes, Logits, Runner, StepMirror, lora_spans, one_token
+from lora_engine.execution.step_inputs import StepInputs, sources
+from lora_engine.memory import PagePool
+from lora_engine.memory.device_copies import pinned
+from lora_engine.model.batch import LoraSpan
+from lora_engine.model.graph_shapes import (
+    MOST_PROMPTS,
+    GraphShape,
+    delta_correction_tiles,
+    fitting_mixed_graphs,
+    graph_shape,
+    graph_sizes,
+    mixed_graphs,
+)
+from lora_engine.model.prefill_attention import TritonPrefill
+from lora_engine.model.transformer import Transformer
+from lora_engine.model.triton_ops import LoraPlan, TritonOps, TritonPlan, covering, split_spans
+from lora_engine.scheduling.sequence import Chunk
+from lora_kernels.attention import PREFILL_TILE_FIELDS, decode_splits, most_key_splits, tokens_a_tile
+from lora_kernels.kernel_variants import KernelVariant, LoraShape
+from lora_kernels.work_items import TILE_FIELDS, write_tiles
+
+
+class Field(IntEnum):
+    """What a graph reads of each row, one line of the input each."""
+
+    TOKEN_ID = 0
+    POSITION = 1
+    SLOT_MAPPING = 2
+    SEQ_LEN = 3
+    SOURCE = 4  # the row of the last step's tokens that holds the token, or -1: it is TOKEN_ID
+
+
+FIELDS = len(Field)
+_LONG_DECODE = 2048  # tokens from which on it matters into how many parts a sequence's keys are split
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A step's contents for a graph, one after another in one tensor of the host: where each part begins and ends."""
+
+    fields: slice
+    tiles: slice
+    second_tiles: slice  # of the launch after the first: of delta correction, or a mixed step's decode rows
+    prompt_tiles: slice  # of attention, in mixed steps
+    logit_rows: slice  # of mixed steps
+    tables: slice
+    rows: int  # of block tables, those of prompts last
+
+    @classmethod
+    def of(cls, shape: GraphShape, prompt_tiles: int) -> _Parts:
+        """``prompt_tiles``: the most of attention in a mixed step."""
+        size, prompts = shape.size, shape.decodes is not None
+        lengths = (
+            FIELDS * size,
+            TILE_FIELDS * (shape.tiles if prompts else size),
+            TILE_FIELDS * (size if shape.decodes is None else shape.decodes),
+            PREFILL_TILE_FIELDS * prompt_tiles if prompts else 0,
+            shape.sampling_rows if prompts else 0,
+        )
+        fields, tiles, second, of_prompts, rows = (slice(*ends) for ends in pairwise([0, *accumulate(lengths)]))
+        tables = size if shape.decodes is None else shape.decodes + MOST_PROMPTS
+        return cls(fields, tiles, second, of_prompts, rows, slice(rows.stop, None), tables)
+
+    def count(self, width: int) -> int:
+        """Values, with block tables of ``width`` pages."""
+        return int(self.tables.start) + self.rows * width
+
+
+class GraphInputs:
+    """The fixed tensors that graphs read, and the logits that they write."""
+
+    def __init__(self, model: Transformer, pool: PagePool, largest: int, max_context: int) -> None:
+        ops, device = model.ops, pool.data.device
+        assert isinstance(ops, TritonOps), "only the Triton backend can be captured"
+        self._pool = pool
+        self.rank_classes = ops.rank_classes
+        self._kv_heads = model.shape.kv_heads
+        self._prefill = ops.prefill if isinstance(ops.prefill, TritonPrefill) else None
+        can_mix = self._prefill and not ops.invariant and ops.exchange is None
+        self.mixed = mixed_graphs(largest) if can_mix else []
+        self.width = pool.geometry.pages_for_tokens(max_context)
+        self._tokens_a_tile = tokens_a_tile(model.shape.heads, model.shape.kv_heads)
+        rows = max([largest, *(shape.size for shape in self.mixed)])
+        tiles = max([largest, *(shape.tiles for shape in self.mixed)])
+
+        def zeros(*shape: int) -> torch.Tensor:
+            return torch.zeros(*shape, dtype=torch.int32, device=device)
+
+        self.fields = zeros(FIELDS, rows)
+        self.tiles = zeros(tiles, TILE_FIELDS)
+        self.second_tiles = zeros(largest, TILE_FIELDS)
+        self.table = zeros(largest + MOST_PROMPTS, self.width)
+        self.prompt_tiles = zeros(self._most_prompt_tiles(rows), PREFILL_TILE_FIELDS)
+        self.logit_rows = zeros(largest + MOST_PROMPTS)
+        # Of the variant of most sums each.
+        grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
+        self._shrunk = {False: ops.shrink_workspace(grouped, largest)}
+        if self.mixed:
+            prefill = next(shape.lora for shape in self.mixed if shape.lora)
+            self._shrunk[True] = ops.shrink_workspace(prefill, rows)
+        # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
+        self.logits = torch.empty(largest + MOST_PROMPTS, model.vocabulary.rows, dtype=model.dtype, device=device)
+
+    def plan(self, shape: GraphShape) -> TritonPlan:
+        """The plan a graph is captured with."""
+        size, is_mixed = shape.size, shape.decodes is not None
+        decodes = size if shape.decodes is None else shape.decodes
+        lora = []
+        if shape.lora:
+            lora.append(LoraPlan(self.tiles[: shape.tiles], shape.lora, self._shrunk[is_mixed]))
+        if shape.delta_correction:
+            tiles = self.second_tiles[: delta_correction_tiles(size)]
+            lora.append(LoraPlan(tiles, shape.delta_correction, self._shrunk[False]))
+        if shape.decode_lora:
+            lora.append(LoraPlan(self.second_tiles[:decodes], shape.decode_lora, self._shrunk[False], decodes))
+        prefill = None
+        if is_mixed and self._prefill:
+            tables = self.table[decodes : decodes + MOST_PROMPTS]
+            prefill = self._prefill.over(tables, self.prompt_tiles[: self._most_prompt_tiles(size)], split_keys=True)
+        return TritonPlan(
+            pool=self._pool,
+            positions=self.fields[Field.POSITION, :size],
+            slot_mapping=self.fields[Field.SLOT_MAPPING, :size],
+            num_decode=decodes,
+            block_table=self.table[:decodes],
+            seq_lens=self.fields[Field.SEQ_LEN, :decodes],
+            splits=decode_splits(decodes, self._kv_heads),
+            prefill=prefill,
+            lora=tuple(lora),
+            groups=shape.groups,
+            merged=shape.merged,
+            epilogues=shape.epilogues,
+            padded=is_mixed,
+        )
+
+    def run(
+        self, model: Transformer, shape: GraphShape, last_tokens: torch.Tensor, layers: Sequence[int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As ``Transformer.greedy``, of the rows that sample. ``layers``: as ``Transformer.run`` says."""
+        rows, out = None, self.logits[: shape.sampling_rows]
+        if shape.decodes is not None:
+            rows = self.logit_rows[: shape.sampling_rows].long()
+        return model.greedy(model.hidden(self.token_ids(shape.size, last_tokens), rows, self.plan(shape), layers), out)
+
+    def parts(self, shape: GraphShape) -> _Parts:
+        return _Parts.of(shape, self._most_prompt_tiles(shape.size))
+
+    def _most_prompt_tiles(self, tokens: int) -> int:
+        """That attention of prompts with so many tokens is cut into, those included whose keys are split."""
+        return tokens // self._tokens_a_tile + MOST_PROMPTS + most_key_splits(self._kv_heads)
+
+    def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
+        """Of a mixed step's prompts, as ``prefill_tiles``, one after another."""
+        assert self._prefill is not None, "there are no mixed graphs"
+        return self._prefill.tiles(spans).numpy().ravel()
+
+    def load(self, contents: torch.Tensor, shape: GraphShape) -> None:
+        """Write a step's contents, on the device, where the graph reads them."""
+        parts, size = self.parts(shape), shape.size
+        self.fields[:, :size].copy_(contents[parts.fields].view(FIELDS, size))
+        tiles = [(parts.tiles, self.tiles)]
+        if shape.delta_correction or shape.decode_lora:
+            tiles.append((parts.second_tiles, self.second_tiles))
+        if shape.decodes is not None:
+            tiles.append((parts.prompt_tiles, self.prompt_tiles))
+        for part, tensor in tiles:
+            values = contents[part].view(-1, tensor.shape[1])
+            tensor[: len(values)].copy_(values)
+        if shape.decodes is not None:
+            self.logit_rows[: shape.sampling_rows].copy_(contents[parts.logit_rows])
+        tables = contents[parts.tables].view(parts.rows, -1)
+        self.table[: parts.rows, : tables.shape[1]].copy_(tables)
+
+    def token_ids(self, size: int, last_tokens: torch.Tensor) -> torch.Tensor:
+        """The step's tokens: from the host, or where the last step left them."""
+        ids, sources = self.fields[Field.TOKEN_ID, :size].long(), self.fields[Field.SOURCE, :size].long()
+        return torch.where(sources >= 0, last_tokens[sources.clamp(min=0)], ids)
+
+    def blank(self) -> None:
+        """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
+        for tensor in (
+            self.fields, self.tiles, self.second_tiles, self.table, self.prompt_tiles, self.logit_rows,
+        ):  # fmt: skip
+            tensor.zero_()
+        self.fields[Field.SEQ_LEN] = 1
+        self.fields[Field.SOURCE] = -1
+
+
+class StepGraph:
+    """One captured step."""
+
+    def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
+        self.graph = torch.cuda.CUDAGraph()
+
+        def run() -> tuple[torch.Tensor, torch.Tensor]:
+            return runner.inputs.run(runner.model, shape, runner.last_tokens)
+
+        run()  # compiles what is not compiled yet, outside the capture
+        torch.cuda.synchronize()
+        # Other threads may allocate page-locked memory meanwhile. What the collector of garbage would end in this one,
+        # an earlier engine's graphs for one, would end the capture.
+        with (
+            _no_garbage_collection(),
+            torch.cuda.graph(self.graph, pool=runner.memory, capture_error_mode="thread_local"),
+        ):
+            self.logits, self.greedy = run()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class GraphRunner(Runner):
+    """Runs decode-only steps and those with few tokens of prompts from graphs, everything else as ``Runner`` does."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        pool: PagePool,
+        max_running: int,
+        max_context: int,
+        budget: float = float("inf"),
+        deferred: bool = False,
+        decodes: Decodes = one_token,
+        mirror: StepMirror | None = None,
+    ) -> None:
+        """``budget``: bytes of the device that graphs may keep. ``deferred``: as in ``GraphSet``."""
+        super().__init__(model, pool, max_running, decodes, mirror)
+        assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
+        self._invariant = model.ops.invariant
+        self.sizes = graph_sizes(max_running, self._invariant)
+        self.memory = torch.cuda.graph_pool_handle()
+        largest, device = self.sizes[-1], pool.data.device
+        self.inputs = GraphInputs(model, pool, largest, max_context)
+        shapes = [GraphShape(largest), *self.inputs.mixed]
+        most = max(self.inputs.parts(shape).count(self.inputs.width) for shape in shapes)
+        # All that a step's graph reads: one pinned tensor, one copy a step.
+        # Two of them: while a step runs from one, the next is prepared in the other.
+        self._hosts = [pinned(torch.zeros(most, dtype=torch.int32), device) for _ in range(2)]
+        self._device = torch.zeros_like(self._hosts[0], device=device)
+        self.graphs: GraphSet[StepGraph] = GraphSet(
+            largest, self._capture, self._free_bytes, budget, deferred, self._invariant, self.inputs.mixed
+        )
+
+    def capture_next(self) -> bool:
+        return self.graphs.capture_next()
+
+    @property
+    def failure(self) -> str:
+        return self.graphs.failure
+
+    @torch.inference_mode()
+    def _capture(self, shape: GraphShape) -> StepGraph:
+        if self.mirror is not None:
+            self.mirror.capture(shape)
+        with self._in_step():
+            self.inputs.blank()
+            return StepGraph(self, shape)
+
+    def _free_bytes(self) -> int:
+        return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
+
+    def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
+        """In a graph, if there is one for the step."""
+        if all(map(self._fits_decode, chunks)):
+            step = self._decode_step(chunks, merged)
+        elif merged is None and all(map(self._fits_mixed, chunks)):
+            step = self._mixed_step(chunks)
+        else:
+            step = None
+        if step is None:
+            return super()._forward(chunks, merged)
+        graph, rows = self.graphs[step.shape], sum(chunk.samples for chunk in chunks)
+        greedy = self._all_greedy(chunks)
+        if self.mirror is not None:
+            self.mirror.replay(step.shape, step.contents.numpy(), rows, step.spans, greedy=greedy)
+        self._load(step.contents, step.shape)
+        graph.graph.replay()
+        return self._logits_of(graph, rows, greedy)
+
+    def _logits_of(self, graph: StepGraph, rows: int, greedy: bool) -> Logits:
+        """What a replay left; of several ranks all logits, unless everybody is ``greedy`` or nobody samples."""
+        values = graph.logits[:rows]
+        return Logits(values if greedy or not rows else self.model.vocabulary.whole(values), graph.greedy[:rows])
+
+    def _decode_step(self, chunks: list[Chunk], merged: AdapterSlot | None) -> _GraphStep | None:
+        if len(chunks) > self.sizes[-1]:
+            return None
+        size = next(size for size in self.sizes if size >= len(chunks))
+        spans = lora_spans(chunks, range(len(chunks) + 1), merged)
+        shape = self.graphs.choose(graph_shape(size, spans, merged is not None, self._invariant), spans)
+        return None if shape is None else _GraphStep(shape, spans, self._contents(chunks, shape, spans))
+
+    def _mixed_step(self, chunks: list[Chunk]) -> _GraphStep | None:
+        decodes, tokens = sum(map(self._decodes, chunks)), sum(chunk.tokens for chunk in chunks)
+        if len(chunks) - decodes > MOST_PROMPTS:
+            return None
+        spans = lora_spans(chunks, np.cumsum([0] + [chunk.tokens for chunk in chunks]), None)
+        shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans)
+        longest = max((chunk.sequence.num_computed for chunk in chunks[:decodes]), default=0)
+        if longest > _LONG_DECODE:  # there a graph for more rows reads a sequence's keys in fewer parts
+            splits = decode_splits(decodes, self.model.shape.kv_heads)
+            shapes = [s for s in shapes if decode_splits(s.decodes or 0, self.model.shape.kv_heads) == splits]
+        shape = self.graphs.choose_mixed(shapes)
+        return None if shape is None else _GraphStep(shape, spans, self._mixed_contents(chunks, decodes, shape, spans))
+
+    @torch.inference_mode()
+    def follow_capture(self, shape: GraphShape) -> None:
+        """On a rank that does not plan. What rank 0 has no memory for fails here as well, or there."""
+        self.graphs.add(shape)
+
+    @torch.inference_mode()
+    def follow_replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int, greedy: bool) -> None:
+        """As ``follow``, for a step that runs in a graph."""
+        self._hosts.reverse()
+        host = self._hosts[0][: len(contents)]
+        host.numpy()[:] = contents
+        self._load(host, shape)
+        self.graphs[shape].graph.replay()
+        self._logits_of(self.graphs[shape], rows, greedy)
+        self.receive_tokens(rows)
+
+    def _fits_decode(self, chunk: Chunk) -> bool:
+        slot = chunk.sequence.slot
+        return (
+            chunk.tokens == 1
+            and chunk.samples
+            and self._decodes(chunk)
+            and (slot is None or not slot.has_embedding_layers)
+        )
+
+    def _fits_mixed(self, chunk: Chunk) -> bool:
+        slot = chunk.sequence.slot
+        if slot is not None and (slot.has_embedding_layers or slot.has_epilogues):
+            return False
+        return self._fits_decode(chunk) or not (self._decodes(chunk) or chunk.sequence.pending)
+
+    def _contents_of(self, shape: GraphShape, width: int) -> tuple[torch.Tensor, _Parts]:
+        """Where the contents of the next step go, page-locked: all rows padding."""
+        self._hosts.reverse()
+        parts = self.inputs.parts(shape)
+        contents = self._hosts[0][: parts.count(width)]
+        host = contents.numpy()
+        host[:] = 0
+        fields = host[parts.fields].reshape(FIELDS, shape.size)
+        fields[Field.SEQ_LEN] = 1  # a padding row attends to the one slot of the padding page that it writes itself
+        fields[Field.SOURCE] = -1
+        return contents, parts
+
+    def _mixed_contents(
+        self, chunks: list[Chunk], decodes: int, shape: GraphShape, spans: Sequence[LoraSpan]
+    ) -> torch.Tensor:
+        """As ``_contents``, for a mixed step."""
+        inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=False)
+        contents, parts = self._contents_of(shape, max(len(chunk.sequence.pages) for chunk in chunks))
+        host, tokens = contents.numpy(), len(inputs.token_ids)
+        fields = host[parts.fields].reshape(FIELDS, shape.size)
+        fields[Field.TOKEN_ID, :tokens] = inputs.token_ids
+        fields[Field.POSITION, :tokens] = inputs.positions
+        fields[Field.SLOT_MAPPING, :tokens] = inputs.slot_mapping
+        fields[Field.SEQ_LEN, :decodes] = inputs.positions[:decodes] + 1
+        fields[Field.SOURCE, :decodes] = inputs.sources[:decodes]
+        tables = host[parts.tables].reshape(parts.rows, -1)
+        tables[:decodes, : inputs.block_table.shape[1]] = inputs.block_table
+        queries = []
+        for number, prompt in enumerate(inputs.prefill):
+            tables[(shape.decodes or 0) + number, : len(prompt.pages)] = prompt.pages
+            queries.append((number, prompt.start, prompt.stop - prompt.start, prompt.context))
+        of_attention = self.inputs.attention_tiles(queries)
+        host[parts.prompt_tiles][: len(of_attention)] = of_attention
+        host[parts.logit_rows][: len(inputs.logit_rows)] = inputs.logit_rows
+        of_decodes, of_prompts = split_spans(covering(spans, shape.size), decodes)
+        if shape.lora:
+            write_tiles(of_prompts, shape.lora.variant, host[parts.tiles].reshape(-1, TILE_FIELDS))
+        if shape.decode_lora:
+            write_tiles(of_decodes, shape.decode_lora.variant, host[parts.second_tiles].reshape(-1, TILE_FIELDS))
+        return contents
+
+    def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
+        """All that a graph of this shape reads in this step, page-locked."""
+        size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
+        contents, parts = self._contents_of(shape, max(len(chunk.sequence.pages) for chunk in chunks))
+        host = contents.numpy()
+        fields = host[parts.fields].reshape(FIELDS, size)
+        table = host[parts.tables].reshape(size, -1)
+        computed = np.array([chunk.sequence.num_computed for chunk in chunks])
+        fields[Field.TOKEN_ID, :count] = [chunk.sequence.token_ids[-1] for chunk in chunks]
+        fields[Field.POSITION, :count] = computed
+        fields[Field.SEQ_LEN, :count] = computed + 1
+        fields[Field.SOURCE, :count] = sources(chunks, self._last_row)
+        for row, chunk in enumerate(chunks):
+            table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
+        pages = table[np.arange(count), computed // page_tokens]
+        fields[Field.SLOT_MAPPING, :count] = pages * self.pool.geometry.kv_rows_per_page + computed % page_tokens
+        for sign, lora, out in (
+            (1, shape.lora, host[parts.tiles]),
+            (-1, shape.delta_correction, host[parts.second_tiles]),
+        ):
+            if lora:
+                used = covering([span for span in spans if span.sign == sign], size)
+                write_tiles(used, lora.variant, out.reshape(size, TILE_FIELDS))
+        return contents
+
+    def _load(self, contents: torch.Tensor, shape: GraphShape) -> None:
+        """Write the step's contents where the graph reads them: one copy from the host, a few on the device."""
+        device = self._device[: len(contents)]
+        device.copy_(contents, non_blocking=True)
+        self.inputs.load(device, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _GraphStep:
+    """A step that runs in a graph."""
+
+    shape: GraphShape
+    spans: list[LoraSpan]
+    contents: torch.Tensor  # page-locked

@@ -1,0 +1,148 @@
+"""A step's batch as arrays of the host: what every tensor-parallel rank makes the same forward pass of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lora_engine.memory.device_copies import to_device
+from lora_engine.memory.page_pool import PoolGeometry
+from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
+from lora_engine.scheduling.sequence import Chunk
+from lora_engine.scheduling.sequence import Sequence as TokenSequence
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillInputs:
+    """As ``PrefillSpan``."""
+
+    start: int
+    stop: int
+    context: int
+    pages: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """As ``StepBatch``, without its adapters; heads are of rank 0 alone."""
+
+    token_ids: Indices  # [tokens]; of those with a source, 0
+    starts: Indices  # [chunks + 1] each chunk's first row
+    sources: Indices  # [chunks] row of the last step's tokens that holds the chunk's token; -1: it is in token_ids
+    positions: Indices  # [tokens]
+    slot_mapping: Indices  # [tokens]
+    num_decode: int
+    block_table: Indices  # [num_decode, most pages]
+    prefill: tuple[PrefillInputs, ...]
+    logit_rows: Indices  # [sequences that sample]
+    merged: bool
+    embeddings: tuple[tuple[int, int, int], ...] = ()  # an adapter's generation and rows, if it has an embedding
+    greedy: bool = False
+    scored_rows: Indices | None = None
+
+    @classmethod
+    def of(
+        cls,
+        chunks: Sequence[Chunk],
+        geometry: PoolGeometry,
+        decodes: Callable[[Chunk], bool],
+        last_row: Mapping[TokenSequence, int],
+        *,
+        merged: bool,
+        greedy: bool = False,
+        scored_rows: Indices | None = None,
+    ) -> StepInputs:
+        """Of ordered chunks, decode rows first. ``last_row``: where the last step left sequences' tokens."""
+        starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
+        decode = [chunk for chunk in chunks if decodes(chunk)]
+        positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
+        return cls(
+            token_ids=np.array(
+                [t for c in chunks for t in c.sequence.token_ids[_computed(c) : _computed(c) + c.tokens]],
+                dtype=np.int64,
+            ),
+            starts=starts,
+            sources=np.array(sources(chunks, last_row), dtype=np.int64),
+            positions=positions,
+            slot_mapping=_slot_mapping(chunks, positions, starts, geometry),
+            num_decode=sum(chunk.tokens for chunk in decode),
+            block_table=_padded_pages(decode),
+            prefill=tuple(
+                PrefillInputs(
+                    int(starts[i]),
+                    int(starts[i + 1]),
+                    _computed(chunk),
+                    np.array(chunk.sequence.pages, dtype=np.int64),
+                )
+                for i, chunk in enumerate(chunks[len(decode) :], start=len(decode))
+            ),
+            logit_rows=np.array([starts[i + 1] - 1 for i, c in enumerate(chunks) if c.samples], dtype=np.int64),
+            merged=merged,
+            embeddings=tuple(
+                (chunk.sequence.slot.generation, int(starts[i]), int(starts[i + 1]))
+                for i, chunk in enumerate(chunks)
+                if chunk.sequence.slot is not None and chunk.sequence.slot.embedding is not None
+            ),
+            greedy=greedy,
+            scored_rows=scored_rows,
+        )
+
+    def batch(self, lora: Sequence[LoraSpan], last_tokens: torch.Tensor) -> StepBatch:
+        """On the device of ``last_tokens``, the tokens that the last step sampled."""
+        device = last_tokens.device
+
+        def tensor(array: Indices) -> torch.Tensor:
+            return to_device(torch.from_numpy(array), device)
+
+        token_ids = tensor(self.token_ids)
+        if (self.sources >= 0).any():
+            pending = np.flatnonzero(self.sources >= 0)
+            token_ids[tensor(self.starts[pending])] = last_tokens[tensor(self.sources[pending])]
+        return StepBatch(
+            token_ids=token_ids,
+            positions=tensor(self.positions),
+            slot_mapping=tensor(self.slot_mapping),
+            num_decode=self.num_decode,
+            block_table=tensor(self.block_table),
+            seq_lens=tensor(self.positions[: self.num_decode] + 1),
+            prefill=[PrefillSpan(p.start, p.stop, p.context, tensor(p.pages)) for p in self.prefill],
+            lora=lora,
+            logit_rows=tensor(self.logit_rows),
+            merged=self.merged,
+            greedy=self.greedy,
+            scored_rows=None if self.scored_rows is None else tensor(self.scored_rows),
+        )
+
+
+def sources(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, int]) -> list[int]:
+    """For each chunk, the row of the last step's tokens that holds its token; -1 if the host knows it."""
+    return [last_row[c.sequence] if c.sequence.pending else -1 for c in chunks]
+
+
+def _computed(chunk: Chunk) -> int:
+    return chunk.sequence.num_computed
+
+
+def _slot_mapping(chunks: Sequence[Chunk], positions: Indices, starts: Indices, geometry: PoolGeometry) -> Indices:
+    pages = np.concatenate(
+        [
+            np.array(chunk.sequence.pages, dtype=np.int64)[positions[starts[i] : starts[i + 1]] // geometry.page_tokens]
+            for i, chunk in enumerate(chunks)
+        ]
+    )
+    return pages * geometry.kv_rows_per_page + positions % geometry.page_tokens
+
+
+def _padded_pages(chunks: Sequence[Chunk]) -> Indices:
+    """``[tokens, most pages]``; the padding is page 0."""
+    width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
+    table = np.zeros((len(chunks), width), dtype=np.int64)
+    for row, chunk in enumerate(chunks):
+        table[row, : len(chunk.sequence.pages)] = chunk.sequence.pages
+    return table if all(chunk.tokens == 1 for chunk in chunks) else table.repeat([c.tokens for c in chunks], axis=0)

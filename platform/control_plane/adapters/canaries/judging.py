@@ -1,0 +1,123 @@
+"""Judges canaries by error rate and latency, compared with the alias's own version in the same window.
+
+Only requests of the same window are compared, so that a slow hour of the whole fleet does not end a canary. Times
+exclude adapter loading, since a new version is cold at first, and lines of batches: these run when the fleet has little
+else to do, and an evaluation asks both versions by name, as one of a later version does the alias's own alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from control_plane.adapters.registry.aliases import fail_canary, find_alias
+from control_plane.adapters.registry.models import AdapterVersion, Alias
+from control_plane.adapters.registry.queries import get_adapter
+from control_plane.billing.usage.models import Outcome, UsageEvent
+from control_plane.identity.tenants.models import Tenant
+
+logger = logging.getLogger(__name__)
+
+LEAST = 20  # requests before anything is said
+MOST = 2000  # the newest that are looked at
+ERROR_MARGIN = 0.02
+SLOWER = 1.5
+FIRST_TOKEN_SLACK_MS = 100.0
+INTER_TOKEN_SLACK_MS = 5.0
+_Z = 1.96  # 95 %
+
+
+@dataclass(frozen=True)
+class VersionStats:
+    """A version's requests since the canary began. Times in ms are medians of `timed` of them, None without any."""
+
+    requests: int
+    failed: int
+    first_token_ms: float | None
+    inter_token_ms: float | None
+    timed: int
+
+    @property
+    def error_rate(self) -> float:
+        return self.failed / self.requests if self.requests else 0.0
+
+    @property
+    def surely_fails(self) -> float:
+        """The lower end of the 95 % interval of the error rate (Wilson's score interval)."""
+        if not self.requests:
+            return 0.0
+        n, p = self.requests, self.error_rate
+        centre = p + _Z**2 / (2 * n)
+        spread = _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
+        return max(0.0, (centre - spread) / (1 + _Z**2 / n))
+
+
+def stats_of(version: AdapterVersion, since: datetime) -> VersionStats:
+    """What its finished and failed requests came to. Those that a client broke off or a limit refused say nothing."""
+    events = UsageEvent.objects.filter(
+        tenant=version.tenant_id,
+        version=version,
+        created_at__gte=since,
+        outcome__in=[Outcome.FINISHED, Outcome.FAILED],
+    ).order_by("-created_at")
+    fields = ("outcome", "batch", "first_token_ms", "adapter_load_ms", "decode_ms", "completion_tokens")
+    rows = list(events.values_list(*fields)[:MOST])
+    timed = [times for outcome, batch, *times in rows if outcome == Outcome.FINISHED and not batch]
+    first = [max(0, first - load) for first, load, _, _ in timed if first]
+    between = [decode / (tokens - 1) for _, _, decode, tokens in timed if tokens > 1]
+    return VersionStats(
+        requests=len(rows),
+        failed=sum(row[0] == Outcome.FAILED for row in rows),
+        first_token_ms=median(first) if first else None,
+        inter_token_ms=median(between) if between else None,
+        timed=len(timed),
+    )
+
+
+def verdict(canary: VersionStats, own: VersionStats) -> dict[str, Any] | None:
+    """`{code, message}` of why the canary must end, or None while nothing speaks against it."""
+    if canary.requests < LEAST:
+        return None
+    if canary.surely_fails > own.error_rate + ERROR_MARGIN:
+        message = f"{canary.failed} of {canary.requests} requests failed"
+        beside = f"of the version beside it {own.failed} of {own.requests}"
+        return {"code": "error_rate", "message": f"{message}, {beside}."}
+    if min(canary.timed, own.timed) < LEAST:
+        return None
+    for code, mine, other, slack in (
+        ("first_token", canary.first_token_ms, own.first_token_ms, FIRST_TOKEN_SLACK_MS),
+        ("inter_token", canary.inter_token_ms, own.inter_token_ms, INTER_TOKEN_SLACK_MS),
+    ):
+        if mine is not None and other is not None and mine > SLOWER * other + slack:
+            return {"code": code, "message": f"Its median is {mine:.0f} ms, of the version beside it {other:.0f} ms."}
+    return None
+
+
+def compare(tenant: Tenant, adapter_name: str, name: str) -> dict[str, Any]:
+    """Figures of an alias's two versions, None without a canary. Raises AdapterNotFoundError or AliasNotFoundError."""
+    alias = find_alias(tenant, get_adapter(tenant, adapter_name).adapter, name)
+    if alias.canary is None or alias.canary_since is None:
+        return {"canary": None, "own": None, "least_requests": LEAST}
+    canary, own = (stats_of(version, alias.canary_since) for version in (alias.canary, alias.version))
+    return {"canary": canary, "own": own, "least_requests": LEAST}
+
+
+def judge_canaries() -> int:
+    """End every canary whose figures speak against it. How many."""
+    running = Alias.objects.filter(canary__isnull=False, adapter__archived_at__isnull=True)
+    return sum(_judge(alias) for alias in running.select_related("tenant", "adapter", "version", "canary"))
+
+
+def _judge(alias: Alias) -> bool:
+    if alias.canary is None or alias.canary_since is None:
+        return False
+    since = alias.canary_since
+    reason = verdict(stats_of(alias.canary, since), stats_of(alias.version, since))
+    if reason is None or not fail_canary(alias, reason):
+        return False
+    logger.warning("Canary ended", extra={"alias": str(alias.pk), "reason": reason["code"]})
+    return True

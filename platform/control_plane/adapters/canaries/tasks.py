@@ -1,0 +1,11 @@
+"""The periodic task that judges canaries."""
+
+from celery import shared_task
+
+from control_plane.adapters.canaries import judging
+
+
+@shared_task(name="adapters.judge_canaries")
+def judge_canaries() -> None:
+    """End canaries whose figures speak against them."""
+    judging.judge_canaries()

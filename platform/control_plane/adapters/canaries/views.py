@@ -1,0 +1,56 @@
+"""Canaries over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.canaries import judging
+from control_plane.adapters.canaries.serializers import CanaryComparisonSerializer, CanaryTargetSerializer
+from control_plane.adapters.registry import aliases, queries
+from control_plane.adapters.registry.serializers import AdapterSerializer
+from control_plane.adapters.registry.views import AliasView
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.identity.tenants.roles import Capability
+
+_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+
+
+class CanaryView(AliasView):
+    needs: ClassVar = {
+        "GET": Capability.VIEW,
+        "PUT": Capability.WRITE_ADAPTERS,
+        "DELETE": Capability.WRITE_ADAPTERS,
+    }
+
+    @extend_schema(
+        operation_id="read_canary", responses={200: CanaryComparisonSerializer, **_NOT_FOUND}, tags=["adapters"]
+    )
+    def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """How the canary does beside the alias's own version."""
+        return Response(CanaryComparisonSerializer(judging.compare(self.principal.tenant, name, alias)).data)
+
+    @extend_schema(
+        operation_id="set_canary",
+        request=CanaryTargetSerializer,
+        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Give a version a share of the alias's requests. It ends by itself if its figures speak against it."""
+        form = validated(CanaryTargetSerializer, request.data)
+        version = queries.get_version(self.principal.tenant, name, form["version"])
+        percent = form["percent"]
+        aliases.start_canary(acting=self.principal, version=version, name=alias, percent=percent)
+        return self.show(name)
+
+    @extend_schema(operation_id="stop_canary", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """All requests go to the alias's own version again."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        aliases.stop_canary(acting=self.principal, adapter=adapter, name=alias)
+        return Response(status=204)

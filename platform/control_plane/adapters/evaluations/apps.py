@@ -1,0 +1,11 @@
+from django.apps import AppConfig
+
+
+class EvaluationsConfig(AppConfig):
+    name = "control_plane.adapters.evaluations"
+
+    def ready(self) -> None:
+        from control_plane.adapters.evaluations import receivers
+        from control_plane.adapters.registry.signals import version_in_use
+
+        version_in_use.connect(receivers.evaluate)

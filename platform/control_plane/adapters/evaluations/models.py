@@ -1,0 +1,103 @@
+"""Evaluation sets, and evaluations of versions with them. What came of one is kept with the version too."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from control_plane.adapters.registry.models import NAME, AdapterVersion, EvaluationMetric, Upload
+from control_plane.gateway.batches.models import Batch
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+class EvaluationSet(models.Model):
+    """Never changes: scores of one set can be compared."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="evaluation_sets")
+    name = models.CharField(max_length=64, validators=[NAME])
+    metric = models.CharField(max_length=16, choices=EvaluationMetric.choices)
+    max_tokens = models.PositiveIntegerField(help_text="Of an answer.")
+    items = models.JSONField(help_text="[{line, prompt or messages, expected}]")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["EvaluationSet"].as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="evaluation_set_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
+    @property
+    def is_chat(self) -> bool:
+        """All of its items have messages, or all a prompt."""
+        return "messages" in self.items[0]
+
+
+class EvaluationState(models.TextChoices):
+    WAITING = "waiting"  # until the upload is accepted and the version ready
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = (EvaluationState.WAITING, EvaluationState.RUNNING)
+
+
+class Evaluation(models.Model):
+    """Its requests are those of a batch."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="evaluations")
+    set = models.ForeignKey(EvaluationSet, null=True, on_delete=models.SET_NULL, related_name="evaluations")
+    set_name = models.CharField(max_length=64, help_text="Stays when the set is gone.")
+    api_key = models.ForeignKey(
+        ApiKey, on_delete=models.PROTECT, related_name="+", help_text="Whose requests they are."
+    )
+    upload = models.ForeignKey(Upload, null=True, on_delete=models.CASCADE, related_name="evaluations")
+    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.CASCADE, related_name="+")
+    live = models.ForeignKey(AdapterVersion, null=True, on_delete=models.SET_NULL, related_name="+")
+    batch = models.ForeignKey(Batch, null=True, on_delete=models.SET_NULL, related_name="+")
+    state = models.CharField(max_length=16, choices=EvaluationState.choices, default=EvaluationState.WAITING)
+    problem = models.JSONField(null=True, help_text="{code, message, fix}: why it waits or failed.")
+    score = models.JSONField(null=True, help_text="As `ScoreSerializer` says.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects = TenantQuerySet["Evaluation"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at"], name="evaluations_by_tenant"),
+            models.Index(fields=["created_at"], condition=Q(state__in=OPEN), name="evaluations_that_run"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(upload__isnull=False) | Q(version__isnull=False), name="evaluation_of_something"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.set_name} {self.state}"
+
+    @property
+    def adapter_name(self) -> str:
+        if self.version is not None:
+            return self.version.adapter.name
+        assert self.upload is not None
+        return self.upload.adapter_name

@@ -1,0 +1,115 @@
+"""The requests of an evaluation as lines of a batch, and the scores of what was answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from control_plane.adapters.evaluations.models import EvaluationSet
+from control_plane.adapters.registry.models import EvaluationMetric
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.errors import LorikeetError
+
+BASE, LIVE, VERSION = "base", "live", "version"
+"""Who is asked."""
+WORST = 5
+LONGEST_SHOWN = 400
+
+
+def endpoint_of(asked: EvaluationSet) -> ApiEndpoint:
+    return ApiEndpoint.CHAT if asked.is_chat else ApiEndpoint.COMPLETIONS
+
+
+def request_lines(asked: EvaluationSet, models: Mapping[str, str]) -> Iterator[bytes]:
+    """Of each item the same request to each of `models`, who is asked -> its name."""
+    url = "/v1/chat/completions" if asked.is_chat else "/v1/completions"
+    for item in asked.items:
+        for who, model in models.items():
+            body = {"model": model, **_body(asked, item)}
+            line = {"custom_id": f"{who}:{item['line']}", "method": "POST", "url": url, "body": body}
+            yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def _body(asked: EvaluationSet, item: Mapping[str, Any]) -> dict[str, Any]:
+    if asked.metric == EvaluationMetric.LOGPROB:
+        return {"prompt": item["prompt"] + item["expected"], "echo": True, "logprobs": 0, "max_tokens": 0}
+    prompt = {"messages": item["messages"]} if asked.is_chat else {"prompt": item["prompt"]}
+    return {**prompt, "temperature": 0, "max_tokens": asked.max_tokens}
+
+
+class Answers:
+    """Of every item by who was asked."""
+
+    def __init__(self, asked: EvaluationSet, lines: Iterable[bytes]) -> None:
+        self._set = asked
+        self._bodies: dict[str, Any] = {}
+        for line in lines:
+            if line.strip():
+                result = json.loads(line)
+                self._bodies[result["custom_id"]] = result["response"]["body"]
+
+    def score(self, who: str) -> float:
+        """The mean over all items."""
+        return round(sum(self._scores(who)) / len(self._set.items), 6)
+
+    def _scores(self, who: str) -> list[float]:
+        return [self._item_score(who, item) for item in self._set.items]
+
+    def worst(self, asked: Sequence[str]) -> list[dict[str, Any]]:
+        """Items that the version answered worst, without those that it answered as expected."""
+        scored = sorted(zip(self._scores(VERSION), self._set.items, strict=True), key=lambda pair: pair[0])
+        return [
+            {
+                "line": item["line"],
+                "prompt": _end_of(_prompt_text(item)),
+                "expected": item["expected"][:LONGEST_SHOWN],
+                **{who: self._shown(who, item) if who in asked else None for who in (BASE, LIVE, VERSION)},
+                "score": round(score, 6),
+            }
+            for score, item in scored[:WORST]
+            if self._set.metric == EvaluationMetric.LOGPROB or score < 1
+        ]
+
+    def _item_score(self, who: str, item: Mapping[str, Any]) -> float:
+        if self._set.metric == EvaluationMetric.LOGPROB:
+            logprobs = self._body(who, item)["choices"][0]["logprobs"]
+            return mean_logprob(item["prompt"], logprobs)
+        answer = self._answer(who, item)
+        if self._set.metric == EvaluationMetric.EXACT:
+            return float(answer.strip() == item["expected"].strip())
+        return float(item["expected"] in answer)
+
+    def _shown(self, who: str, item: Mapping[str, Any]) -> str | None:
+        return None if self._set.metric == EvaluationMetric.LOGPROB else self._answer(who, item)[:LONGEST_SHOWN]
+
+    def _answer(self, who: str, item: Mapping[str, Any]) -> str:
+        choice = self._body(who, item)["choices"][0]
+        return (choice["message"]["content"] or "") if self._set.is_chat else str(choice["text"])
+
+    def _body(self, who: str, item: Mapping[str, Any]) -> Any:
+        try:
+            return self._bodies[f"{who}:{item['line']}"]
+        except KeyError:
+            raise LorikeetError(
+                "evaluation_incomplete", f"The answer of {who} to line {item['line']} is missing.", "Evaluate it again."
+            ) from None
+
+
+def mean_logprob(prompt: str, logprobs: Mapping[str, Any]) -> float:
+    """Of the tokens of an echoed text that end behind `prompt`: one that begins in it counts."""
+    ends = [*logprobs["text_offset"][1:], float("inf")]
+    found = zip(ends, logprobs["token_logprobs"], strict=True)
+    own = [logprob for end, logprob in found if end > len(prompt) and logprob is not None]
+    return sum(own) / len(own) if own else 0.0
+
+
+def _prompt_text(item: Mapping[str, Any]) -> str:
+    if "prompt" in item:
+        return str(item["prompt"])
+    content = item["messages"][-1].get("content")
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def _end_of(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"…{text[-LONGEST_SHOWN:]}"

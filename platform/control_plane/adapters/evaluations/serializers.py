@@ -1,0 +1,86 @@
+"""JSON of evaluation sets and evaluations."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.adapters.evaluations.models import EvaluationState
+from control_plane.adapters.registry.models import NAME, EvaluationMetric
+from control_plane.adapters.registry.serializers import ScoreSerializer
+from control_plane.core.http.serializers import NameField, ProblemSerializer
+
+MOST_TOKENS = 1024
+_METRICS = (
+    "exact: the answer is the expected text, white space around either left out; contains: that is in it; logprob: the "
+    "mean natural log-probability of its tokens behind the prompt. A score is the mean over all items."
+)
+
+
+class EvaluationSetSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
+    max_tokens = serializers.IntegerField(help_text="Of an answer.")
+    items = serializers.IntegerField(source="count")
+    created_at = serializers.DateTimeField()
+
+
+class NewEvaluationSetSerializer(serializers.Serializer[Any]):
+    """The multipart form of a new set."""
+
+    name = NameField(max_length=64, validators=[NAME])
+    metric = serializers.ChoiceField(choices=EvaluationMetric.choices, help_text=_METRICS)
+    max_tokens = serializers.IntegerField(
+        min_value=1, max_value=MOST_TOKENS, required=False, default=64, help_text="Of an answer; none for logprob."
+    )
+    file = serializers.FileField(
+        max_length=255, help_text='JSON lines of {"prompt" or "messages", "expected"}: all prompts, or all messages.'
+    )
+
+
+class NewEvaluationSerializer(serializers.Serializer[Any]):
+    """Of a version, or of what an upload becomes."""
+
+    set = NameField(max_length=64)
+    adapter = NameField(max_length=64, required=False, default=None)
+    version = serializers.IntegerField(min_value=1, max_value=2**31 - 1, required=False, default=None)
+    upload = serializers.UUIDField(required=False, default=None, help_text="Instead of adapter and version.")
+    key = serializers.UUIDField(
+        required=False, default=None, help_text="The API key whose requests they are; for a key: always itself."
+    )
+
+    def validate(self, attrs: Any) -> Any:
+        named = attrs["adapter"] is not None and attrs["version"] is not None
+        if named == (attrs["upload"] is not None):
+            raise serializers.ValidationError({"version": "Name an adapter and its version, or an upload."})
+        return attrs
+
+
+class EvaluationSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    set = serializers.CharField(source="set_name")
+    adapter = serializers.CharField(source="adapter_name")
+    version = serializers.IntegerField(
+        source="version.number", default=None, allow_null=True, help_text="Null until its upload has become one."
+    )
+    upload = serializers.UUIDField(source="upload_id", allow_null=True)
+    key = serializers.CharField(source="api_key.name", help_text="Whose requests they are.")
+    batch = serializers.SerializerMethodField(help_text="That runs them; null before it began.")
+    state = serializers.ChoiceField(choices=EvaluationState.choices)
+    problem = ProblemSerializer(allow_null=True, help_text="Why it waits or failed.")
+    score = ScoreSerializer(allow_null=True)
+    created_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+    def get_batch(self, evaluation: Any) -> str | None:
+        return str(evaluation.batch) if evaluation.batch else None
+
+
+class NewPromotionRuleSerializer(serializers.Serializer[Any]):
+    set = NameField(max_length=64)
+    key = serializers.UUIDField(
+        required=False, default=None, help_text="Whose requests evaluations are; for a key: always itself."
+    )
+    minimum = serializers.FloatField(
+        required=False, allow_null=True, default=None, min_value=-1000, max_value=1, help_text="Of the score."
+    )
+    not_worse_than_live = serializers.BooleanField(required=False, default=True)

@@ -1,0 +1,161 @@
+"""Evaluation sets, evaluations and promotion rules over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.evaluations import actions
+from control_plane.adapters.evaluations.models import EvaluationSet
+from control_plane.adapters.evaluations.serializers import (
+    EvaluationSerializer,
+    EvaluationSetSerializer,
+    NewEvaluationSerializer,
+    NewEvaluationSetSerializer,
+    NewPromotionRuleSerializer,
+)
+from control_plane.adapters.registry import queries
+from control_plane.adapters.registry.serializers import AdapterSerializer
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+
+def _errors(*statuses: int) -> dict[int, Any]:
+    return dict.fromkeys(statuses, ErrorResponseSerializer)
+
+
+class SetsView(TenantView):
+    parser_classes = (MultiPartParser,)
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="list_evaluation_sets", responses=EvaluationSetSerializer(many=True), tags=["evaluations"]
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """All of them: fifty at most."""
+        return Response(
+            EvaluationSetSerializer(EvaluationSet.objects.for_tenant(self.principal.tenant), many=True).data
+        )
+
+    @extend_schema(
+        operation_id="create_evaluation_set",
+        request={"multipart/form-data": NewEvaluationSetSerializer},
+        responses={201: EvaluationSetSerializer, **_errors(400, 409, 413, 429)},
+        tags=["evaluations"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Keep prompts with expected answers. A set never changes, so that its scores can be compared."""
+        form = validated(NewEvaluationSetSerializer, {**request.POST.dict(), **request.FILES.dict()})
+        file = form.pop("file")
+        made = actions.create_set(acting=self.principal, content=file.read(), **form)
+        return Response(EvaluationSetSerializer(made).data, status=201)
+
+
+class SetView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="read_evaluation_set",
+        responses={200: EvaluationSetSerializer, **_errors(404)},
+        tags=["evaluations"],
+    )
+    def get(self, request: Request, tenant: str, set_name: str) -> Response:
+        """One set, without its items."""
+        return Response(EvaluationSetSerializer(actions.get_set(self.principal.tenant, set_name)).data)
+
+    @extend_schema(
+        operation_id="delete_evaluation_set", responses={204: None, **_errors(404, 409)}, tags=["evaluations"]
+    )
+    def delete(self, request: Request, tenant: str, set_name: str) -> Response:
+        """Delete a set; scores stay. Refused while an evaluation runs with it or a promotion rule names it."""
+        actions.delete_set(acting=self.principal, name=set_name)
+        return Response(status=204)
+
+
+class EvaluationsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="list_evaluations",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: EvaluationSerializer(many=True), **_errors(400)},
+        tags=["evaluations"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Newest first; `search` by the adapter's name."""
+        query = read_query(ListQuerySerializer, request)
+        found = actions.find_evaluations(self.principal.tenant, query["search"])
+        rows = part_of(found, query["offset"], query["limit"])
+        return Response(EvaluationSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})
+
+    @extend_schema(
+        operation_id="start_evaluation",
+        request=NewEvaluationSerializer,
+        responses={201: EvaluationSerializer, **_errors(400, 403, 404, 409, 429)},
+        tags=["evaluations"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Score a version, the live one and the base model once it is ready, by requests that wait for all others."""
+        form = validated(NewEvaluationSerializer, request.data)
+        own = self.principal.tenant
+        if form["upload"] is not None:
+            of: Any = queries.get_upload(own, form["upload"])
+        else:
+            of = queries.get_version(own, form["adapter"], form["version"])
+        made = actions.start_evaluation(acting=self.principal, set_name=form["set"], key_id=form["key"], of=of)
+        return Response(EvaluationSerializer(actions.get_evaluation(own, made.pk)).data, status=201)
+
+
+class EvaluationView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="read_evaluation", responses={200: EvaluationSerializer, **_errors(404)}, tags=["evaluations"]
+    )
+    def get(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
+        """How far it is, and what came of it."""
+        return Response(EvaluationSerializer(actions.get_evaluation(self.principal.tenant, evaluation_id)).data)
+
+    @extend_schema(operation_id="cancel_evaluation", responses={204: None, **_errors(404, 409)}, tags=["evaluations"])
+    def delete(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
+        """Cancel it and its batch; it stays in the list."""
+        actions.cancel_evaluation(acting=self.principal, evaluation_id=evaluation_id)
+        return Response(status=204)
+
+
+class PromotionRuleView(TenantView):
+    needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="set_promotion_rule",
+        request=NewPromotionRuleSerializer,
+        responses={200: AdapterSerializer, **_errors(400, 403, 404, 409)},
+        tags=["evaluations"],
+    )
+    def put(self, request: Request, tenant: str, name: str) -> Response:
+        """What a version must score to be live, or a canary of it. New versions are evaluated by themselves."""
+        form = validated(NewPromotionRuleSerializer, request.data)
+        own = self.principal.tenant
+        actions.set_rule(
+            acting=self.principal,
+            adapter=queries.get_adapter(own, name).adapter,
+            set_name=form["set"],
+            key_id=form["key"],
+            minimum=form["minimum"],
+            not_worse_than_live=form["not_worse_than_live"],
+        )
+        return Response(AdapterSerializer(queries.get_adapter(own, name)).data)
+
+    @extend_schema(operation_id="remove_promotion_rule", responses={204: None, **_errors(404)}, tags=["evaluations"])
+    def delete(self, request: Request, tenant: str, name: str) -> Response:
+        """Any ready version may be live."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        actions.remove_rule(acting=self.principal, adapter=adapter)
+        return Response(status=204)

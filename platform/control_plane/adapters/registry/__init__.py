@@ -1,0 +1,1 @@
+"""Adapters, their immutable versions, aliases and uploads, and the artifact store."""

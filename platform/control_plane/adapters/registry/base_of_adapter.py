@@ -1,0 +1,83 @@
+"""To which base model an adapter belongs: all versions of it that can be called are of one."""
+
+from __future__ import annotations
+
+import json
+
+from control_plane.adapters.registry.models import OUT_OF_USE, Adapter, AdapterVersion
+from control_plane.core.errors import LorikeetError
+from control_plane.fleet.base_models.base_model import ServedBase, ServedBases, served_bases
+from control_plane.identity.tenants.models import Tenant
+
+
+class UnknownBaseError(LorikeetError):
+    def __init__(self, name: str, bases: ServedBases) -> None:
+        super().__init__(
+            "base_model_not_found",
+            f"No base model {json.dumps(name[:200], ensure_ascii=False)} is served here.",
+            f"Name one of {choices(bases)}, or none where the adapter's configuration names it.",
+            param="base_model",
+        )
+
+
+class OtherBaseOfAdapterError(LorikeetError):
+    def __init__(self, name: str, own: ServedBase, other: str) -> None:
+        super().__init__(
+            "adapter_of_other_base",
+            f'The adapter "{name}" has versions of {own.name}, and this one is of {other}.',
+            f"Give an adapter of {other} a name of its own, or archive those versions first.",
+            param="base_model",
+            status=409,
+        )
+
+
+def choices(bases: ServedBases) -> str:
+    """For people: what can be named."""
+    return ", ".join(base.name for base in bases) or "none yet"
+
+
+def base_of(adapter: Adapter, bases: ServedBases) -> ServedBase | None:
+    """Of its newest version that is in use and whose base model is served; None without such a version."""
+    versions = AdapterVersion.objects.for_tenant(adapter.tenant).filter(adapter=adapter).exclude(state__in=OUT_OF_USE)
+    served = versions.filter(base_digest__in=bases.adapters_of).order_by("-number")
+    digest = served.values_list("base_digest", flat=True).first()
+    return bases.for_adapters_of(digest) if digest else None
+
+
+def base_of_named(tenant: Tenant, name: str, bases: ServedBases) -> ServedBase | None:
+    """`base_of` the active adapter of that name, if there is one."""
+    adapter = Adapter.objects.for_tenant(tenant).filter(name=name, archived_at__isnull=True).first()
+    return base_of(adapter, bases) if adapter else None
+
+
+def require_base_of(adapter: Adapter, base: ServedBase) -> None:
+    """Raises OtherBaseOfAdapterError (409) if the adapter's other versions are of another base model."""
+    own = base_of(adapter, served_bases())
+    if own is not None and own.digest != base.digest:
+        raise OtherBaseOfAdapterError(adapter.name, own, base.name)
+
+
+def require_own_base(version: AdapterVersion) -> None:
+    """Raises OtherBaseOfAdapterError (409) if newer versions of its adapter are of another base model: an alias and
+    its canary mean one."""
+    bases = served_bases()
+    own, other = base_of(version.adapter, bases), bases.for_adapters_of(version.base_digest)
+    if own is not None and other is not None and own.digest != other.digest:
+        raise OtherBaseOfAdapterError(version.adapter.name, own, other.name)
+
+
+def wanted_base(tenant: Tenant, name: str, base_model: str) -> str:
+    """The digest of the base model that an upload names, by its name or digest; "" if it names none.
+
+    Raises UnknownBaseError (400), or OtherBaseOfAdapterError (409) if the adapter has versions of another one.
+    """
+    if not base_model:
+        return ""
+    bases = served_bases()
+    base = bases.named(base_model) or bases.for_adapters_of(base_model)
+    if base is None:
+        raise UnknownBaseError(base_model, bases)
+    own = base_of_named(tenant, name, bases)
+    if own is not None and own.digest != base.digest:
+        raise OtherBaseOfAdapterError(name, own, base.name)
+    return base.digest

@@ -1,0 +1,422 @@
+"""An adapter is a tenant's name; a version is content that never changes; an alias points a name at a version."""
+
+import re
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from control_plane.core.jobs.clocks import database_time
+from control_plane.core.jobs.models import Claimable
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+NAME_FORM = re.compile(r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
+NAME = RegexValidator(
+    NAME_FORM.pattern,
+    "Use 1-64 lower-case letters, digits, dots, hyphens and underscores, starting and ending with a letter or digit.",
+)
+LIVE = "live"
+
+
+class Adapter(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapters")
+    name = models.CharField(max_length=64, validators=[NAME])
+    description = models.CharField(max_length=500, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, help_text="After that it cannot be restored.")
+    pinned_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since when its live version is to stay in the device memory of its hosts."
+    )
+    promotion_rule = models.JSONField(
+        null=True, blank=True, help_text="What a version must score to be live, as `PromotionRuleSerializer` says."
+    )
+
+    objects = TenantQuerySet["Adapter"].as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "name"], condition=Q(archived_at__isnull=True), name="adapter_name_once_per_tenant"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class VersionState(models.TextChoices):
+    VALIDATED = "validated"
+    STAGING = "staging"
+    READY = "ready"
+    FAILED = "failed"
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+
+
+class EffectVerdict(models.TextChoices):
+    """What a host found when it tried a version."""
+
+    ACTS = "acts"
+    CHANGES_NOTHING = "changes_nothing"
+    OVERFLOWS = "overflows"
+
+
+class AgreementOutcome(models.TextChoices):
+    """What a host with a quantised base found when it compared a version with the unquantised one."""
+
+    PENDING = "pending"
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_MEASURED = "not_measured"
+
+
+class EffectFlag(models.TextChoices):
+    """Why somebody has to say that a version may be live as it is."""
+
+    OVERFLOWS = "overflows"  # when a host tried it, or with a request
+    CHANGES_NOTHING = "changes_nothing"
+    DIFFERS = "differs"  # from what it is on the unquantised base
+
+
+class EvaluationMetric(models.TextChoices):
+    """What an answer scores beside the expected one; a set's score is the mean over its items."""
+
+    EXACT = "exact"  # 1 if it is the expected text, white space around either left out
+    CONTAINS = "contains"  # 1 if the expected text is in it
+    LOGPROB = "logprob"  # the mean natural log-probability of the expected text's tokens behind the prompt
+
+
+# Neither callable nor on any host, and counted against no limit.
+OUT_OF_USE = (VersionState.ARCHIVED, VersionState.DELETED)
+
+
+class ImmutableVersionError(RuntimeError):
+    """An attempt to change what a version is. Only its state moves."""
+
+
+class AdapterVersion(models.Model):
+    """Immutable content, identified by its digest; only `state` and what goes with it move."""
+
+    MUTABLE = frozenset(
+        {
+            *("state", "error", "ready_at", "archived_at", "overflowed_at"),
+            *("base_confirmed_at", "effect", "effect_confirmed_at", "evaluations"),
+        }
+    )
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="adapter_versions")
+    adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    digest = models.CharField(max_length=71, db_index=True, help_text='"sha256:" and 64 hex digits over both files.')
+    file_digests = models.JSONField(help_text='File name -> "sha256:<hex>".')
+    state = models.CharField(max_length=16, choices=VersionState.choices, default=VersionState.VALIDATED)
+    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} of the last failed staging.")
+    rank = models.PositiveIntegerField()
+    targets = models.JSONField()
+    dtype = models.CharField(max_length=16)
+    bytes = models.PositiveBigIntegerField(help_text="Size of both files.")
+    num_parameters = models.PositiveBigIntegerField()
+    base_model = models.CharField(max_length=200, help_text="The model it was validated against.")
+    base_digest = models.CharField(max_length=71)
+    named_base = models.CharField(
+        max_length=200, blank=True, db_default="", default="", help_text="The base it names, if that is another one."
+    )
+    base_confirmed_at = models.DateTimeField(null=True, blank=True, help_text="When somebody said that it fits.")
+    report = models.JSONField()
+    chat_template = models.JSONField(
+        null=True, blank=True, help_text="Its own, as `ChatTemplateSerializer` says; null: the base model's."
+    )
+    chat_template_digest = models.CharField(max_length=71, blank=True, db_default="", default="")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    ready_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    overflowed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the model's numbers first overflowed with it."
+    )
+
+    effect = models.JSONField(
+        null=True, blank=True, help_text="What it did when a host tried it, as `VersionEffectSerializer` says."
+    )
+    effect_confirmed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When somebody said that it may be live although it is flagged."
+    )
+    evaluations = models.JSONField(
+        default=list, db_default=[], blank=True, help_text="The last result of each set, as `ScoreSerializer` says."
+    )
+
+    objects = TenantQuerySet["AdapterVersion"].as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["adapter", "number"], name="version_number_once"),
+            models.UniqueConstraint(
+                fields=["adapter", "digest", "base_digest", "chat_template_digest"],
+                condition=~Q(state=VersionState.DELETED),
+                name="version_content_once_per_adapter",
+            ),
+            models.CheckConstraint(condition=Q(number__gte=1), name="version_number_from_one"),
+            models.CheckConstraint(condition=Q(digest__startswith="sha256:"), name="version_digest_is_sha256"),
+            models.CheckConstraint(condition=Q(state__in=VersionState.values), name="version_state_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_id}@v{self.number}"
+
+    @property
+    def asks_for_base(self) -> bool:
+        """Whether somebody has to say first that it was trained on the served base."""
+        return bool(self.named_base) and self.base_confirmed_at is None
+
+    @property
+    def verdict(self) -> str | None:
+        """None until a host has tried it."""
+        return self.effect["verdict"] if self.effect else None
+
+    @property
+    def agreement(self) -> str | None:
+        """With the unquantised base; None until a host has tried it, and where the base is not quantised."""
+        found = (self.effect or {}).get("agreement")
+        return found["outcome"] if found else None
+
+    @property
+    def flag(self) -> EffectFlag | None:
+        """What speaks against it, by its trial on a host or a request that overflowed with it."""
+        if self.verdict == EffectVerdict.OVERFLOWS or self.overflowed_at is not None:
+            return EffectFlag.OVERFLOWS
+        if self.verdict == EffectVerdict.CHANGES_NOTHING:
+            return EffectFlag.CHANGES_NOTHING
+        return EffectFlag.DIFFERS if self.agreement == AgreementOutcome.DIFFERS else None
+
+    @property
+    def may_answer_first(self) -> bool:
+        """Whether no flag keeps it from being live by itself, as the first. What changes nothing takes nothing away."""
+        return not self.asks_for_effect or self.flag == EffectFlag.CHANGES_NOTHING
+
+    @property
+    def asks_for_effect(self) -> bool:
+        """Whether somebody has to say first that it may be live as it is."""
+        return self.flag is not None and self.effect_confirmed_at is None
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding and not set(kwargs.get("update_fields") or ["*"]) <= self.MUTABLE:
+            raise ImmutableVersionError(f"Save a version with update_fields within {sorted(self.MUTABLE)}.")
+        super().save(*args, **kwargs)
+
+
+class Alias(models.Model):
+    """A movable name for a version. `live` is what the bare adapter name means."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="aliases")
+    adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="aliases")
+    name = models.CharField(max_length=64, validators=[NAME])
+    version = models.ForeignKey(AdapterVersion, on_delete=models.PROTECT, related_name="aliases")
+    # Since when it points there: what only concerns its canary is saved without it.
+    updated_at = models.DateTimeField(auto_now=True)
+    previous = models.ForeignKey(
+        AdapterVersion,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="What it was before.",
+    )
+    canary = models.ForeignKey(
+        AdapterVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="canary_of"
+    )
+    canary_percent = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the alias's requests.")
+    canary_since = models.DateTimeField(null=True, blank=True)
+    rolled_back = models.JSONField(
+        null=True, blank=True, help_text="{version, at, reason}: the last canary that was ended by its own figures."
+    )
+
+    objects = TenantQuerySet["Alias"].as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["adapter", "name"], name="alias_once_per_adapter"),
+            # "support@v7" must mean version 7 and never an alias.
+            models.CheckConstraint(condition=~Q(name__regex=r"^v[0-9]+$"), name="alias_is_not_a_version_number"),
+            models.CheckConstraint(
+                condition=Q(canary=None, canary_percent=None) | Q(canary_percent__gte=1, canary_percent__lte=99),
+                name="alias_canary_takes_a_part",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class UploadState(models.TextChoices):
+    ARRIVING = "arriving"
+    RECEIVED = "received"
+    VALIDATING = "validating"
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+    CANCELLED = "cancelled"
+
+
+class Upload(Claimable):
+    """Files that arrived, and what became of them."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="uploads")
+    adapter_name = models.CharField(max_length=64, validators=[NAME])
+    description = models.CharField(max_length=500, blank=True)
+    state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVED)
+    reason = models.JSONField(null=True, blank=True, help_text="{code, message, fix}: why it waits or was refused.")
+    bytes = models.PositiveBigIntegerField()
+    files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
+    source = models.JSONField(
+        null=True, blank=True, help_text="{name, revision, commit, sealed}: where it is imported from."
+    )
+    base_digest = models.CharField(
+        max_length=71, blank=True, db_default="", default="", help_text="Of the base model that it is for, if named."
+    )
+    folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
+    report = models.JSONField(null=True, blank=True)
+    digest = models.CharField(
+        max_length=71, blank=True, db_default="", default="", help_text="Of its content, from before that is stored."
+    )
+    version = models.ForeignKey(
+        AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
+    )
+    reused_version = models.BooleanField(default=False, help_text="The same content was there already.")
+    attempts = models.PositiveIntegerField(default=0)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=database_time, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Upload"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [
+            models.Index(fields=["state", "created_at"], name="upload_by_state"),
+            models.Index(fields=["digest"], name="upload_by_digest"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=UploadState.values), name="upload_state_known"),
+            models.CheckConstraint(
+                condition=~Q(state=UploadState.ACCEPTED) | Q(version__isnull=False), name="upload_accepted_has_version"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_name} {self.state}"
+
+
+class HubToken(models.Model):
+    """What a tenant reads its private repositories with. Only an import opens it."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="+")
+    sealed = models.TextField(help_text="Encrypted under a key that is derived from the pepper.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["HubToken"].as_manager()
+
+    def __str__(self) -> str:
+        return f"hub token of {self.tenant_id}"
+
+
+class BucketCredentials(models.Model):
+    """What a tenant reads a bucket with. Only an import opens it."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="bucket_credentials")
+    bucket = models.CharField(max_length=63)
+    endpoint = models.CharField(max_length=300, blank=True, help_text="Of a server other than Amazon's.")
+    region = models.CharField(max_length=64)
+    sealed = models.TextField(help_text="{access_key_id, secret_access_key}, encrypted under a key of the pepper.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["BucketCredentials"].as_manager()
+
+    class Meta:
+        ordering = ["bucket"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "bucket"], name="bucket_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return f"credentials of {self.bucket}"
+
+
+class HubModelPolicy(models.Model):
+    """Whether requests of a tenant may name repositories of the Hub as their model. Without a row they may not."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="hub_model_policy")
+    enabled = models.BooleanField(default=False)
+    organizations = models.JSONField(default=list, help_text="In lower case; empty = all.")
+
+    objects = TenantQuerySet["HubModelPolicy"].as_manager()
+
+    def __str__(self) -> str:
+        return f"hub models of {self.tenant_id}"
+
+
+class HubModel(models.Model):
+    """What a repository at a revision means in requests of a tenant, from its first use on."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_models")
+    name = models.CharField(max_length=300, help_text="hub:org/name/folder@revision")
+    upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="hub_models")
+    requested_at = models.DateTimeField()
+
+    objects = TenantQuerySet["HubModel"].as_manager()
+
+    class Meta:
+        ordering = ["-requested_at"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="hub_model_once_per_tenant")]
+        indexes = [models.Index(fields=["tenant", "requested_at"], name="hub_models_by_time")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class HubFollow(models.Model):
+    """A branch of a repository whose every move becomes a version of an adapter."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_follows")
+    adapter_name = models.CharField(max_length=64, validators=[NAME])
+    source = models.CharField(max_length=800, help_text="hub:org/name/folder@branch")
+    commit = models.CharField(max_length=40, blank=True, help_text="That was imported last.")
+    checked_at = models.DateTimeField(null=True)
+    next_check_at = models.DateTimeField()
+    failures = models.PositiveIntegerField(default=0, help_text="In a row.")
+    problem = models.JSONField(null=True, help_text="{code, message, fix}: why it could not be looked at last.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["HubFollow"].as_manager()
+
+    class Meta:
+        ordering = ["adapter_name"]
+        indexes = [models.Index(fields=["next_check_at"], name="hub_follows_by_time")]
+        constraints = [models.UniqueConstraint(fields=["tenant", "adapter_name"], name="hub_follow_once_per_adapter")]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_name} follows {self.source}"
+
+
+class Content(models.Model):
+    """A digest that the artifact store holds, or is about to. Its row is the lock of `artifact_gc.py`."""
+
+    digest = models.CharField(unique=True, max_length=71)
+    touched_at = models.DateTimeField(help_text="When an upload last brought it.")
+
+    def __str__(self) -> str:
+        return self.digest

@@ -1,0 +1,77 @@
+"""What an adapter asks of a version before it answers requests for the bare name, alone or as a canary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from control_plane.adapters.registry.models import LIVE, AdapterVersion, Alias
+from control_plane.core.errors import LorikeetError
+
+
+class RuleUnmetError(LorikeetError):
+    def __init__(self, version: AdapterVersion, problem: str, fix: str) -> None:
+        super().__init__(
+            "promotion_rule_unmet",
+            f"{version.adapter.name}@v{version.number} does not meet its adapter's promotion rule: {problem}.",
+            f"{fix} DELETE …/promotion-rule takes the rule away.",
+            param="number",
+            status=409,
+        )
+
+
+def meets_rule(version: AdapterVersion) -> bool:
+    try:
+        require_rule(version, LIVE)
+    except RuleUnmetError:
+        return False
+    return True
+
+
+def require_rule(version: AdapterVersion, alias: str) -> None:
+    """Raises RuleUnmetError (409) if `version` may not be `alias`: only `live` asks for anything."""
+    rule = version.adapter.promotion_rule
+    if alias != LIVE or rule is None:
+        return
+    score = score_of(version, rule["set_id"])
+    if score is None:
+        raise RuleUnmetError(
+            version,
+            f"it has no score on {rule['set']} yet",
+            "Wait for its evaluation if one runs, or evaluate it (POST evaluations), and try again.",
+        )
+    if (least := rule["minimum"]) is not None and score["score"] < least:
+        raise RuleUnmetError(
+            version, f"{_said(score)} is below {least:g}", "Promote a version that answers better, or change the rule."
+        )
+    if rule["not_worse_than_live"]:
+        _require_not_worse(version, score)
+
+
+def _require_not_worse(version: AdapterVersion, score: Mapping[str, Any]) -> None:
+    live = Alias.objects.for_tenant(version.tenant).filter(adapter=version.adapter, name=LIVE)
+    number = live.values_list("version__number", flat=True).first()
+    if number in (None, version.number):
+        return
+    beside = score["live"]
+    if beside is None or beside["version"] != number:
+        raise RuleUnmetError(
+            version,
+            f"it was not compared with v{number}, which is live now",
+            "Evaluate it again (POST evaluations), and promote it then.",
+        )
+    if score["score"] < beside["score"]:
+        raise RuleUnmetError(
+            version,
+            f"{_said(score)} is worse than {beside['score']:.4g} of the live v{number}",
+            "Promote a version that answers better, or change the rule.",
+        )
+
+
+def _said(score: Mapping[str, Any]) -> str:
+    return f"its {score['metric']} score of {score['score']:.4g} on {score['set']}"
+
+
+def score_of(version: AdapterVersion, set_id: str) -> Mapping[str, Any] | None:
+    """Of the last evaluation with that set."""
+    return next((score for score in version.evaluations if score["set_id"] == set_id), None)

@@ -1,0 +1,517 @@
+"""JSON shapes of adapters, versions, placements and uploads, the same in answers and in live events."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.adapters.imports.progress import fetched_bytes
+from control_plane.adapters.imports.sources import BUCKET_FORM
+from control_plane.adapters.registry.models import (
+    NAME,
+    AdapterVersion,
+    AgreementOutcome,
+    EffectVerdict,
+    EvaluationMetric,
+    Upload,
+    UploadState,
+    VersionState,
+)
+from control_plane.adapters.registry.queries import (
+    LATEST_ARCHIVED,
+    AdapterSort,
+    AdapterStatus,
+    AdapterWithVersions,
+    ArchivedSort,
+)
+from control_plane.core.config import current
+from control_plane.core.http.lists import ListQuerySerializer
+from control_plane.core.http.serializers import NameField, ProblemSerializer
+from control_plane.fleet.hosts.models import StagingPhase
+
+MODEL_KINDS = ["base", "adapter"]
+
+
+def kept_until(archived_at: datetime | None) -> datetime | None:
+    """When what was archived then is deleted."""
+    return archived_at + timedelta(seconds=current().archive_keep_s) if archived_at else None
+
+
+class PlacementSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField(source="host.name")
+    phase = serializers.ChoiceField(choices=StagingPhase.choices)
+    bytes_done = serializers.IntegerField()
+    bytes_total = serializers.IntegerField()
+    attempts = serializers.IntegerField()
+    error = ProblemSerializer(allow_null=True)
+    updated_at = serializers.DateTimeField()
+
+
+class ValidationProblemSerializer(ProblemSerializer):
+    tensor = serializers.CharField(allow_null=True)
+
+
+class ValidationCheckSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    ok = serializers.BooleanField()
+    detail = serializers.CharField()
+
+
+class AdapterManifestSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    targets = serializers.ListField(child=serializers.CharField())
+    dtype = serializers.CharField()
+    num_tensors = serializers.IntegerField()
+    num_parameters = serializers.IntegerField()
+    weight_bytes = serializers.IntegerField()
+    base_model_name = serializers.CharField(allow_blank=True)
+    num_modules = serializers.IntegerField()
+    layers = serializers.ListField(child=serializers.IntegerField())
+    ranks = serializers.DictField(
+        child=serializers.ListField(child=serializers.IntegerField()), help_text="Target -> its ranks."
+    )
+    scales = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField()), help_text="Target -> its scales."
+    )
+
+
+class ValidationReportSerializer(serializers.Serializer[Any]):
+    """What the validation found. `problems` is capped; `problem_count` is not."""
+
+    ok = serializers.BooleanField()
+    problems = ValidationProblemSerializer(many=True)
+    problem_count = serializers.IntegerField()
+    checks = ValidationCheckSerializer(many=True)
+    notes = serializers.ListField(child=serializers.CharField())
+    manifest = AdapterManifestSerializer(allow_null=True)
+
+
+class ProbedPromptSerializer(serializers.Serializer[Any]):
+    """The same prompt, continued by the base model and with the version. Changes are of log-probabilities."""
+
+    prompt = serializers.CharField()
+    base_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    adapter_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    largest_change = serializers.FloatField()
+    mean_change = serializers.FloatField()
+    finite = serializers.BooleanField(help_text="Whether the model's numbers stayed finite with the version.")
+
+
+class AgreementFiguresSerializer(serializers.Serializer[Any]):
+    """Answers as they were served beside those of the same model without its quantisation."""
+
+    tokens = serializers.IntegerField(help_text="How many were generated.")
+    agreeing = serializers.IntegerField(help_text="How many the unquantised model chooses too, behind the same text.")
+    mean_distance = serializers.FloatField(help_text="Of log-probabilities, on the prompts.")
+    largest_distance = serializers.FloatField()
+
+
+class PromptAgreementSerializer(serializers.Serializer[Any]):
+    """Of one of the prompts, with the tokens that the unquantised model chooses behind the same text."""
+
+    base = AgreementFiguresSerializer()
+    adapter = AgreementFiguresSerializer()
+    base_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+    adapter_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
+
+
+class AgreementSerializer(serializers.Serializer[Any]):
+    """Of a quantised base: how far a version's answers are from those on the unquantised one, beside the base's own."""
+
+    outcome = serializers.ChoiceField(choices=AgreementOutcome.choices)
+    reason = serializers.CharField(
+        allow_blank=True, help_text="Why it differs, or why it was not measured and what to do."
+    )
+    dequantised = serializers.BooleanField(
+        help_text="Compared with the dequantised weights: the checkpoint of the base is quantised and has no others."
+    )
+    base = AgreementFiguresSerializer(allow_null=True, help_text="Without the version; null until it is measured.")
+    adapter = AgreementFiguresSerializer(allow_null=True, help_text="With the version.")
+    prompts = PromptAgreementSerializer(many=True, help_text="In the order of the effect's prompts.")
+    layer_changes = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="Of each layer: the norm of what quantisation changes in its matrices, by the norm of those.",
+    )
+    elapsed_ms = serializers.IntegerField()
+
+
+class VersionEffectSerializer(serializers.Serializer[Any]):
+    """What a version did to a few prompts when the first host tried it, before it was ready."""
+
+    verdict = serializers.ChoiceField(choices=EffectVerdict.choices)
+    largest_change = serializers.FloatField(help_text="Of a log-probability, on all prompts.")
+    tokens = serializers.IntegerField(help_text="How many were generated with the version.")
+    differing_tokens = serializers.IntegerField(help_text="How many of them are not the base model's.")
+    layer_changes = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="Of each layer: the norm of what the version adds to its matrices, by the norm of those.",
+    )
+    prompts = ProbedPromptSerializer(many=True)
+    agreement = AgreementSerializer(
+        allow_null=True, help_text="With the unquantised base; null where the host's base is not quantised."
+    )
+    host = serializers.CharField()
+    elapsed_ms = serializers.IntegerField()
+    at = serializers.DateTimeField()
+
+
+class LiveScoreSerializer(serializers.Serializer[Any]):
+    version = serializers.IntegerField()
+    score = serializers.FloatField()
+
+
+class AnsweredItemSerializer(serializers.Serializer[Any]):
+    """An item of an evaluation set; what was answered is null where only probabilities were asked for."""
+
+    line = serializers.IntegerField(help_text="Of the set, from 1.")
+    prompt = serializers.CharField(help_text="Its end, if it is long.")
+    expected = serializers.CharField()
+    base = serializers.CharField(allow_null=True)
+    live = serializers.CharField(allow_null=True)
+    version = serializers.CharField(allow_null=True)
+    score = serializers.FloatField(help_text="Of the version.")
+
+
+class ScoreSerializer(serializers.Serializer[Any]):
+    """How a version answered an evaluation set, beside the base model and what was live then."""
+
+    evaluation = serializers.UUIDField()
+    set = serializers.CharField()
+    metric = serializers.ChoiceField(choices=EvaluationMetric.choices)
+    items = serializers.IntegerField()
+    base = serializers.FloatField()
+    live = LiveScoreSerializer(allow_null=True, help_text="Null where nothing was live, or this version.")
+    score = serializers.FloatField(help_text="Of the version: the mean over all items; more is better.")
+    worst = AnsweredItemSerializer(many=True, help_text="Items that the version answered worst, five at most.")
+    at = serializers.DateTimeField()
+
+
+class PromotionRuleSerializer(serializers.Serializer[Any]):
+    """What a version must score before it is live, or a canary of it."""
+
+    set = serializers.CharField(help_text="The evaluation set; new versions are evaluated with it by themselves.")
+    key = serializers.UUIDField(help_text="The API key whose requests those are.")
+    minimum = serializers.FloatField(allow_null=True)
+    not_worse_than_live = serializers.BooleanField()
+
+
+class ChatTemplateSerializer(serializers.Serializer[Any]):
+    """The chat template that came with an adapter, by which its chats are written."""
+
+    source = serializers.CharField()  # type: ignore[assignment]  # a name that the class has for itself
+    tool_source = serializers.CharField(allow_blank=True, help_text="For requests with tools, if that is another.")
+    special_tokens = serializers.DictField(child=serializers.CharField())
+
+
+class VersionSummarySerializer(serializers.Serializer[Any]):
+    number = serializers.IntegerField()
+    digest = serializers.CharField()
+    state = serializers.ChoiceField(choices=VersionState.choices)
+    rank = serializers.IntegerField()
+    targets = serializers.ListField(child=serializers.CharField())
+    dtype = serializers.CharField()
+    bytes = serializers.IntegerField()
+    num_parameters = serializers.IntegerField()
+    base_model = serializers.CharField()
+    named_base = serializers.CharField(
+        allow_blank=True, help_text="The base that the adapter names, if that is another one than was served."
+    )
+    asks_for_base = serializers.BooleanField(help_text="Whether that has to be confirmed before it can be live.")
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    error = ProblemSerializer(allow_null=True)
+    overflowed_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a request first ended with adapter_overflow: its weights are too large."
+    )
+    verdict = serializers.ChoiceField(
+        choices=EffectVerdict.choices, allow_null=True, help_text="Whether it acts; null until a host has tried it."
+    )
+    agreement = serializers.ChoiceField(
+        choices=AgreementOutcome.choices,
+        allow_null=True,
+        help_text="With the unquantised base; null until a host has tried it, and where the base is not quantised.",
+    )
+    asks_for_effect = serializers.BooleanField(
+        help_text="Whether somebody has to say that it may be live as it is: it changes nothing, overflows, or differs "
+        "on the quantised base."
+    )
+    kept_until = serializers.SerializerMethodField(help_text="An archived version can be restored until then.")
+
+    def get_kept_until(self, version: AdapterVersion) -> datetime | None:
+        return kept_until(version.archived_at)
+
+
+class VersionSerializer(VersionSummarySerializer):
+    adapter = serializers.CharField(source="adapter.name")
+    aliases = serializers.SerializerMethodField()
+    report = ValidationReportSerializer()
+    chat_template = ChatTemplateSerializer(allow_null=True, help_text="Its own; null: the base model's.")
+    effect = VersionEffectSerializer(allow_null=True)
+    evaluations = ScoreSerializer(many=True, help_text="The last score of each evaluation set.")
+    placements = PlacementSerializer(many=True)
+
+    def get_aliases(self, version: AdapterVersion) -> list[str]:
+        return [alias.name for alias in version.aliases.all()]
+
+
+class CanaryRollbackSerializer(serializers.Serializer[Any]):
+    """The last canary that was ended by its own figures."""
+
+    version = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class AliasSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    version = serializers.IntegerField(source="version.number")
+    updated_at = serializers.DateTimeField(help_text="Since when it points at this version, whatever canary it had.")
+    previous = serializers.IntegerField(
+        source="previous.number", default=None, allow_null=True, help_text="Where a rollback leads."
+    )
+    canary = serializers.IntegerField(source="canary.number", default=None, allow_null=True)
+    canary_percent = serializers.IntegerField(allow_null=True)
+    canary_since = serializers.DateTimeField(allow_null=True)
+    rolled_back = CanaryRollbackSerializer(allow_null=True)
+
+
+class AliasTargetSerializer(serializers.Serializer[Any]):
+    version = serializers.IntegerField(min_value=1)
+
+
+class AdapterSummarySerializer(serializers.Serializer[Any]):
+    """An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest."""
+
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    created_at = serializers.DateTimeField()
+    live_version = serializers.IntegerField(allow_null=True)
+    versions_count = serializers.IntegerField()
+    status = serializers.ChoiceField(choices=AdapterStatus.choices)
+    rank = serializers.IntegerField(allow_null=True)
+    targets = serializers.ListField(child=serializers.CharField())
+    bytes = serializers.IntegerField(allow_null=True)
+    base_model = serializers.CharField(allow_null=True)
+
+
+class AdapterSerializer(AdapterSummarySerializer):
+    versions = VersionSummarySerializer(many=True)
+    aliases = AliasSerializer(many=True)
+    promotion_rule = PromotionRuleSerializer(source="adapter.promotion_rule", allow_null=True)
+
+
+class ArchivedAdapterSerializer(serializers.Serializer[Any]):
+    """An adapter that can be restored, with what was archived with it."""
+
+    id = serializers.UUIDField(source="adapter.pk")
+    name = serializers.CharField()
+    description = serializers.CharField(allow_blank=True)
+    versions_count = serializers.IntegerField()
+    archived_at = serializers.DateTimeField(source="adapter.archived_at")
+    kept_until = serializers.SerializerMethodField()
+
+    def get_kept_until(self, view: AdapterWithVersions) -> datetime:
+        until = kept_until(view.adapter.archived_at)
+        assert until is not None
+        return until
+
+
+class AdapterListQuerySerializer(ListQuerySerializer):
+    status = serializers.ChoiceField(
+        choices=AdapterStatus.choices,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="Of the live version, else of the newest; staging: validated ones too.",
+    )
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in AdapterSort.values for sign in ("", "-")],
+        required=False,
+        default=AdapterSort.NAME.value,
+    )
+
+
+class ArchivedListQuerySerializer(ListQuerySerializer):
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in ArchivedSort.values for sign in ("", "-")],
+        required=False,
+        default=LATEST_ARCHIVED,
+    )
+
+
+class AdapterStorageSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    versions = serializers.IntegerField()
+    bytes = serializers.IntegerField(source="all_bytes")
+
+
+class StorageSerializer(serializers.Serializer[Any]):
+    """What a tenant keeps. Content that several versions share counts once, but for each adapter in the list."""
+
+    bytes = serializers.IntegerField(help_text="Of versions in use: what counts against the limit.")
+    limit_bytes = serializers.IntegerField(allow_null=True)
+    archived_bytes = serializers.IntegerField(help_text="Of versions that are archived and can be restored.")
+    adapters = AdapterStorageSerializer(many=True, help_text="Those that take most.")
+    adapter_count = serializers.IntegerField(help_text="How many there are.")
+
+
+class UploadedFileSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    bytes = serializers.IntegerField()
+    sha256 = serializers.CharField(default=None, allow_null=True, help_text="What its sender announced, in hex.")
+
+
+class UploadSourceSerializer(serializers.Serializer[Any]):
+    """Where an import comes from; of an address neither the query nor a token."""
+
+    name = serializers.CharField()
+    revision = serializers.CharField(allow_null=True)
+    commit = serializers.CharField(default=None, allow_null=True, help_text="What the revision meant when it began.")
+
+
+class UploadSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    adapter = serializers.CharField(source="adapter_name")
+    description = serializers.CharField(allow_blank=True)
+    state = serializers.ChoiceField(choices=UploadState.choices)
+    reason = ProblemSerializer(allow_null=True, help_text="Why it waits, was refused, or made no new version.")
+    bytes = serializers.IntegerField()
+    files = UploadedFileSerializer(many=True)
+    imported_from = UploadSourceSerializer(source="source", allow_null=True)
+    fetched_bytes = serializers.SerializerMethodField()
+    report = ValidationReportSerializer(allow_null=True)
+    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    reused_version = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    updated_at = serializers.DateTimeField()
+
+    def get_fetched_bytes(self, upload: Upload) -> int | None:
+        """What has come of an import that is still being fetched; null for everything else."""
+        return fetched_bytes(upload)
+
+
+class NewUploadSerializer(serializers.Serializer[Any]):
+    """The multipart form of a new upload."""
+
+    name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    files = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        help_text="adapter_config.json and adapter_model.safetensors, or one .zip or .tar.gz that holds them.",
+    )
+    sha256 = serializers.CharField(
+        max_length=8192,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="What `sha256sum` prints of the files: an upload that arrived otherwise is refused.",
+    )
+    base_model = NameField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
+        "adapter is new, and its configuration names none of them.",
+    )
+
+
+class NewImportSerializer(serializers.Serializer[Any]):
+    name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
+    description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    source = NameField(  # type: ignore[assignment]  # a name that the class has for itself
+        max_length=4096,
+        help_text="hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant "
+        "keeps for the bucket, or the https address of a .zip, .tar or .tar.gz.",
+    )
+    base_model = NameField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="Name or digest of the base model that it was trained for. Needed only where several are served, the "
+        "adapter is new, and its configuration names none of them.",
+    )
+
+
+class HubTokenSerializer(serializers.Serializer[Any]):
+    set = serializers.BooleanField(read_only=True)
+    token = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
+
+
+class BucketCredentialsSerializer(serializers.Serializer[Any]):
+    """What a bucket is read with. The key is never shown."""
+
+    bucket = serializers.RegexField(
+        rf"^{BUCKET_FORM}\Z", max_length=63, help_text="Its name. What was kept for it before is replaced."
+    )
+    endpoint = serializers.CharField(
+        max_length=300, required=False, allow_blank=True, default="", help_text="Empty for Amazon S3."
+    )
+    region = serializers.RegexField(r"^[a-z0-9-]+\Z", max_length=64, required=False, default="us-east-1")
+    access_key_id = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=200, write_only=True)
+    secret_access_key = serializers.RegexField(r"^[\x21-\x7e]+\Z", max_length=500, write_only=True)
+    session_token = serializers.RegexField(
+        r"^[\x21-\x7e]*\Z",
+        max_length=8000,
+        required=False,
+        allow_blank=True,
+        default="",
+        write_only=True,
+        help_text="Of temporary credentials, which end by themselves; empty for others.",
+    )
+    created_at = serializers.DateTimeField(read_only=True)
+
+
+class HubFollowSerializer(serializers.Serializer[Any]):
+    """A branch whose every move becomes a version of an adapter."""
+
+    id = serializers.UUIDField(read_only=True)
+    name = NameField(source="adapter_name", max_length=64, validators=[NAME], help_text="The adapter.")
+    source = NameField(max_length=700, help_text="hub:org/name@branch or hub:org/name/folder@branch")  # type: ignore[assignment]
+    commit = serializers.CharField(read_only=True, help_text="That was imported last; empty before the first look.")
+    checked_at = serializers.DateTimeField(read_only=True, allow_null=True)
+    problem = ProblemSerializer(read_only=True, allow_null=True, help_text="Why the last look failed.")
+    created_at = serializers.DateTimeField(read_only=True)
+
+
+class HubModelSerializer(serializers.Serializer[Any]):
+    """A repository that a request named, and what came of it."""
+
+    name = serializers.CharField()
+    state = serializers.CharField(source="upload.state")
+    adapter = serializers.CharField(source="upload.adapter_name")
+    version = serializers.IntegerField(source="upload.version.number", default=None, allow_null=True)
+    upload = serializers.UUIDField(source="upload_id")
+    requested_at = serializers.DateTimeField()
+
+
+class HubModelsSerializer(serializers.Serializer[Any]):
+    """Whether requests may name repositories of the Hub as their model."""
+
+    enabled = serializers.BooleanField()
+    organizations = serializers.ListField(
+        child=serializers.RegexField(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", max_length=96),
+        max_length=100,
+        required=False,
+        default=list,
+        help_text="Only of these; empty = of all.",
+    )
+    models = HubModelSerializer(many=True, read_only=True, help_text="The latest.")
+
+
+class ModelSerializer(serializers.Serializer[Any]):
+    """A name that can be put into `model`."""
+
+    id = serializers.CharField()
+    kind = serializers.ChoiceField(choices=MODEL_KINDS)
+    description = serializers.CharField(allow_blank=True)
+    adapter = serializers.CharField(allow_null=True)
+    version = serializers.IntegerField(allow_null=True)
+    aliases = serializers.ListField(child=serializers.CharField(), help_text="Further ids of the same adapter.")
+    created_at = serializers.DateTimeField()
+    base_model = serializers.CharField(
+        source="base.name", default=None, allow_null=True, help_text="On which it runs; itself for a base model."
+    )

@@ -1,0 +1,363 @@
+"""Adapters, versions, uploads and the model list over HTTP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.core.files.uploadedfile import TemporaryUploadedFile
+from drf_spectacular.utils import extend_schema
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.registry import aliases, archiving, queries, versions
+from control_plane.adapters.registry.models import UploadState
+from control_plane.adapters.registry.resolve import find_models
+from control_plane.adapters.registry.serializers import (
+    AdapterListQuerySerializer,
+    AdapterSerializer,
+    AdapterSummarySerializer,
+    AliasTargetSerializer,
+    ArchivedAdapterSerializer,
+    ArchivedListQuerySerializer,
+    ModelSerializer,
+    NewUploadSerializer,
+    StorageSerializer,
+    UploadSerializer,
+    VersionSerializer,
+)
+from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads import resumable
+from control_plane.adapters.uploads.announced_digests import read_announced
+from control_plane.billing.limits.queries import tenant_limits
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+MOST_IN_STORAGE = 50
+_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+_FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
+
+
+class AdaptersView(TenantView):
+    @extend_schema(
+        operation_id="list_adapters",
+        parameters=[AdapterListQuerySerializer, TOTAL],
+        responses={200: AdapterSummarySerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Active adapters, by name if not said otherwise, all or a part."""
+        query = read_query(AdapterListQuerySerializer, request)
+        adapters, total = queries.list_adapters(self.principal.tenant, **query)
+        return Response(AdapterSummarySerializer(adapters, many=True).data, headers={TOTAL_HEADER: str(total)})
+
+
+class AdapterView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="read_adapter", responses={200: AdapterSerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str) -> Response:
+        """One adapter with its versions and aliases."""
+        return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
+
+    @extend_schema(operation_id="archive_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str) -> Response:
+        """Archive the adapter: it can no longer be called, and its name is free. It can be restored for a while."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        archiving.archive_adapter(acting=self.principal, adapter=adapter)
+        return Response(status=204)
+
+
+class ArchivedAdaptersView(TenantView):
+    @extend_schema(
+        operation_id="list_archived_adapters",
+        parameters=[ArchivedListQuerySerializer, TOTAL],
+        responses={200: ArchivedAdapterSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What was archived and can be restored, all or a part; the latest first unless it is sorted otherwise."""
+        query = read_query(ArchivedListQuerySerializer, request)
+        archived, total = queries.list_archived(self.principal.tenant, **query)
+        return Response(ArchivedAdapterSerializer(archived, many=True).data, headers={TOTAL_HEADER: str(total)})
+
+
+class ArchivedAdapterView(TenantView):
+    needs: ClassVar = {"DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="delete_archived_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
+        """Delete an archived adapter for good; its usage stays in the ledger."""
+        archiving.delete_archived_adapter(acting=self.principal, adapter_id=adapter_id)
+        return Response(status=204)
+
+
+class RestoreAdapterView(TenantView):
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restore_adapter",
+        request=None,
+        responses={202: AdapterSerializer, **_FULL_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
+        """Bring an archived adapter back, with its versions and aliases. Its versions are staged again."""
+        adapter = archiving.restore_adapter(acting=self.principal, adapter_id=adapter_id)
+        return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, adapter.name)).data, status=202)
+
+
+class StorageView(TenantView):
+    @extend_schema(operation_id="read_storage", responses=StorageSerializer, tags=["adapters"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """What the tenant's adapters take."""
+        own = self.principal.tenant
+        by_adapter = queries.bytes_by_adapter(own)
+        storage = {
+            "bytes": queries.stored_bytes(own),
+            "limit_bytes": tenant_limits(own).storage_bytes,
+            "archived_bytes": queries.archived_bytes(own),
+            "adapters": by_adapter[:MOST_IN_STORAGE],
+            "adapter_count": by_adapter.count(),
+        }
+        return Response(StorageSerializer(storage).data)
+
+
+class VersionView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="read_version", responses={200: VersionSerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """One version with its validation report and where it is staged."""
+        return self.show(name, number)
+
+    @extend_schema(operation_id="delete_version", responses={204: None, **_CONFLICT}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Delete a version for good. Refused while an alias or a canary needs it; its usage stays in the ledger."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        archiving.delete_version(acting=self.principal, version=version)
+        return Response(status=204)
+
+    def show(self, name: str, number: int, status: int = 200) -> Response:
+        version = queries.get_version(self.principal.tenant, name, number)
+        return Response(VersionSerializer(version).data, status=status)
+
+
+class PromoteView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="promote_version",
+        request=None,
+        responses={200: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Make this version the live one: what the bare adapter name means from now on."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        versions.promote_version(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
+class ConfirmBaseView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="confirm_base",
+        request=None,
+        responses={200: VersionSerializer, **_NOT_FOUND},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Say that the base model which the version names (`named_base`) is the one that is served."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        versions.confirm_base(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
+class ConfirmEffectView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="confirm_effect",
+        request=None,
+        responses={200: VersionSerializer, **_NOT_FOUND},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Say that a version may be live although it is flagged (`asks_for_effect`)."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        versions.confirm_effect(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
+class ArchiveVersionView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="archive_version",
+        request=None,
+        responses={200: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Take a version out of use. Refused while an alias or a canary needs it. It can be restored for a while."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        archiving.archive_version(acting=self.principal, version=version)
+        return self.show(name, number)
+
+
+class RestoreVersionView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restore_version",
+        request=None,
+        responses={202: VersionSerializer, **_FULL_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Bring an archived version back to the hosts."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        archiving.restore_version(acting=self.principal, version=version)
+        return self.show(name, number, status=202)
+
+
+class AliasView(TenantView):
+    needs: ClassVar = {"PUT": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="set_alias",
+        request=AliasTargetSerializer,
+        responses={200: AdapterSerializer, 400: ErrorResponseSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Make the alias, or point it at another version. Requests that run keep the version they started with."""
+        form = validated(AliasTargetSerializer, request.data)
+        version = queries.get_version(self.principal.tenant, name, form["version"])
+        aliases.set_alias(acting=self.principal, version=version, name=alias)
+        return self.show(name)
+
+    @extend_schema(operation_id="remove_alias", responses={204: None, **_CONFLICT}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Remove the alias."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        aliases.remove_alias(acting=self.principal, adapter=adapter, name=alias)
+        return Response(status=204)
+
+    def show(self, name: str) -> Response:
+        return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
+
+
+class RollbackView(AliasView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="roll_back_alias",
+        request=None,
+        responses={200: AdapterSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, alias: str) -> Response:
+        """Point the alias at the version it pointed at before."""
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        aliases.roll_back(acting=self.principal, adapter=adapter, name=alias)
+        return self.show(name)
+
+
+class UploadsView(TenantView):
+    parser_classes = (MultiPartParser,)
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="list_uploads", responses=UploadSerializer(many=True), tags=["uploads"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """The newest uploads first."""
+        return Response(UploadSerializer(queries.list_uploads(self.principal.tenant), many=True).data)
+
+    @extend_schema(
+        operation_id="create_upload",
+        request={"multipart/form-data": NewUploadSerializer},
+        responses={202: UploadSerializer, **dict.fromkeys((400, 409, 413, 429), ErrorResponseSerializer)},
+        tags=["uploads"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
+        fields = {**request.FILES.dict(), **request.POST.dict(), "files": request.FILES.getlist("files")}
+        form = validated(NewUploadSerializer, fields)
+        files: list[TemporaryUploadedFile] = form["files"]
+        names = [file.name or "" for file in files]
+        _check_names(names)
+        upload = uploads.receive_upload(
+            acting=self.principal,
+            name=form["name"],
+            description=form["description"],
+            files=files,
+            announced=read_announced(form["sha256"], names),
+            base_model=form["base_model"],
+        )
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload.pk)).data, status=202)
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise LorikeetError(
+            "no_files",
+            "The form holds no files.",
+            "Send adapter_config.json and adapter_model.safetensors, or one archive, in the field `files`.",
+            param="files",
+        )
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise LorikeetError(
+            "duplicate_file", f'The form holds "{name}" {count} times.', "Send each file once.", param="files"
+        )
+
+
+class UploadView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(operation_id="read_upload", responses={200: UploadSerializer, **_NOT_FOUND}, tags=["uploads"])
+    def get(self, request: Request, tenant: str, upload_id: UUID) -> Response:
+        """One upload with its validation report once it is decided."""
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
+
+    @extend_schema(
+        operation_id="cancel_upload",
+        responses={200: UploadSerializer, 410: ErrorResponseSerializer, **_NOT_FOUND},
+        tags=["uploads"],
+    )
+    def delete(self, request: Request, tenant: str, upload_id: UUID) -> Response:
+        """Give an upload or an import up that is not decided yet, and remove what has come of it."""
+        upload = queries.get_upload(self.principal.tenant, upload_id)
+        if upload.state == UploadState.ARRIVING:
+            resumable.cancel_resumable(acting=self.principal, upload_id=upload_id)
+        else:
+            uploads.cancel_upload(acting=self.principal, upload=upload)
+        return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
+
+
+class ModelsView(TenantView):
+    @extend_schema(
+        operation_id="list_models",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: ModelSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["models"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What can be called: the base models, then every adapter with a ready live version, all or a part."""
+        query = read_query(ListQuerySerializer, request)
+        models, total = find_models(self.principal.tenant, **query)
+        return Response(ModelSerializer(models, many=True).data, headers={TOTAL_HEADER: str(total)})

@@ -1,0 +1,1 @@
+"""What is counted, limited, priced and reported."""

@@ -1,0 +1,38 @@
+"""Setting limits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from django.db import transaction
+
+from control_plane.billing.limits.models import LimitSet
+from control_plane.billing.limits.values import Limits
+from control_plane.core.writes import announce
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+
+
+def set_tenant_limits(*, actor: Actor, tenant: Tenant, limits: Limits) -> LimitSet:
+    """What an operator grants. In force within a second or two; running requests go on."""
+    with transaction.atomic():
+        return _store(actor, tenant, None, limits)
+
+
+def set_key_limits(*, acting: Principal, key: ApiKey, limits: Limits) -> LimitSet:
+    """What the tenant grants one of its keys. The tenant's own limits hold besides."""
+    with transaction.atomic():
+        return _store(acting.actor, acting.tenant, key, limits)
+
+
+def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, limits: Limits) -> LimitSet:
+    own = LimitSet.objects.for_tenant(tenant)
+    row, _ = own.update_or_create(tenant=tenant, api_key=key, defaults=asdict(limits))
+    given = {name: value for name, value in asdict(limits).items() if value is not None}
+    action, label = ("tenant.limits", tenant.slug) if key is None else ("key.limits", key.name)
+    audit.record(actor, action, key or tenant, tenant=tenant, label=label, limits=given)
+    announce(tenant.pk, "limits.updated", lambda: {"key": str(key.pk) if key else None})
+    return row

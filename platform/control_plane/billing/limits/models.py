@@ -1,0 +1,54 @@
+"""Limits of tenants and keys. A tenant without a row has none."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from control_plane.billing.limits.values import NAMES, Limits
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+def _limit(text: str) -> models.PositiveBigIntegerField[int | None, int | None]:
+    return models.PositiveBigIntegerField(null=True, blank=True, help_text=f"{text} Null = no limit.")
+
+
+class LimitSet(models.Model):
+    """Of the tenant, set by operators, if `api_key` is null; else of that key, set by the tenant's members."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limit_sets")
+    api_key = models.OneToOneField(ApiKey, null=True, on_delete=models.CASCADE, related_name="limit_set")
+    requests_per_minute = _limit("Within any 60 seconds.")
+    tokens_per_minute = _limit("Prompt and output, within any 60 seconds.")
+    tokens_per_day = _limit("By UTC day.")
+    tokens_per_month = _limit("By UTC month.")
+    concurrency = _limit("Requests that run at once.")
+    max_output_tokens = _limit("Of one request, for each choice.")
+    adapters = _limit("Adapters that are not archived.")
+    storage_bytes = _limit("Content of all versions that are not archived, each counted once.")
+    max_rank = _limit("Of an adapter's largest module.")
+    pinned_bytes: models.PositiveBigIntegerField[int | None, int | None] = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Device memory of each host for pinned adapters. Null = none may be pinned."
+    )
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["LimitSet"].as_manager()
+
+    class Meta:
+        app_label = "quotas"  # whose migrations it has
+        constraints = [
+            models.UniqueConstraint(fields=["tenant"], condition=Q(api_key=None), name="limits_once_per_tenant"),
+            models.CheckConstraint(
+                condition=Q(api_key=None) | Q(adapters=None, storage_bytes=None, max_rank=None, pinned_bytes=None),
+                name="limits_of_a_key_are_of_requests",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"limits of {self.api_key_id or self.tenant_id}"
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: getattr(self, name) for name in NAMES})

@@ -1,0 +1,149 @@
+"""Publishing prices."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, date
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.prices.signals import looking_for_use
+from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.fleet.hosts.models import BaseModel
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.accounts.models import User
+from control_plane.identity.audit import actions as audit
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Amounts in millionths of `currency`. Storage has one price for all: a base model's list says 0."""
+
+    currency: str
+    input_per_million: int
+    cached_input_per_million: int
+    output_per_million: int
+    storage_per_gb_month: int
+    batch_input_per_million: int | None = None
+    batch_cached_input_per_million: int | None = None
+    batch_output_per_million: int | None = None
+
+
+class UnknownBaseModelError(NotFoundError):
+    def __init__(self) -> None:
+        super().__init__(
+            "This installation has never served a base model with that digest.",
+            "GET /api/operator/base-models lists those that it serves.",
+            code="base_model_not_found",
+            param="base_model_digest",
+        )
+
+
+class NoPricesOfItsOwnError(LorikeetError):
+    def __init__(self, base: BaseModel) -> None:
+        super().__init__(
+            "no_prices_of_its_own",
+            f"{base.name} has no price list of its own that could end.",
+            "Nothing is to be done: the installation's list counts.",
+            param="base_model_digest",
+            status=409,
+        )
+
+
+def publish_prices(
+    *, actor: Actor, prices: PriceList, effective_on: date, user: User | None = None, base: BaseModel | None = None
+) -> PriceVersion:
+    """Add a version to the installation's price list, or to that of a base model.
+
+    Raises LorikeetError (409) for a day that has begun, because days that were shown with a cost must keep it, and
+    for another currency, because amounts in two cannot be added up. The very first list may begin in the past, and a
+    base model's on any day since which nobody has used it.
+    """
+    with transaction.atomic():
+        newest = _newest()
+        if newest is not None:
+            _check_day(base, effective_on)
+            _check_currency(newest, prices)
+        version = _add(base, effective_on, user, **asdict(prices))
+        audit.record(
+            actor,
+            "prices.publish",
+            version,
+            tenant=None,
+            base_model=base.name if base else None,
+            effective_on=effective_on.isoformat(),
+            **asdict(prices),
+        )
+    return version
+
+
+def end_base_prices(*, actor: Actor, base: BaseModel, effective_on: date, user: User | None = None) -> PriceVersion:
+    """From that day on the base model costs what the installation's list says.
+
+    Raises NoPricesOfItsOwnError (409) if it has no list, or LorikeetError (409) for a day that has begun.
+    """
+    with transaction.atomic():
+        newest = _newest()
+        last = PriceVersion.objects.filter(base_model=base).order_by("effective_on", "number").last()
+        if newest is None or last is None or last.inherits:
+            raise NoPricesOfItsOwnError(base)
+        _check_day(base, effective_on)
+        amounts = PriceList(newest.currency, 0, 0, 0, 0)
+        version = _add(base, effective_on, user, inherits=True, **asdict(amounts))
+        audit.record(
+            actor, "prices.end", version, tenant=None, base_model=base.name, effective_on=effective_on.isoformat()
+        )
+    return version
+
+
+def priced_base(digest: str) -> BaseModel:
+    """Also one that was withdrawn: it may come back. Raises UnknownBaseModelError (404)."""
+    row = BaseModel.objects.filter(digest=digest).first()
+    if row is None:
+        raise UnknownBaseModelError
+    return row
+
+
+def _newest() -> PriceVersion | None:
+    """Locked, so that of two at once the second sees the first."""
+    return PriceVersion.objects.select_for_update().order_by("-number").first()
+
+
+def _add(base: BaseModel | None, effective_on: date, user: User | None, **values: object) -> PriceVersion:
+    number = (PriceVersion.objects.aggregate(last=Max("number"))["last"] or 0) + 1
+    return PriceVersion.objects.create(
+        number=number, base_model=base, effective_on=effective_on, created_by=user, **values
+    )
+
+
+def _check_day(base: BaseModel | None, effective_on: date) -> None:
+    today = timezone.now().astimezone(UTC).date()
+    if effective_on > today:
+        return
+    of_all = PriceVersion.objects.filter(base_model=None)
+    if of_all.exists() if base is None else _is_used_since(base, effective_on):
+        raise LorikeetError(
+            "price_day_has_begun",
+            f"{effective_on} has begun; what was used on it has been priced.",
+            "Choose tomorrow (UTC) or later.",
+            param="effective_on",
+            status=409,
+        )
+
+
+def _is_used_since(base: BaseModel, day: date) -> bool:
+    return any(used for _, used in looking_for_use.send(BaseModel, base=base, day=day))
+
+
+def _check_currency(newest: PriceVersion, prices: PriceList) -> None:
+    if prices.currency != newest.currency:
+        raise LorikeetError(
+            "price_currency_differs",
+            f"Prices so far are in {newest.currency}; amounts in two currencies cannot be added up.",
+            f"Give the prices in {newest.currency}.",
+            param="currency",
+            status=409,
+        )

@@ -1,0 +1,77 @@
+"""Price lists: of the installation, and of base models that have their own. A version is never changed: a new one takes
+its place from its day on."""
+
+from django.conf import settings
+from django.core.validators import MinLengthValidator
+from django.db import models
+from django.db.models import Q
+
+from control_plane.fleet.hosts.models import BaseModel
+from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
+
+# $1000 for a million tokens; with it no sum of a report leaves 64 bits.
+HIGHEST = 1_000_000_000
+
+
+class PriceVersion(AppendOnlyModel):
+    """Amounts are whole millionths of the currency: 150000 for a million tokens is 0.15."""
+
+    number = models.PositiveIntegerField(unique=True)
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", help_text="Whose it is; null = all others'."
+    )
+    inherits = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="From its day on the base model has no list; the amounts say nothing.",
+    )
+    effective_on = models.DateField(help_text="From midnight UTC on. Of two for one day the later number counts.")
+    currency = models.CharField(max_length=3, validators=[MinLengthValidator(3)])
+    input_per_million = models.PositiveBigIntegerField()
+    cached_input_per_million = models.PositiveBigIntegerField(help_text="Prompt tokens found in the prefix cache.")
+    output_per_million = models.PositiveBigIntegerField()
+    storage_per_gb_month = models.PositiveBigIntegerField(
+        help_text="Adapters: a month of 10^9 bytes. That of the installation's list counts, whatever the base model."
+    )
+    batch_input_per_million = models.PositiveBigIntegerField(null=True, help_text="Of batches; null = as of others.")
+    batch_cached_input_per_million = models.PositiveBigIntegerField(null=True)
+    batch_output_per_million = models.PositiveBigIntegerField(null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = AppendOnlyQuerySet["PriceVersion"].as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    input_per_million__lte=HIGHEST,
+                    cached_input_per_million__lte=HIGHEST,
+                    output_per_million__lte=HIGHEST,
+                    storage_per_gb_month__lte=HIGHEST,
+                ),
+                name="price_within_reason",
+            ),
+            models.CheckConstraint(
+                # Of null, a database cannot say that it is not so.
+                condition=Q(
+                    batch_input_per_million__lte=HIGHEST,
+                    batch_cached_input_per_million__lte=HIGHEST,
+                    batch_output_per_million__lte=HIGHEST,
+                ),
+                name="batch_price_within_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(inherits=False) | Q(base_model__isnull=False), name="price_inherits_as_base_model"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"prices v{self.number}"
+
+    def per_million(self, kind: str, *, batch: bool) -> int:
+        """Of "input", "cached_input" or "output" tokens."""
+        own: int | None = getattr(self, f"batch_{kind}_per_million") if batch else None
+        ordinary: int = getattr(self, f"{kind}_per_million")
+        return ordinary if own is None else own

@@ -1,0 +1,82 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.billing.prices.models import HIGHEST
+from control_plane.core.http.serializers import NameField
+
+
+class AmountField(serializers.IntegerField):
+    """Whole millionths of the currency."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(min_value=0, max_value=HIGHEST, **options)
+
+
+class _BatchAmountsSerializer(serializers.Serializer[Any]):
+    batch_input_per_million = AmountField(
+        required=False, allow_null=True, default=None, help_text="Of batches; null = as of other requests."
+    )
+    batch_cached_input_per_million = AmountField(required=False, allow_null=True, default=None)
+    batch_output_per_million = AmountField(required=False, allow_null=True, default=None)
+
+
+class NewPricesSerializer(_BatchAmountsSerializer):
+    effective_on = serializers.DateField(help_text="From midnight UTC on.")
+    base_model_digest = NameField(
+        max_length=71,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Of the base model that is to have this list of its own; null = the installation's list.",
+    )
+    currency = serializers.RegexField(r"^[A-Z]{3}\Z", help_text="ISO 4217, like USD.")
+    input_per_million = AmountField(help_text="Millionths of the currency for a million prompt tokens.")
+    cached_input_per_million = AmountField(help_text="Of those that were found in the prefix cache.")
+    output_per_million = AmountField()
+    storage_per_gb_month = AmountField(
+        required=False, allow_null=True, default=None, help_text="Of the installation's list, and only of that."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        of_base, storage = attrs["base_model_digest"] is not None, attrs["storage_per_gb_month"]
+        if of_base and storage is not None:
+            raise serializers.ValidationError(
+                {"storage_per_gb_month": "A base model's list has no price of storage: the installation's has it."}
+            )
+        if not of_base and storage is None:
+            raise serializers.ValidationError({"storage_per_gb_month": "This field is required; 0 if storage is free."})
+        return attrs
+
+
+class EndPricesSerializer(serializers.Serializer[Any]):
+    base_model_digest = NameField(max_length=71, help_text="Of the base model whose own prices end.")
+    effective_on = serializers.DateField(help_text="From midnight UTC on the installation's list counts for it.")
+
+
+class PriceVersionSerializer(_BatchAmountsSerializer):
+    """A version of one list. Of requests the base model's own list counts, if it has one on their day, or else the
+    installation's."""
+
+    number = serializers.IntegerField()
+    base_model = serializers.CharField(
+        source="base_model.name",
+        default=None,
+        allow_null=True,
+        help_text="Whose list it is, by its name now; null = the installation's.",
+    )
+    base_model_digest = serializers.CharField(source="base_model.digest", default=None, allow_null=True)
+    inherits = serializers.BooleanField(
+        help_text="The base model has no list of its own from this day on; every amount is 0."
+    )
+    effective_on = serializers.DateField(help_text="From midnight UTC on.")
+    currency = serializers.CharField()
+    input_per_million = serializers.IntegerField()
+    cached_input_per_million = serializers.IntegerField()
+    output_per_million = serializers.IntegerField()
+    storage_per_gb_month = serializers.SerializerMethodField(help_text="Null in a base model's list.")
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+
+    def get_storage_per_gb_month(self, version: Any) -> int | None:
+        return None if version.base_model_id else version.storage_per_gb_month

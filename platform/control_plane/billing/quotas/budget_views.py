@@ -1,0 +1,110 @@
+"""Budgets over HTTP: read by members, set by admins for the tenant and its keys, granted by operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.billing.quotas.budget_reports import budget_report, key_budgets
+from control_plane.billing.quotas.budget_serializers import (
+    BudgetReportSerializer,
+    BudgetsSerializer,
+    BudgetStatesSerializer,
+)
+from control_plane.billing.quotas.budgets import (
+    BudgetTerms,
+    Terms,
+    set_granted_budgets,
+    set_key_budgets,
+    set_own_budgets,
+)
+from control_plane.billing.quotas.models import AtLimit, BudgetSpan
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.identity.access.operator import OperatorView, get_tenant
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.keys.queries import get_key
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.roles import Capability
+
+_SET = {
+    200: BudgetReportSerializer,
+    400: ErrorResponseSerializer,
+    404: ErrorResponseSerializer,
+    409: ErrorResponseSerializer,
+}
+
+
+class BudgetsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_BUDGETS}
+
+    @extend_schema(operation_id="read_budgets", responses=BudgetReportSerializer, tags=["limits"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """What the tenant and its keys may spend in a day and month, and what they have spent."""
+        return _report(self.principal.tenant)
+
+    @extend_schema(operation_id="set_budgets", request=BudgetsSerializer, responses=_SET, tags=["limits"])
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set the tenant's own budgets, which the operator's bound; one that is left out is lifted."""
+        set_own_budgets(acting=self.principal, terms=_terms(request))
+        return _report(self.principal.tenant)
+
+
+class KeyBudgetsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_BUDGETS}
+
+    @extend_schema(
+        operation_id="read_key_budgets",
+        responses={200: BudgetStatesSerializer, 404: ErrorResponseSerializer},
+        tags=["limits"],
+    )
+    def get(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """What a key may spend in a day and month, and what it has spent."""
+        key = get_key(self.principal.tenant, key_id)
+        return Response(BudgetStatesSerializer(key_budgets(key)).data)
+
+    @extend_schema(operation_id="set_key_budgets", request=BudgetsSerializer, responses=_SET, tags=["limits"])
+    def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Set the budgets of a key; one that is left out is lifted."""
+        key = get_key(self.principal.tenant, key_id)
+        set_key_budgets(acting=self.principal, key=key, terms=_terms(request))
+        return _report(self.principal.tenant)
+
+
+class OperatorBudgetsView(OperatorView):
+    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="read_granted_budgets",
+        responses={200: BudgetReportSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What a tenant may spend and has spent."""
+        return _report(get_tenant(tenant))
+
+    @extend_schema(operation_id="grant_budgets", request=BudgetsSerializer, responses=_SET, tags=["operator"])
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set what a tenant may spend; a budget that is left out is lifted."""
+        found = get_tenant(tenant)
+        set_granted_budgets(actor=self.actor, tenant=found, terms=_terms(request))
+        return _report(found)
+
+
+def _report(tenant: Tenant) -> Response:
+    return Response(BudgetReportSerializer(budget_report(tenant)).data)
+
+
+def _terms(request: Request) -> Terms:
+    body = validated(BudgetsSerializer, request.data)
+    return {span: _budget(body[span.value]) for span in BudgetSpan}
+
+
+def _budget(asked: Mapping[str, Any] | None) -> BudgetTerms | None:
+    if asked is None:
+        return None
+    return BudgetTerms(asked["amount_micros"], AtLimit(asked["at_limit"]), tuple(asked["alerts"]))

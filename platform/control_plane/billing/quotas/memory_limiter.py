@@ -1,0 +1,265 @@
+"""The limiter of a single process. `redis_limiter.py` is its twin: change both; a test compares them step by step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from control_plane.billing.limits.values import Counted
+from control_plane.billing.quotas.limiter_interface import (
+    BUSY_WAIT_MS,
+    DAY_MS,
+    LEASE_MS,
+    SPAN,
+    UNRENEWED_MS,
+    WIDTH_MS,
+    Ask,
+    BudgetPeriod,
+    Decision,
+    OverLimit,
+    Reading,
+    Scope,
+    Spent,
+    UnknownSpendingError,
+    months_around,
+    period_of,
+)
+
+MOST_TENANTS = 100_000
+
+
+@dataclass
+class _Lease:
+    expires_ms: int
+    tokens: int
+    bucket: int
+    period: BudgetPeriod
+    scopes: tuple[str, ...]
+    choices: int
+
+
+@dataclass
+class _Window:
+    """Requests and tokens by bucket."""
+
+    requests: Counter[int] = field(default_factory=Counter)
+    tokens: Counter[int] = field(default_factory=Counter)
+
+    def forget_outside(self, first: int, last: int) -> None:
+        """Drop other buckets. Those later than `last` were counted before the clock stepped back."""
+        for counts in (self.requests, self.tokens):
+            for number in [number for number in counts if not first <= number <= last]:
+                del counts[number]
+
+
+@dataclass
+class _Tenant:
+    leases: dict[str, _Lease] = field(default_factory=dict)
+    windows: dict[str, _Window] = field(default_factory=dict)
+    open: Counter[str] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
+    by_day: dict[tuple[str, int], int] = field(default_factory=dict)
+    by_month: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def drop(self, name: str) -> _Lease:
+        lease = self.leases.pop(name)
+        for scope in lease.scopes:
+            self.open[scope] -= lease.choices
+            self.held[scope] -= lease.tokens
+        return lease
+
+    def window(self, scope: str, bucket: int) -> _Window:
+        window = self.windows.setdefault(scope, _Window())
+        window.forget_outside(bucket - SPAN + 1, bucket)
+        return window
+
+
+class MemoryLimiter:
+    """Thread-safe. Nothing in it waits; it is asynchronous as the contract is."""
+
+    def __init__(self, now_ms: Callable[[], int] | None = None, lease_ms: int = LEASE_MS) -> None:
+        self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
+        self._lease_ms = lease_ms
+        self._lock = threading.Lock()
+        self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
+
+    async def reserve(self, ask: Ask) -> Decision:
+        with self._lock:
+            now = self._now_ms()
+            tenant = self._tenant(ask.tenant, now)
+            if ask.lease in tenant.leases:
+                return Decision(None, self._readings(tenant, ask.scopes, now))
+            period = period_of(now)
+            if any(self._unknown(tenant, scope, period) for scope in ask.scopes):
+                raise UnknownSpendingError(period)
+            readings = self._readings(tenant, ask.scopes, now)
+            refusals = [
+                refusal
+                for scope, reading in zip(ask.scopes, readings, strict=True)
+                for refusal in self._refusals(tenant, scope, reading, ask, now)
+            ]
+            if refusals:
+                return Decision(max(refusals, key=lambda refusal: refusal.wait_ms), readings)
+            self._take(tenant, ask, now, period)
+            return Decision(None, self._readings(tenant, ask.scopes, now))
+
+    async def settle(self, ask: Ask, tokens: int | None) -> bool:
+        with self._lock:
+            now = self._now_ms()
+            tenant = self._tenant(ask.tenant, now)
+            if ask.lease not in tenant.leases:
+                return False
+            lease = tenant.drop(ask.lease)
+            if tokens is not None:
+                self._charge(tenant, lease, tokens, now)
+            return True
+
+    async def renew(self, tenant: str, leases: Sequence[str]) -> None:
+        with self._lock:
+            now = self._now_ms()
+            state = self._tenant(tenant, now)
+            for name in leases:
+                if name in state.leases:
+                    state.leases[name].expires_ms = now + self._lease_ms
+
+    async def read(self, tenant: str, scopes: Sequence[Scope]) -> tuple[Reading, ...]:
+        with self._lock:
+            now = self._now_ms()
+            return self._readings(self._tenant(tenant, now), scopes, now)
+
+    async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
+        with self._lock:
+            now = self._now_ms()
+            state = self._tenant(tenant, now)
+            for each in spent:
+                day, month = (each.scope, period.day), (each.scope, period.month)
+                state.by_day[day] = max(each.day, state.by_day.get(day, 0))
+                state.by_month[month] = max(each.month, state.by_month.get(month, 0))
+            self._forget_periods(state, now)
+
+    async def period(self) -> BudgetPeriod:
+        return period_of(self._now_ms())
+
+    async def close(self) -> None:
+        """The counters are of the process and stay."""
+
+    def _tenant(self, name: str, now: int) -> _Tenant:
+        """With its expired leases gone."""
+        state = self._tenants.setdefault(name, _Tenant())
+        self._tenants.move_to_end(name)
+        if len(self._tenants) > MOST_TENANTS:
+            self._tenants.popitem(last=False)
+        for lease in [key for key, lease in state.leases.items() if lease.expires_ms <= now]:
+            state.drop(lease)
+        for each in state.leases.values():
+            each.expires_ms = min(each.expires_ms, now + self._lease_ms)  # longer only if the clock stepped back
+        return state
+
+    def _readings(self, tenant: _Tenant, scopes: Sequence[Scope], now: int) -> tuple[Reading, ...]:
+        return tuple(self._reading(tenant, scope.name, now) for scope in scopes)
+
+    def _reading(self, tenant: _Tenant, scope: str, now: int) -> Reading:
+        window, period, held = tenant.window(scope, now // WIDTH_MS), period_of(now), tenant.held[scope]
+        day, month = tenant.by_day.get((scope, period.day)), tenant.by_month.get((scope, period.month))
+        return Reading(
+            requests=window.requests.total(),
+            requests_reset_ms=_reset_ms(window.requests, now),
+            tokens=window.tokens.total(),
+            tokens_reset_ms=_reset_ms(window.tokens, now),
+            day=None if day is None else day + held,
+            month=None if month is None else month + held,
+            open=tenant.open[scope],
+        )
+
+    @staticmethod
+    def _unknown(tenant: _Tenant, scope: Scope, period: BudgetPeriod) -> bool:
+        day, month = (scope.name, period.day), (scope.name, period.month)
+        return (scope.limits.tokens_per_day is not None and day not in tenant.by_day) or (
+            scope.limits.tokens_per_month is not None and month not in tenant.by_month
+        )
+
+    def _refusals(self, tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[OverLimit]:
+        window = tenant.windows[scope.name]
+        refusals = []
+        for limit in Counted:
+            allowed, used = scope.limits.of(limit), reading.used(limit)
+            requested = ask.of(limit)
+            if allowed is not None and used is not None and used + requested > allowed:
+                excess = used + requested - allowed
+                if limit == Counted.CONCURRENCY:
+                    wait = self._until_free_ms(tenant, scope.name, excess, now)
+                else:
+                    wait = _wait_ms(limit, window, excess, now)
+                refusals.append(OverLimit(scope, limit, allowed, used, requested, wait))
+        return refusals
+
+    def _until_free_ms(self, tenant: _Tenant, scope: str, excess: int, now: int) -> int:
+        """Milliseconds until so many choices of the scope may have ended."""
+        unrenewed = []
+        for lease in tenant.leases.values():
+            if scope not in lease.scopes:
+                continue
+            left = lease.expires_ms - now
+            if left > self._lease_ms - UNRENEWED_MS:
+                excess -= lease.choices
+            else:
+                unrenewed.append((left, lease.choices))
+        wait = BUSY_WAIT_MS
+        for left, choices in sorted(unrenewed):
+            if excess <= 0:
+                break
+            wait, excess = left, excess - choices
+        return wait
+
+    def _take(self, tenant: _Tenant, ask: Ask, now: int, period: BudgetPeriod) -> None:
+        bucket = now // WIDTH_MS
+        names = tuple(scope.name for scope in ask.scopes)
+        tenant.leases[ask.lease] = _Lease(now + self._lease_ms, ask.tokens, bucket, period, names, ask.choices)
+        for name in names:
+            tenant.windows[name].requests[bucket] += 1
+            tenant.windows[name].tokens[bucket] += ask.tokens
+            tenant.open[name] += ask.choices
+            tenant.held[name] += ask.tokens
+
+    @staticmethod
+    def _charge(tenant: _Tenant, lease: _Lease, tokens: int, now: int) -> None:
+        for scope in lease.scopes:
+            window = tenant.window(scope, now // WIDTH_MS)
+            if lease.bucket in window.tokens:
+                window.tokens[lease.bucket] += tokens - lease.tokens
+            if (scope, lease.period.day) in tenant.by_day:
+                tenant.by_day[scope, lease.period.day] += tokens
+            if (scope, lease.period.month) in tenant.by_month:
+                tenant.by_month[scope, lease.period.month] += tokens
+
+    @staticmethod
+    def _forget_periods(tenant: _Tenant, now: int) -> None:
+        """A request that began before midnight is charged to yesterday, so the last period is kept too."""
+        today, (last_month, month, *_) = now // DAY_MS, months_around(now)
+        for key in [key for key in tenant.by_day if not today - 1 <= key[1] <= today]:
+            del tenant.by_day[key]
+        for key in [key for key in tenant.by_month if not last_month <= key[1] <= month]:
+            del tenant.by_month[key]
+
+
+def _reset_ms(counts: Counter[int], now: int) -> int:
+    """Until nothing of this is in the window any more."""
+    newest = max((bucket for bucket, count in counts.items() if count > 0), default=None)
+    return 0 if newest is None else (newest + SPAN) * WIDTH_MS - now
+
+
+def _wait_ms(limit: Counted, window: _Window, excess: int, now: int) -> int:
+    """Until `excess` of what is used will be gone."""
+    if limit == Counted.TOKENS_PER_DAY:
+        return (now // DAY_MS + 1) * DAY_MS - now
+    if limit == Counted.TOKENS_PER_MONTH:
+        return months_around(now)[2] * DAY_MS - now
+    counts = window.requests if limit == Counted.REQUESTS_PER_MINUTE else window.tokens
+    for bucket in sorted(counts):
+        excess -= counts[bucket]
+        if excess <= 0:
+            return (bucket + SPAN) * WIDTH_MS - now
+    return SPAN * WIDTH_MS

@@ -1,0 +1,55 @@
+"""Budgets in money. The other limits lie in `limits`, below all that is limited; their migrations are here too."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from control_plane.billing.limits.models import LimitSet
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+__all__ = ["AtLimit", "Budget", "BudgetSpan", "LimitSet"]
+
+
+class BudgetSpan(models.TextChoices):
+    """UTC's, as in every report."""
+
+    DAY = "day"
+    MONTH = "month"
+
+
+class AtLimit(models.TextChoices):
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
+class Budget(models.Model):
+    """What may be spent in a day or month: of the tenant, as its operator grants or its admins set; or of one key."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="budgets")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="budgets")
+    by_operator = models.BooleanField(default=False)
+    span = models.CharField(max_length=8, choices=BudgetSpan.choices)
+    amount_micros = models.PositiveBigIntegerField(help_text="Millionths of the currency of the price list.")
+    at_limit = models.CharField(max_length=8, choices=AtLimit.choices, default=AtLimit.REFUSE)
+    alerts = models.JSONField(default=list, help_text="Per cent of the amount at which it is told, rising.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Budget"].as_manager()
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "by_operator", "span"], condition=Q(api_key=None), name="budget_once_per_tenant"
+            ),
+            models.UniqueConstraint(fields=["api_key", "span"], name="budget_once_per_key"),
+            models.CheckConstraint(
+                condition=Q(api_key=None) | Q(by_operator=False), name="budget_of_a_key_is_its_tenants"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.span}'s budget of {self.api_key_id or self.tenant_id}"

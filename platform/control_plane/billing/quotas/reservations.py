@@ -1,0 +1,214 @@
+"""This event loop's reservations: taken before a request goes to a host, kept alive while it runs, settled once.
+
+A client's request may be several engine requests (one for each prompt). Each of them ends exactly once: with the
+engine's count, or without one when its host is lost. The last end settles the reservation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from control_plane.billing.quotas.limiter_interface import (
+    LEASE_MS,
+    RENEW_MS,
+    Ask,
+    BudgetPeriod,
+    Decision,
+    Limiter,
+    LimiterUnavailableError,
+    OverLimit,
+    Reading,
+    Scope,
+    Spent,
+    UnknownSpendingError,
+)
+from control_plane.billing.quotas.queries import spending
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
+
+logger = logging.getLogger(__name__)
+RENEW_S = RENEW_MS / 1000
+RETRY_S = 1.0
+MOST_SETTLING = 16
+# Reservations of which it is unknown whether they were made, and which are settled as soon as the counters are back.
+# More than the connections to the counters cannot have been under way; each waits with a task of its own.
+MOST_UNKNOWN = 64
+
+
+class LimitExceededError(Exception):
+    """The request may not run now. Nothing was counted."""
+
+    def __init__(self, refusal: OverLimit, scopes: tuple[Scope, ...], readings: tuple[Reading, ...]) -> None:
+        super().__init__(f"{refusal.limit} of {refusal.scope.name}")
+        self.refusal, self.scopes, self.readings = refusal, scopes, readings
+
+
+class LimitsUnavailableError(LorikeetError):
+    retry_after_s = 2.0
+
+    def __init__(self) -> None:
+        super().__init__(
+            "limits_unavailable",
+            "The counters of this tenant's limits cannot be reached, so the request was not let in.",
+            "Send it again in a few seconds. If it stays, the operator should look at Redis "
+            "(LORIKEET_QUOTA_FAIL_OPEN=true lets requests pass meanwhile).",
+            status=503,
+        )
+
+
+@dataclass(eq=False)
+class Reservation:
+    """What one client's request may use, until its last engine request has ended."""
+
+    ask: Ask
+    readings: tuple[Reading, ...]
+    running: set[str] = field(default_factory=set)
+    tokens: int = 0
+    counted: bool = True
+    all_sent: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one client's request holds: of limits, and of budgets. None where nothing limits it."""
+
+    limits: Reservation | None = None
+    budgets: Reservation | None = None
+
+
+SpentByLedger = Callable[[str, list[str], BudgetPeriod], list[Spent]]
+
+
+class Reservations:
+    def __init__(self, limiter: Limiter, *, fail_open: bool, by_ledger: SpentByLedger = spending) -> None:
+        """`by_ledger` says what the counters are told when they know nothing of a period."""
+        self._limiter, self._fail_open, self._by_ledger = limiter, fail_open, by_ledger
+        self._open: dict[str, Reservation] = {}
+        self._by_request: dict[str, Reservation] = {}
+        self._settling: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._few_at_once = asyncio.Semaphore(MOST_SETTLING)
+        self._renewing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew(), name="quota-leases")
+
+    async def close(self) -> None:
+        """What still runs is lost with this process's sessions; its leases need not expire for that."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        self.lost([*self._by_request])
+        self._closing = True
+        while self._settling:
+            await asyncio.gather(*self._settling)
+        await self._limiter.close()
+
+    async def reserve(
+        self, lease: str, tenant: str, scopes: tuple[Scope, ...], tokens: int, choices: int = 1
+    ) -> Reservation | None:
+        """None if nothing limits it. Raises LimitExceededError or LimitsUnavailableError.
+
+        Whatever else is raised, also when the caller is cancelled, the lease is ended: it may have been made.
+        """
+        if not scopes:
+            return None
+        ask = Ask(lease, tenant, scopes, tokens, choices)
+        try:
+            decision = await self._decide(ask)
+        except LimiterUnavailableError as error:
+            logger.error("Limits cannot be checked: %s", error)
+            if len(self._settling) < MOST_UNKNOWN:
+                self._settle_later(ask, 0)
+            if self._fail_open:
+                return None
+            raise LimitsUnavailableError from error
+        except BaseException:
+            self._settle_later(ask, 0)
+            raise
+        if decision.refusal is not None:
+            raise LimitExceededError(decision.refusal, scopes, decision.readings)
+        self._open[lease] = reservation = Reservation(ask, decision.readings)
+        return reservation
+
+    async def _decide(self, ask: Ask) -> Decision:
+        try:
+            return await self._limiter.reserve(ask)
+        except UnknownSpendingError as unknown:
+            names = [scope.name for scope in ask.scopes]
+            spent = await run_db(self._by_ledger, ask.tenant, names, unknown.period)
+            await self._limiter.raise_to(ask.tenant, unknown.period, spent)
+        try:
+            return await self._limiter.reserve(ask)
+        except UnknownSpendingError as again:  # midnight passed, or the server lost its data, between two lines
+            raise LimiterUnavailableError(str(again)) from again
+
+    # -- ends ------------------------------------------------------------------
+
+    def expect(self, request_id: str, reservation: Reservation) -> None:
+        """An engine request of the reservation is about to be sent."""
+        reservation.running.add(request_id)
+        self._by_request[request_id] = reservation
+
+    def sent(self, reservation: Reservation) -> None:
+        """No further one will come."""
+        reservation.all_sent = True
+        self._settle_if_over(reservation)
+
+    def ended(self, request_id: str, tokens: int | None) -> None:
+        """By the engine's count; None if unknown here: the ledger then gets it from the host's journal."""
+        reservation = self._by_request.pop(request_id, None)
+        if reservation is None:
+            return
+        reservation.running.discard(request_id)
+        reservation.counted = reservation.counted and tokens is not None
+        reservation.tokens += tokens or 0
+        self._settle_if_over(reservation)
+
+    def lost(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self.ended(request_id, None)
+
+    def _settle_if_over(self, reservation: Reservation) -> None:
+        if reservation.running or not reservation.all_sent:
+            return
+        if self._open.pop(reservation.ask.lease, None) is not None:
+            self._settle_later(reservation.ask, reservation.tokens if reservation.counted else None)
+
+    def _settle_later(self, ask: Ask, tokens: int | None) -> None:
+        task = asyncio.create_task(self._settle(ask, tokens))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settle(self, ask: Ask, tokens: int | None) -> None:
+        """While the counters are away, try again until the lease has expired there by itself."""
+        expires_at = time.monotonic() + LEASE_MS / 1000
+        while True:
+            try:
+                async with self._few_at_once:
+                    await self._limiter.settle(ask, tokens)
+                return
+            except LimiterUnavailableError as error:
+                if self._closing or time.monotonic() > expires_at:
+                    # Days and months are lifted to the ledger.
+                    logger.warning("Reservation %s was not settled: %s", ask.lease, error)
+                    return
+            await asyncio.sleep(RETRY_S)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            by_tenant: defaultdict[str, list[str]] = defaultdict(list)
+            for reservation in self._open.values():
+                by_tenant[reservation.ask.tenant].append(reservation.ask.lease)
+            for tenant, leases in by_tenant.items():
+                try:
+                    await self._limiter.renew(tenant, leases)
+                except LimiterUnavailableError as error:
+                    logger.warning("Leases of tenant %s were not renewed: %s", tenant, error)

@@ -1,0 +1,86 @@
+"""Limits over HTTP: read by members, a key's set by them, the tenant's set by operators."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.billing.limits.actions import set_key_limits, set_tenant_limits
+from control_plane.billing.limits.queries import tenant_limits
+from control_plane.billing.limits.values import Limits
+from control_plane.billing.quotas.serializers import (
+    KeyLimitsSerializer,
+    TenantLimitsSerializer,
+    UsageAgainstLimitsSerializer,
+)
+from control_plane.billing.quotas.usage_against_limits import usage_against_limits
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.identity.access.operator import OperatorView, get_tenant
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.keys.queries import get_key
+from control_plane.identity.tenants.roles import Capability
+
+_REFUSED = {400: ErrorResponseSerializer, 404: ErrorResponseSerializer}
+
+
+class LimitsView(TenantView):
+    @extend_schema(
+        operation_id="read_limits",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: UsageAgainstLimitsSerializer, 400: ErrorResponseSerializer},
+        tags=["limits"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """The limits of the tenant and its keys, all or a part of these, and what is used of each now."""
+        query = read_query(ListQuerySerializer, request)
+        found, keys = usage_against_limits(self.principal.tenant, **query)
+        return Response(UsageAgainstLimitsSerializer(found).data, headers={TOTAL_HEADER: str(keys)})
+
+
+class KeyLimitsView(TenantView):
+    http_method_names = ["put", "options"]
+    needs: ClassVar = {"PUT": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="set_key_limits",
+        request=KeyLimitsSerializer,
+        responses={200: KeyLimitsSerializer, **_REFUSED},
+        tags=["limits"],
+    )
+    def put(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Set all limits of a key; one that is left out is lifted. In force within two seconds."""
+        key = get_key(self.principal.tenant, key_id)
+        body = validated(KeyLimitsSerializer, request.data)
+        row = set_key_limits(acting=self.principal, key=key, limits=Limits(**body))
+        return Response(KeyLimitsSerializer(asdict(row.limits)).data)
+
+
+class OperatorLimitsView(OperatorView):
+    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="read_tenant_limits",
+        responses={200: TenantLimitsSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """What a tenant is granted."""
+        return Response(TenantLimitsSerializer(asdict(tenant_limits(get_tenant(tenant)))).data)
+
+    @extend_schema(
+        operation_id="set_tenant_limits",
+        request=TenantLimitsSerializer,
+        responses={200: TenantLimitsSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set all limits of a tenant; one that is left out is lifted. In force within two seconds."""
+        body = validated(TenantLimitsSerializer, request.data)
+        row = set_tenant_limits(actor=self.actor, tenant=get_tenant(tenant), limits=Limits(**body))
+        return Response(TenantLimitsSerializer(asdict(row.limits)).data)

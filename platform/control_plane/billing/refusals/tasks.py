@@ -1,0 +1,13 @@
+"""The periodic task that deletes old rows."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from control_plane.billing.refusals import actions
+
+
+@shared_task(name="refusals.forget")
+def forget() -> None:
+    """Delete counts of long ago."""
+    actions.forget()

@@ -1,0 +1,64 @@
+"""Refusals over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.billing.refusals.queries import recent_refusals
+from control_plane.billing.refusals.serializers import (
+    RefusalPageSerializer,
+    RefusalSeriesQuerySerializer,
+    RefusalSeriesSerializer,
+)
+from control_plane.billing.refusals.series import refusal_series
+from control_plane.billing.usage import series
+from control_plane.billing.usage.serializers import TimeRangeSerializer
+from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
+from control_plane.identity.access.operator import OperatorView, get_tenant
+from control_plane.identity.access.views import TenantView
+
+
+class RefusalsView(TenantView):
+    @extend_schema(
+        operation_id="list_refusals", parameters=PAGE_PARAMETERS, responses=RefusalPageSerializer, tags=["requests"]
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Requests that were refused before they reached an engine, counted by minute and reason, newest first."""
+        query = read_query(PageQuery, request)
+        return Response(RefusalPageSerializer(recent_refusals(self.principal.tenant, **query)).data)
+
+
+class RefusalSeriesView(TenantView):
+    @extend_schema(
+        operation_id="read_refusal_series",
+        parameters=[TimeRangeSerializer],
+        responses={200: RefusalSeriesSerializer, 400: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Refusals over time, by code: beside `series`, which has what reached an engine."""
+        within = _window(read_query(TimeRangeSerializer, request))
+        return Response(RefusalSeriesSerializer(refusal_series(within, self.principal.tenant)).data)
+
+
+class OperatorRefusalSeriesView(OperatorView):
+    @extend_schema(
+        operation_id="read_operator_refusal_series",
+        parameters=[RefusalSeriesQuerySerializer],
+        responses={200: RefusalSeriesSerializer, **dict.fromkeys((400, 404), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """The same of all tenants, or of one."""
+        asked = read_query(RefusalSeriesQuerySerializer, request)
+        tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
+        return Response(RefusalSeriesSerializer(refusal_series(_window(asked), tenant)).data)
+
+
+def _window(asked: dict[str, Any]) -> series.Window:
+    return series.window(asked["range"], asked["since"], asked["until"], asked["step"])

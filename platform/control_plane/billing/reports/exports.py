@@ -1,0 +1,206 @@
+"""Every change to exports and export schedules, and the job that writes an export."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date, timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from control_plane.billing.reports.models import Cadence, Export, ExportPart, ExportSchedule, ExportState, Grain
+from control_plane.billing.reports.usage_csv import UsageTable
+from control_plane.billing.usage.sums import Span
+from control_plane.console.webhooks.events import publish
+from control_plane.console.webhooks.models import EventType
+from control_plane.core.errors import LorikeetError
+from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.writes import enqueue
+from control_plane.identity.access.actor import SYSTEM
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
+
+logger = logging.getLogger(__name__)
+
+PART_BYTES = 1 << 20
+MOST_WAITING = 10
+MOST_ATTEMPTS = 5
+TENANT_EXPORTS = 1
+KEPT = timedelta(days=90)
+
+
+def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
+    """Queue an export. Raises LorikeetError (409) while too many wait."""
+    with transaction.atomic():
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
+        own = Export.objects.for_tenant(acting.tenant)
+        if own.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MOST_WAITING:
+            raise LorikeetError(
+                "too_many_exports",
+                f"{MOST_WAITING} exports are being written already.",
+                "Wait until one is ready.",
+                status=409,
+            )
+        export = own.create(
+            tenant=acting.tenant,
+            first=span.first,
+            last=span.last,
+            grain=grain,
+            created_by=acting.user,
+            created_by_key=acting.api_key,
+        )
+        audit.record(acting.actor, "export.request", export, tenant=acting.tenant)
+        _queue(export)
+    return export
+
+
+def add_schedule(*, acting: Principal, cadence: Cadence, grain: Grain) -> ExportSchedule:
+    """Have every week or month to come exported; the same order twice is one."""
+    with transaction.atomic():
+        schedule, created = ExportSchedule.objects.for_tenant(acting.tenant).get_or_create(
+            tenant=acting.tenant, cadence=cadence, grain=grain, defaults={"created_by": acting.user}
+        )
+        if created:
+            audit.record(acting.actor, "export_schedule.create", schedule, tenant=acting.tenant)
+    return schedule
+
+
+def delete_schedule(*, acting: Principal, schedule: ExportSchedule) -> None:
+    """Exports that it made stay."""
+    with transaction.atomic():
+        audit.record(acting.actor, "export_schedule.delete", schedule, tenant=acting.tenant)
+        schedule.delete()
+
+
+def run_schedules(now: date | None = None) -> int:
+    """Order what is over since the last run: once for each schedule and time. Returns how many were ordered.
+
+    Raises DeletionPausedError while the clock is not trusted: a month that is not over would be exported for good.
+    """
+    now = now or clocks.deletion_time().date()
+    return sum(_order(schedule, now) for schedule in ExportSchedule.objects.select_related("tenant"))
+
+
+def _order(schedule: ExportSchedule, now: date) -> bool:
+    span = last_whole(Cadence(schedule.cadence), now)
+    if span.last < schedule.created_at.date():
+        return False  # it was over before it was asked for
+    with transaction.atomic():
+        export, created = Export.objects.for_tenant(schedule.tenant).get_or_create(
+            schedule=schedule,
+            first=span.first,
+            defaults={"tenant": schedule.tenant, "last": span.last, "grain": schedule.grain},
+        )
+        if created:
+            audit.record(SYSTEM, "export.request", export, tenant=schedule.tenant)
+            _queue(export)
+    return created
+
+
+def last_whole(cadence: Cadence, now: date) -> Span:
+    """The last week (Monday to Sunday) or month that was over before `now`."""
+    if cadence is Cadence.WEEK:
+        monday = now - timedelta(days=now.weekday())
+        return Span(monday - timedelta(days=7), monday - timedelta(days=1))
+    last = now.replace(day=1) - timedelta(days=1)
+    return Span(last.replace(day=1), last)
+
+
+def _queue(export: Export) -> None:
+    enqueue("reports.write_next")
+
+
+def write_next() -> bool:
+    """Write one export, from its beginning, of the tenant whose turn it is. False if there is none to write now."""
+    export = _claim_next()
+    if export is None:
+        return False
+    with claims.keep(export):
+        try:
+            _write(export)
+        except claims.ClaimLostError:
+            logger.warning("Export %s is written by another worker.", export.pk)
+    return True
+
+
+def _claim_next() -> Export | None:
+    """After some attempts it has failed."""
+    line = turns.FairQueue("exports", _waiting(), _running(), TENANT_EXPORTS)
+    while line.is_open():
+        with transaction.atomic():
+            export = line.choose()
+            if export is None:
+                return None
+            export.attempts += 1
+            claims.take(export)
+            if export.attempts <= MOST_ATTEMPTS:
+                export.state = ExportState.RUNNING
+                export.save(update_fields=["state", "attempts"])
+                return export
+            _end(export, ExportState.FAILED)
+    return None
+
+
+def _waiting() -> QuerySet[Export]:
+    open_ = Export.objects.filter(claims.unclaimed(), state__in=[ExportState.QUEUED, ExportState.RUNNING])
+    return open_.select_related("tenant").order_by("created_at")
+
+
+def _running() -> QuerySet[Export]:
+    return Export.objects.filter(claims.claimed(), state=ExportState.RUNNING)
+
+
+def _write(export: Export) -> None:
+    with _own(export):
+        ExportPart.objects.filter(export=export).delete()
+    for number, data in enumerate(_compressed(export)):
+        with _own(export):
+            ExportPart.objects.create(export=export, number=number, data=data)
+        export.bytes += len(data)
+    _end(export, ExportState.READY)
+
+
+@contextmanager
+def _own(export: Export) -> Iterator[None]:
+    """A transaction in which nobody else can claim the export. Raises ClaimLostError if somebody has."""
+    with transaction.atomic():
+        locked = Export.objects.select_for_update(of=("self",)).filter(pk=export.pk).first()
+        if locked is None or not claims.holds(export, locked):
+            raise claims.ClaimLostError
+        yield
+
+
+def _compressed(export: Export) -> Iterator[bytes]:
+    """The file in pieces of about a megabyte, as gzip."""
+    export.lines = export.bytes = 0
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    piece = b""
+    for page in UsageTable(export.tenant, Span(export.first, export.last), Grain(export.grain)).pages():
+        export.lines += page.count("\r\n")
+        piece += packer.compress(page.encode())
+        if len(piece) >= PART_BYTES:
+            yield piece
+            piece = b""
+    export.lines -= 1  # the heading
+    yield piece + packer.flush()
+
+
+def _end(export: Export, state: ExportState) -> None:
+    with _own(export):
+        export.state, export.ready_at = state, timezone.now()
+        export.save(update_fields=["state", "attempts", "ready_at", "lines", "bytes"])
+        claims.end(export)
+        audit.record(SYSTEM, f"export.{state.value}", export, tenant=export.tenant)
+        if state is ExportState.READY:
+            span = {"first": export.first.isoformat(), "last": export.last.isoformat(), "grain": export.grain}
+            publish(export.tenant, EventType.EXPORT_READY, {"id": str(export.pk), **span, "lines": export.lines})
+
+
+def forget() -> None:
+    """Remove exports of long ago with their files. Raises DeletionPausedError."""
+    Export.objects.filter(created_at__lt=clocks.deletion_time() - KEPT).delete()

@@ -1,0 +1,97 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.billing.reports.models import Cadence, ExportState, Grain
+from control_plane.billing.usage.models import Outcome
+from control_plane.billing.usage.serializers import (
+    BaseModelUsageSerializer,
+    DayUsageSerializer,
+    LatencySerializer,
+    UsageTotalsSerializer,
+)
+
+LINE_KINDS = [
+    "input", "cached_input", "output", "batch_input", "batch_cached_input", "batch_output", "storage",
+]  # fmt: skip
+
+
+class StatementLineSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=LINE_KINDS)
+    base_model = serializers.CharField(
+        allow_null=True, help_text="Which has these prices of its own, by its name now; null = all that have none."
+    )
+    first = serializers.DateField()
+    last = serializers.DateField()
+    price_version = serializers.IntegerField()
+    unit_price_micros = serializers.IntegerField(help_text="For a million tokens; for storage, a month of 10^9 bytes.")
+    quantity = serializers.IntegerField(help_text="Tokens; for storage, bytes x hours.")
+    amount_micros = serializers.IntegerField()
+
+
+class StatementSerializer(serializers.Serializer[Any]):
+    """Amounts are millionths of the currency."""
+
+    month = serializers.CharField()
+    currency = serializers.CharField(allow_null=True, help_text="Null = there were no prices.")
+    as_of = serializers.DateTimeField(allow_null=True)
+    complete = serializers.BooleanField(help_text="The month is over.")
+    lines = StatementLineSerializer(many=True)
+    total_micros = serializers.IntegerField()
+
+
+class TenantUsageSerializer(UsageTotalsSerializer):
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    refused = serializers.IntegerField(help_text="By an engine, or before any engine had them.")
+    failed = serializers.IntegerField()
+    device_share = serializers.FloatField(help_text="Of the devices' time in this span, 0 to 1.")
+    latency = LatencySerializer()
+
+
+class TopAdapterSerializer(UsageTotalsSerializer):
+    tenant = serializers.CharField()
+    adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
+    device_share = serializers.FloatField()
+
+
+class OutcomeCountsSerializer(serializers.Serializer[Any]):
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {outcome: serializers.IntegerField() for outcome in Outcome.values}
+
+
+class OperatorReportSerializer(serializers.Serializer[Any]):
+    first = serializers.DateField()
+    last = serializers.DateField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    currency = serializers.CharField(allow_null=True)
+    totals = UsageTotalsSerializer()
+    outcomes = OutcomeCountsSerializer(help_text="Of one base model: only those that an engine had.")
+    latency = LatencySerializer()
+    by_day = DayUsageSerializer(many=True)
+    by_base_model = BaseModelUsageSerializer(many=True)
+    tenants = serializers.IntegerField(help_text="How many used anything.")
+    by_tenant = TenantUsageSerializer(many=True, help_text="Those with most device time, at most a hundred.")
+    top_adapters = TopAdapterSerializer(many=True)
+
+
+class ExportSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    first = serializers.DateField()
+    last = serializers.DateField()
+    grain = serializers.ChoiceField(choices=Grain.choices)
+    state = serializers.ChoiceField(choices=ExportState.choices)
+    lines = serializers.IntegerField()
+    bytes = serializers.IntegerField()
+    scheduled = serializers.BooleanField(help_text="Made by a schedule.")
+    created_at = serializers.DateTimeField()
+    ready_at = serializers.DateTimeField(allow_null=True)
+    file_name = serializers.CharField()
+
+
+class ExportScheduleSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    cadence = serializers.ChoiceField(choices=Cadence.choices)
+    grain = serializers.ChoiceField(choices=Grain.choices)
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)

@@ -1,0 +1,36 @@
+"""Setting objectives and weights."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from control_plane.billing.slo.models import Objective
+from control_plane.core.writes import announce
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
+
+
+def set_objective(
+    *, acting: Principal, first_token_ms: int | None, inter_token_ms: int | None, target: float
+) -> Objective:
+    """New requests carry it to the engine within a second or two, which may refuse one that it cannot serve in time."""
+    values = {"first_token_ms": first_token_ms, "inter_token_ms": inter_token_ms, "target": target}
+    with transaction.atomic():
+        own = Objective.objects.for_tenant(acting.tenant)
+        row: Objective = own.update_or_create(tenant=acting.tenant, defaults=values)[0]
+        audit.record(acting.actor, "slo.update", row, tenant=acting.tenant, label=acting.tenant.slug, objective=values)
+        announce(acting.tenant.pk, "slo.updated", dict)
+    return row
+
+
+def set_weight(*, actor: Actor, tenant: Tenant, weight: float) -> Tenant:
+    """A tenant's share of the hosts when they are full, beside the others' weights."""
+    with transaction.atomic():
+        before = tenant.weight
+        tenant.weight = weight
+        tenant.save(update_fields=["weight"])
+        audit.record(actor, "tenant.weight", tenant, tenant=tenant, label=tenant.slug, weight=weight, before=before)
+        announce(tenant.pk, "slo.updated", dict)
+    return tenant

@@ -1,0 +1,94 @@
+"""Appending to the usage ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.db import transaction
+
+from control_plane.adapters.registry.models import Adapter, AdapterVersion
+from control_plane.adapters.registry.versions import mark_version_overflowed
+from control_plane.billing.usage import watermark
+from control_plane.billing.usage.costs import RequestCosts
+from control_plane.billing.usage.counters import NO_DETAILS, Counts, Details
+from control_plane.billing.usage.models import AbandonedTry, Outcome, UsageEvent
+from control_plane.billing.usage.payloads import base_names_of, request_json
+from control_plane.core.jobs import clocks
+from control_plane.core.writes import announce
+from control_plane.identity.accounts.models import User
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+
+OVERFLOW = "adapter_overflow"  # as the engine says it
+ABANDONED_KEPT = timedelta(days=7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A request that is over, and whose it was."""
+
+    request_id: str
+    tenant: Tenant
+    model: str
+    endpoint: str
+    outcome: str
+    created_at: datetime
+    counts: Counts
+    details: Details = NO_DETAILS
+    api_key: ApiKey | None = None
+    user: User | None = None
+    adapter: Adapter | None = None
+    version: AdapterVersion | None = None
+    base_model_id: int | None = None
+    streamed: bool = False
+    batch: bool = False
+    host: str = ""
+    error_code: str = ""
+
+    def row(self) -> UsageEvent:
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        counts, details = vars(plain.pop("counts")), vars(plain.pop("details"))
+        plain |= {"model": self.model[:200], "outcome": Outcome(self.outcome), "error_code": self.error_code[:64]}
+        spans = list(map(list, self.details.preemption_spans)) or None
+        return UsageEvent(**plain, **counts, **{**details, "preemption_spans": spans})
+
+
+def record_events(ended: Sequence[Ended]) -> int:
+    """Append each request's usage once, however often it is told. Returns how many were new.
+
+    The rows are their own record of who did what, so they have no audit rows.
+    """
+    by_id = {one.request_id: one for one in ended}
+    with transaction.atomic():
+        watermark.announce_writer()
+        known = UsageEvent.objects.filter(request_id__in=by_id).values_list("request_id", flat=True)
+        rows = [by_id[request_id].row() for request_id in by_id.keys() - set(known)]
+        # Another process may be storing the same one from the host's journal: the first of both counts.
+        UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
+        costs, base_names = RequestCosts(rows), base_names_of(rows)
+        for row in rows:
+            announce(row.tenant_id, "usage.tick", partial(request_json, row, costs, base_names))
+        transaction.on_commit(partial(_mark_overflowed, rows), robust=True)
+    return len(rows)
+
+
+def _mark_overflowed(rows: Sequence[UsageEvent]) -> None:
+    """Afterwards, since the ledger must not wait for whoever is at the version."""
+    overflowed = {row.version.pk for row in rows if row.error_code == OVERFLOW and row.version}
+    for version in AdapterVersion.objects.filter(pk__in=overflowed, overflowed_at=None) if overflowed else ():
+        mark_version_overflowed(version)
+
+
+def abandon_attempts(engine_ids: Sequence[str]) -> None:
+    """Attempts that another host replaced, or whose request was refused: they are not billed."""
+    now = clocks.database_time()
+    rows = [AbandonedTry(engine_id=one, created_at=now) for one in engine_ids]
+    AbandonedTry.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def forget_abandoned_attempts() -> int:
+    """Delete what no journal can bring up any more. Returns how many rows. Raises DeletionPausedError."""
+    return AbandonedTry.objects.filter(created_at__lt=clocks.deletion_time() - ABANDONED_KEPT).delete()[0]

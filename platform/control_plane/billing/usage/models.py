@@ -1,0 +1,452 @@
+"""The usage ledger: what each request really computed, by the engine's own count; and its sums by hour and day.
+
+Every report reads the sums, never the ledger. A series is one combination of what sums are kept apart by; a rollup row
+is one series in one hour or day.
+"""
+
+from uuid import UUID
+
+from django.conf import settings
+from django.db import models
+
+from control_plane.adapters.registry.models import Adapter, AdapterVersion
+from control_plane.core.jobs.clocks import database_time
+from control_plane.fleet.hosts.models import BaseModel
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet, TenantQuerySet
+
+
+class Outcome(models.TextChoices):
+    FINISHED = "finished"
+    ABORTED = "aborted"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+class ApiEndpoint(models.TextChoices):
+    CHAT = "chat.completions"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+
+
+class UsageEvent(AppendOnlyModel):
+    """One finished, aborted, failed or refused request. No prompt and no output is kept."""
+
+    id = models.BigAutoField(primary_key=True)
+    request_id = models.CharField(max_length=64, unique=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="usage_events")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
+    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    # Base models are withdrawn and not deleted, and no row is looked up by it: neither an index nor a look-up for each.
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
+        help_text="On which it ran; null in rows of before this was written down.",
+    )  # fmt: skip
+    model = models.CharField(max_length=200, help_text="The model name as the client wrote it.")
+    endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
+    streamed = models.BooleanField(default=False)
+    batch = models.BooleanField(
+        default=False, db_default=False, help_text="A line of a batch, at the price of batches."
+    )
+    host = models.CharField(max_length=64, blank=True)
+    prompt_tokens = models.PositiveIntegerField()
+    cached_prompt_tokens = models.PositiveIntegerField(default=0)
+    completion_tokens = models.PositiveIntegerField()
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    error_code = models.CharField(max_length=64, blank=True)
+    queue_ms = models.PositiveIntegerField(default=0)
+    adapter_load_ms = models.PositiveIntegerField(default=0)
+    first_token_ms = models.PositiveIntegerField(default=0)
+    prefill_ms = models.PositiveIntegerField(default=0)
+    decode_ms = models.PositiveIntegerField(default=0)
+    preemptions = models.PositiveIntegerField(default=0)
+    preempted_ms = models.PositiveIntegerField(default=0, db_default=0)
+    device_us = models.PositiveBigIntegerField(
+        default=0, db_default=0, help_text="Its share of the device's time, in microseconds."
+    )
+    auth_ms = models.PositiveIntegerField(default=0, db_default=0)
+    quota_ms = models.PositiveIntegerField(default=0, db_default=0)
+    finish_reason = models.CharField(max_length=32, blank=True, default="", db_default="")
+    adapter_loaded_from = models.CharField(max_length=8, blank=True, default="", db_default="")
+    preemption_spans = models.JSONField(
+        null=True, help_text="Null = none; else milliseconds since the engine had it, and how long, of the first ones."
+    )
+    created_at = models.DateTimeField(help_text="When the request came in.")
+
+    # Where it is shown; see `queries.recent_requests`.
+    cost_micros: int | None
+    currency: str | None
+
+    objects = AppendOnlyQuerySet["UsageEvent"].as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="usage_recent_by_tenant"),
+            models.Index(fields=["tenant", "created_at"], name="usage_by_tenant_and_time"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(outcome__in=Outcome.values), name="usage_outcome_known"),
+            models.CheckConstraint(
+                condition=models.Q(cached_prompt_tokens__lte=models.F("prompt_tokens")), name="usage_cached_in_prompt"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
+class Series(models.Model):
+    """Tenant, adapter version, key, base model and outcome, of batches or not. No adapter = the base model; no key = a
+    member in the console."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
+    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
+    # A unique constraint over the columns would take two rows without a key for different.
+    identity = models.CharField(max_length=200, unique=True)
+
+    objects = TenantQuerySet["Series"].as_manager()
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+class Sums(models.Model):
+    """What is added up. Times are of all requests together."""
+
+    requests = models.BigIntegerField()
+    prompt_tokens = models.BigIntegerField()
+    cached_prompt_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+    device_us = models.BigIntegerField()
+    queue_ms = models.BigIntegerField()
+    adapter_load_ms = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class TenantSums(Sums):
+    # Each has an index that begins with it, and is a sum of rows whose tenant there is: no look-up for each row.
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+
+    class Meta:
+        abstract = True
+
+
+class HourlyUsage(TenantSums):
+    id = models.BigAutoField(primary_key=True)
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    start = models.DateTimeField()
+
+    objects = TenantQuerySet["HourlyUsage"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["series", "start"], name="usage_hour_once_per_series")]
+        indexes = [
+            models.Index(fields=["tenant", "start"], name="usage_hours_of_tenant"),
+            models.Index(fields=["start"], name="usage_hours"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start:%Y-%m-%d %H}h"
+
+
+class DailyUsage(TenantSums):
+    id = models.BigAutoField(primary_key=True)
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    start = models.DateField(help_text="UTC.")
+
+    objects = TenantQuerySet["DailyUsage"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["series", "start"], name="usage_day_once_per_series")]
+        indexes = [
+            models.Index(fields=["tenant", "start"], name="usage_days_of_tenant"),
+            models.Index(fields=["start"], name="usage_days"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start}"
+
+
+class DailyTotals(TenantSums):
+    """A tenant's day on a base model, without regard to adapters and keys."""
+
+    id = models.BigAutoField(primary_key=True)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
+    # Not null, as a unique constraint would take two rows without one for different.
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
+    start = models.DateField(help_text="UTC.")
+
+    objects = TenantQuerySet["DailyTotals"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "start", "outcome", "batch", "base_id"], name="usage_totals_once_per_tenant_and_day"
+            )
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_totals_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start} {self.outcome}"
+
+
+BASE_MODEL_ITSELF = UUID(int=0)
+"""In the place of an adapter's primary key."""
+
+
+class DailyActivity(models.Model):
+    """A tenant's day with an adapter or none, on all base models: where reports look for who used most. It has no cost,
+    as prices are of base models; those who used most are then added up from the rows that have one.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    # Not null, as a unique constraint would take two rows without one for different.
+    adapter_id = models.UUIDField(default=BASE_MODEL_ITSELF, help_text="Of `Adapter`; zeros = the base model itself.")
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    start = models.DateField(help_text="UTC.")
+    requests = models.BigIntegerField()
+    device_us = models.BigIntegerField()
+
+    objects = TenantQuerySet["DailyActivity"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["start", "tenant", "adapter_id", "outcome"], name="usage_activity_once_per_adapter_and_day"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start} {self.adapter_id} {self.outcome}"
+
+
+class OverallTotals(Sums):
+    """A day of all tenants on a base model."""
+
+    id = models.BigAutoField(primary_key=True)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
+    # Not null, as a unique constraint would take two rows without one for different.
+    base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
+    start = models.DateField(help_text="UTC.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["start", "outcome", "batch", "base_id"], name="usage_overall_once_per_day")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.start} {self.outcome}"
+
+
+class Metric(models.TextChoices):
+    """Latencies of requests that were answered. Between tokens: the mean of each request."""
+
+    FIRST_TOKEN = "first_token"
+    INTER_TOKEN = "inter_token"
+
+
+class DailyLatency(models.Model):
+    """How many of a tenant's requests of a day fell into one bucket of `histogram.BOUNDS_US`."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    start = models.DateField(help_text="UTC.")
+    metric = models.CharField(max_length=16, choices=Metric.choices)
+    bucket = models.PositiveSmallIntegerField()
+    requests = models.BigIntegerField()
+
+    objects = TenantQuerySet["DailyLatency"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "start", "metric", "bucket"], name="usage_latency_once_per_bucket"
+            )
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_latency_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start} {self.metric} {self.bucket}"
+
+
+class OverallLatency(models.Model):
+    """How many of all tenants' requests of a day fell into one bucket."""
+
+    id = models.BigAutoField(primary_key=True)
+    start = models.DateField(help_text="UTC.")
+    metric = models.CharField(max_length=16, choices=Metric.choices)
+    bucket = models.PositiveSmallIntegerField()
+    requests = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["start", "metric", "bucket"], name="usage_overall_latency_once_per_bucket")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.start} {self.metric} {self.bucket}"
+
+
+class SeriesKind(models.TextChoices):
+    """What a time series is of. Each request is in one series of each kind; one that met no host is in no host's."""
+
+    ALL = "all"
+    TENANT = "tenant"
+    VERSION = "version"
+    KEY = "key"
+    TENANT_HOST = "tenant_host"
+    HOST = "host"
+
+
+class TimeSeries(models.Model):
+    """Whose minutes, hours and days are added up: everybody's, a tenant's, an adapter version's, a key's, a tenant's on
+    a host, a host's; each on one base model.
+
+    Of a version, no adapter = the base model; of a key, no key = members in the console. No base model = requests of
+    before it was written down, or of a host that is not known.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(max_length=16, choices=SeriesKind.choices)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
+    adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
+    version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.PROTECT, related_name="+")
+    host = models.CharField(max_length=64, blank=True, default="", db_default="")
+    base_model = models.ForeignKey(
+        BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    # A unique constraint over the columns would take two rows without a key for different.
+    identity = models.CharField(max_length=200, unique=True)
+
+    objects = TenantQuerySet["TimeSeries"].as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant", "kind"], name="usage_series_of_tenant"),
+            models.Index(fields=["kind", "host"], name="usage_series_of_host"),
+        ]
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+class SeriesSums(Sums):
+    """What is added up of a series in one minute, hour or day.
+
+    Latencies are counted in the row itself, as `time_series.latencies_of` reads them: where there are few requests, a
+    row by bucket would be two rows by request and series.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    # Both are made in one statement, and series are not deleted: a look-up for each row would cost as much as the row.
+    series = models.ForeignKey(
+        TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
+    start = models.PositiveIntegerField(help_text="Minutes since 1970-01-01, UTC.")
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    batch = models.BooleanField(default=False, db_default=False)
+    latencies = models.JSONField(null=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.start} {self.outcome}"
+
+
+class MinuteSums(SeriesSums):
+    """Kept for `time_series.MINUTES_KEPT`."""
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["series", "start", "outcome", "batch"], name="usage_series_minute_once")
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_series_minutes")]
+
+
+class HourSums(SeriesSums):
+    """Kept for `time_series.HOURS_KEPT`."""
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["series", "start", "outcome", "batch"], name="usage_series_hour_once")
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_series_hours")]
+
+
+class DaySums(SeriesSums):
+    """UTC days, kept for `time_series.DAYS_KEPT`."""
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["series", "start", "outcome", "batch"], name="usage_series_day_once")
+        ]
+        indexes = [models.Index(fields=["start"], name="usage_series_days")]
+
+
+class Watermark(models.Model):
+    """One row: every ledger row up to `event_id` is in the tenants' rollups, and none above it."""
+
+    event_id = models.BigIntegerField(default=0)
+    overall_event_id = models.BigIntegerField(
+        default=0, db_default=0, help_text="The same of all tenants' days; behind, they are not to be read."
+    )
+    series_event_id = models.BigIntegerField(default=0, db_default=0, help_text="The same of the time series.")
+    activity_event_id = models.BigIntegerField(
+        default=0, db_default=0, help_text="The same of `DailyActivity`; behind, it is not to be read."
+    )
+    checked_at = models.DateTimeField(null=True, help_text="When the ledger was last read to its end.")
+
+    def __str__(self) -> str:
+        return str(self.event_id)
+
+
+class StorageDay(models.Model):
+    """What a tenant's adapters occupied on a day: bytes x hours, measured once an hour."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    start = models.DateField(help_text="UTC.")
+    byte_hours = models.BigIntegerField(default=0)
+    measured_hours = models.PositiveSmallIntegerField(default=0)
+    last_hour = models.DateTimeField(help_text="The last hour that is in the sum.")
+
+    objects = TenantQuerySet["StorageDay"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "start"], name="usage_storage_once_per_day")]
+        indexes = [models.Index(fields=["start"], name="usage_storage_days")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.start}"
+
+
+class AbandonedTry(models.Model):
+    """An attempt that another host replaced. What its host's journal reports of it is not billed."""
+
+    engine_id = models.CharField(primary_key=True, max_length=64)
+    created_at = models.DateTimeField(default=database_time, editable=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["created_at"], name="usage_abandoned_by_age")]
+
+    def __str__(self) -> str:
+        return self.engine_id

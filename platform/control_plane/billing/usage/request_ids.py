@@ -1,0 +1,94 @@
+"""Ids of inference requests: unique, with the caller, the endpoint and the mode encoded in them.
+
+The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
+the engine's journal can still charge it to the right key or member, because the id says which. And to nobody else: it
+is signed, with its tenant, so that no host can make up requests.
+
+``req_<11 random bytes, 5 of the signature><k|u><key or user><c|t|e><s|w|b>``: key or member; chat, text or embeddings;
+streamed, whole or of a batch. A second or third attempt of the request, on another host, has ``.2`` or ``.3`` behind
+that.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import secrets
+import uuid
+from dataclasses import dataclass
+
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.config import current
+from control_plane.identity.access.principal import Principal
+
+_ENDPOINTS = {ApiEndpoint.CHAT: "c", ApiEndpoint.COMPLETIONS: "t", ApiEndpoint.EMBEDDINGS: "e"}
+_BY_LETTER = {letter: endpoint for endpoint, letter in _ENDPOINTS.items()}
+_DRAWN = 11  # of 16 bytes
+_FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([cte])([swb])(?:\.[2-9])?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class RequestOrigin:
+    """What an id says. One of ``key_id`` and ``user_id`` is set."""
+
+    endpoint: ApiEndpoint
+    streamed: bool
+    batch: bool = False
+    key_id: uuid.UUID | None = None
+    user_id: uuid.UUID | None = None
+
+
+def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool, batch: bool = False) -> str:
+    origin = principal.api_key or principal.user
+    assert origin is not None
+    who = ("k" if principal.api_key is not None else "u") + _short(origin.pk.bytes)
+    rest = f"{who}{_ENDPOINTS[endpoint]}{'b' if batch else 's' if streamed else 'w'}"
+    drawn = secrets.token_bytes(_DRAWN)
+    return f"req_{_short(drawn + _signature(drawn, rest, str(principal.tenant.pk)))}{rest}"
+
+
+def is_of(request_id: str, tenant: str) -> bool:
+    """Whether this installation made the id, for a request of that tenant (its id, as engines are given it)."""
+    if _FORM.fullmatch(request_id) is None:
+        return False
+    first, rest = request_id[4:26], of_request(request_id)[26:]
+    drawn, signature = (known := base64.urlsafe_b64decode(first + "=="))[:_DRAWN], known[_DRAWN:]
+    # Spelt as it was made: else one request could be told several times.
+    return hmac.compare_digest(signature, _signature(drawn, rest, tenant)) and _short(known) == first
+
+
+def _signature(drawn: bytes, rest: str, tenant: str) -> bytes:
+    text = f"{drawn.hex()} {rest} {tenant}".encode()
+    key = hmac.digest(current().key_pepper.encode(), b"usage: ids of requests", "sha256")
+    return hmac.digest(key, text, "sha256")[: 16 - _DRAWN]
+
+
+def parse(request_id: str) -> RequestOrigin | None:
+    """None for an id that this installation did not make."""
+    match = _FORM.fullmatch(request_id)
+    if match is None:
+        return None
+    kind, who, endpoint, mode = match.groups()
+    origin = uuid.UUID(bytes=base64.urlsafe_b64decode(who + "=="))
+    ids = {"key_id": origin} if kind == "k" else {"user_id": origin}
+    return RequestOrigin(_BY_LETTER[endpoint], mode == "s", mode == "b", **ids)
+
+
+def of_attempt(request_id: str, number: int) -> str:
+    """The id of the request on an engine, by the number of the attempt, from 1."""
+    return request_id if number == 1 else f"{request_id}.{number}"
+
+
+def of_request(engine_id: str) -> str:
+    """The request that an engine id is an attempt of."""
+    return engine_id.partition(".")[0]
+
+
+def public_part(request_id: str) -> str:
+    """The random part, for ids of completions."""
+    return request_id[4:26]
+
+
+def _short(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()

@@ -1,0 +1,256 @@
+from collections.abc import Iterable
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from control_plane.billing.usage.counters import SHOWN
+from control_plane.billing.usage.models import ApiEndpoint, Outcome, UsageEvent
+from control_plane.billing.usage.payloads import base_model_of, spans_json
+from control_plane.billing.usage.series import RANGES
+from control_plane.billing.usage.sums import COUNTED
+from control_plane.core.http.serializers import MomentField
+
+HELP = {
+    "device_us": "Share of the devices' time, in microseconds.",
+    "auth_ms": "Finding the key, the adapter and its hosts.",
+    "quota_ms": "Checking limits and budgets.",
+    "preemptions": "How often it was taken out of the batch for others.",
+    "preempted_ms": "How long it was out of the batch, over all its choices.",
+}
+
+
+def _counters(names: Iterable[str]) -> dict[str, serializers.IntegerField]:
+    return {name: serializers.IntegerField(help_text=HELP.get(name)) for name in names}
+
+
+class PreemptionSpanSerializer(serializers.Serializer[Any]):
+    at_ms = serializers.IntegerField(help_text="Since an engine had the request.")
+    ms = serializers.IntegerField(help_text="Until it ran again.")
+
+
+class RequestRecordSerializer(serializers.Serializer[Any]):
+    """One request of the ledger. Neither prompt nor output is kept."""
+
+    id = serializers.CharField(source="request_id")
+    created_at = serializers.DateTimeField()
+    model = serializers.CharField(help_text="As the client wrote it.")
+    adapter = serializers.CharField(source="adapter.name", default=None, allow_null=True)
+    version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
+    base_model = serializers.SerializerMethodField(
+        help_text="On which it ran, by its name now; null of several adapters as one, of before it was written down."
+    )
+    endpoint = serializers.ChoiceField(choices=ApiEndpoint.choices)
+    streamed = serializers.BooleanField()
+    batch = serializers.BooleanField(help_text="A line of a batch.")
+    outcome = serializers.ChoiceField(choices=Outcome.choices)
+    error_code = serializers.CharField(allow_blank=True)
+    host = serializers.CharField(allow_blank=True)
+    key = serializers.CharField(source="api_key.name", default=None, allow_null=True, help_text="Null = the console.")
+
+    finish_reason = serializers.CharField(
+        allow_blank=True, help_text='Of its choices, by commas: "stop", "length", "tool_calls"; empty if unknown.'
+    )
+    adapter_loaded_from = serializers.CharField(
+        allow_blank=True, help_text='The tier that its adapter was loaded from meanwhile: "disk" or "host".'
+    )
+    preemption_spans = serializers.SerializerMethodField(help_text="The first 16.")
+    cost_micros = serializers.IntegerField(allow_null=True, help_text="Millionths of the currency; null = no prices.")
+    currency = serializers.CharField(allow_null=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**super().get_fields(), **_counters(SHOWN)}
+
+    def get_base_model(self, row: UsageEvent) -> str | None:
+        return base_model_of(row, {row.base_model.pk: row.base_model.name} if row.base_model else {})
+
+    @extend_schema_field(PreemptionSpanSerializer(many=True))
+    def get_preemption_spans(self, row: UsageEvent) -> list[dict[str, int]]:
+        return spans_json(row)
+
+
+_KEY = r"^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|console)?$"
+
+
+def _text(most: int, help_text: str) -> serializers.CharField:
+    return serializers.CharField(max_length=most, required=False, default="", allow_blank=True, help_text=help_text)
+
+
+def _least(help_text: str) -> serializers.IntegerField:
+    return serializers.IntegerField(
+        min_value=0, max_value=2_000_000_000, required=False, default=None, help_text=help_text
+    )
+
+
+class OfBaseModelSerializer(serializers.Serializer[Any]):
+    base_model = _text(200, "Only what ran on this one, by its name now; one that was withdrawn too.")
+
+
+class RequestFiltersSerializer(serializers.Serializer[Any]):
+    """All must hold."""
+
+    id = _text(64, "Of the request, whole.")
+    model = _text(200, "Part of the model as the client wrote it.")
+    adapter = _text(64, "Its name, whole.")
+    version = serializers.IntegerField(
+        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
+    )
+    base_model = _text(200, "On which it ran, by its name now.")
+    key = serializers.RegexField(
+        _KEY, required=False, default="", allow_blank=True, help_text='An API key\'s id, or "console".'
+    )
+    outcome = serializers.ChoiceField(choices=Outcome.choices, required=False, default="", allow_blank=True)
+    error = _text(64, "An error's code.")
+    host = _text(64, "Its name, whole.")
+    min_ms = _least("All phases together took at least so many milliseconds.")
+    min_first_token_ms = _least("So did the first token.")
+    min_tokens = _least("Prompt and output together.")
+    since = MomentField(required=False, default=None, help_text="Then or later.")
+    until = MomentField(required=False, default=None, help_text="Before it.")
+
+
+class RequestPageSerializer(serializers.Serializer[Any]):
+    results = RequestRecordSerializer(many=True)
+    next_cursor = serializers.CharField(allow_null=True, help_text="`cursor` of the next page; null at the end.")
+
+
+class UsageTotalsSerializer(serializers.Serializer[Any]):
+    cost_micros = serializers.IntegerField(help_text="Millionths of the currency, without storage.")
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**_counters(COUNTED), **super().get_fields()}
+
+
+class PercentilesSerializer(serializers.Serializer[Any]):
+    """Milliseconds; null if nothing was measured."""
+
+    p50_ms = serializers.FloatField(allow_null=True)
+    p95_ms = serializers.FloatField(allow_null=True)
+    p99_ms = serializers.FloatField(allow_null=True)
+
+
+class LatencySerializer(serializers.Serializer[Any]):
+    first_token = PercentilesSerializer()
+    inter_token = PercentilesSerializer()
+
+
+class DayUsageSerializer(UsageTotalsSerializer):
+    date = serializers.DateField(help_text="UTC.")
+
+
+class AdapterUsageSerializer(UsageTotalsSerializer):
+    adapter = serializers.CharField(allow_null=True, help_text="Null = the base model.")
+
+
+class BaseModelUsageSerializer(UsageTotalsSerializer):
+    base_model = serializers.CharField(
+        allow_null=True, help_text="By its name now; null of requests of before it was written down."
+    )
+
+
+class KeyUsageSerializer(UsageTotalsSerializer):
+    key = serializers.CharField(allow_null=True, help_text="Null = members in the console.")
+    prefix = serializers.CharField(allow_null=True)
+
+
+class UsageReportSerializer(serializers.Serializer[Any]):
+    days = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True, help_text="Everything stored until then is in these sums.")
+    currency = serializers.CharField(allow_null=True, help_text="Null = no prices: every cost is 0.")
+    totals = UsageTotalsSerializer()
+    by_day = DayUsageSerializer(many=True)
+    by_adapter = AdapterUsageSerializer(many=True)
+    by_base_model = BaseModelUsageSerializer(many=True)
+    by_key = KeyUsageSerializer(many=True)
+    latency = LatencySerializer()
+
+
+class OutcomesSerializer(serializers.Serializer[Any]):
+    """Requests by how they ended in an engine."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {outcome: serializers.IntegerField() for outcome in Outcome.values}
+
+
+class SeriesTotalsSerializer(UsageTotalsSerializer):
+    outcomes = OutcomesSerializer()
+    mean_queue_ms = serializers.FloatField(allow_null=True)
+    mean_adapter_load_ms = serializers.FloatField(allow_null=True)
+    latency = LatencySerializer(help_text="Of answered requests, without batches.")
+
+
+class SeriesPointSerializer(SeriesTotalsSerializer):
+    at = serializers.DateTimeField(
+        help_text="Where the step begins; of the first and the last one only what lies in the window is counted."
+    )
+
+
+_STEPS = "Of the ten parts with most device time; empty for others, and for adapters."
+
+
+class SeriesPartSerializer(SeriesTotalsSerializer):
+    name = serializers.CharField(
+        required=False, allow_null=True, help_text="Null = the base model, or members in the console."
+    )
+    prefix = serializers.CharField(required=False, allow_null=True, help_text="Of a key.")
+    version = serializers.IntegerField(required=False, allow_null=True)
+    tenant = serializers.CharField(required=False, allow_null=True)
+    weight = serializers.FloatField(required=False, help_text="Of a tenant, as it is now.")
+    device_us_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
+    requests_by_step = serializers.ListField(child=serializers.IntegerField(), help_text=_STEPS)
+
+
+class SeriesReportSerializer(serializers.Serializer[Any]):
+    """Minutes are kept for two days, hours for ninety. Each part lists at most the hundred with most requests."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="Everything before it is counted; the last step may not be over.")
+    step_s = serializers.IntegerField()
+    as_of = serializers.DateTimeField(allow_null=True)
+    currency = serializers.CharField(allow_null=True)
+    totals = SeriesTotalsSerializer()
+    points = SeriesPointSerializer(many=True)
+    by_adapter = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies, which `adapter` asks for.")
+    by_key = SeriesPartSerializer(many=True, help_text="Of a tenant; without latencies.")
+    by_version = SeriesPartSerializer(many=True, help_text="Of an adapter.")
+    by_tenant = SeriesPartSerializer(many=True, help_text="For operators.")
+    by_host = SeriesPartSerializer(many=True, help_text="Of a tenant, or of all.")
+    by_base_model = SeriesPartSerializer(
+        many=True, help_text="Null = requests of before it was written down; empty of an adapter."
+    )
+
+
+class TimeRangeSerializer(serializers.Serializer[Any]):
+    """`since` and `until`, or `range` before `until`, or before now."""
+
+    range = serializers.ChoiceField(
+        choices=list(RANGES), required=False, default="1h", help_text="Without `since`: so long before `until`."
+    )
+    since = MomentField(
+        required=False, default=None, help_text="What happened then or later is counted, by the minute: see `until`."
+    )
+    until = MomentField(
+        required=False,
+        default=None,
+        help_text=(
+            "Only what happened before it is counted: windows that follow each other add up. Both ends move back to "
+            "the minute that they are in, or the hour if they are more than two days ago; the answer has both. They "
+            "need not be where a step begins. Left out: now, to the end of the present step."
+        ),
+    )
+    step = serializers.IntegerField(
+        min_value=60, max_value=86_400, required=False, default=None, help_text="Seconds; fitting, if left out."
+    )
+
+
+class TenantSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
+    adapter = _text(64, "Its name, whole: its versions side by side.")
+    version = serializers.IntegerField(
+        min_value=1, max_value=2_000_000_000, required=False, default=None, help_text="Of the adapter."
+    )
+    host = _text(64, "Its name, whole.")
+
+
+class OperatorSeriesQuerySerializer(TimeRangeSerializer, OfBaseModelSerializer):
+    tenant = _text(64, "Its slug.")
+    host = _text(64, "Its name, whole.")

@@ -1,0 +1,454 @@
+"""Reading time series: of a tenant, an adapter, a key or a host, over a stretch of time, in steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Case, F, IntegerField, QuerySet, Sum, When
+from django.utils import timezone
+
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.prices.periods import currency_of, periods
+from control_plane.billing.usage.counters import SUMMED
+from control_plane.billing.usage.models import Metric, Outcome, SeriesKind, TimeSeries
+from control_plane.billing.usage.sums import COUNTED, Span, UsageSums, as_of, cost_of, percentiles
+from control_plane.billing.usage.time_series import (
+    DAYS,
+    HOURS,
+    MINUTES,
+    Resolution,
+    latencies_of,
+    minute_of,
+    time_of,
+)
+from control_plane.core.errors import LorikeetError
+from control_plane.identity.tenants.models import Tenant
+
+RANGES = {
+    "15m": 15, "1h": 60, "3h": 180, "6h": 360, "12h": 720, "1d": 1440, "2d": 2880, "7d": 10_080, "30d": 43_200,
+    "90d": 129_600,
+}  # fmt: skip
+"""Minutes."""
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
+"""Minutes. Each divides a day, so that a step has one price."""
+KEPT, IN_MINUTES = timedelta(days=90), timedelta(days=2)
+WANTED_POINTS = 100
+MOST_POINTS = 1500
+_DAY = 1440
+_WHOLE = IntegerField()
+MOST_PARTS = 100
+# Of these a report has each step: more lines than that no chart shows.
+MOST_LINES = 10
+_LONGEST_FIRST = (DAYS, HOURS, MINUTES)
+Buckets = dict[int, int]
+Latencies = dict[Metric, Buckets]
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `first` until before `end`, both in minutes since 1970, shown in steps.
+
+    Steps begin at multiples of `step`. The first and the last one may begin before `first` or end after `end`; of these
+    only what lies inside is counted, so that adjacent windows add up whatever their steps are.
+    """
+
+    first: int
+    end: int
+    step: int
+
+    def starts(self) -> range:
+        return range(self.first // self.step * self.step, self.end, self.step)
+
+    def points(self, grains: Sequence[Resolution] = _LONGEST_FIRST) -> list[Piece]:
+        """To be read by step: in the longest of `grains` that a step is made of, and in shorter ones at the edges."""
+        return _pieces(self.first, self.end, [grain for grain in grains if self.step % grain.step == 0])
+
+    def pieces(self) -> list[Piece]:
+        """To be read as a whole: the days inside, and hours and minutes at the edges."""
+        # Nothing has happened after now: the day, or the hour, that is not over is all there.
+        end = -(-self.end // _DAY) * _DAY if self.end > minute_of(timezone.now()) else self.end
+        return _pieces(self.first, end, _LONGEST_FIRST)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a window, in minutes since 1970, and what it is read from."""
+
+    grain: Resolution
+    first: int
+    end: int
+
+    def of(self, series: Collection[int] | QuerySet[TimeSeries]) -> QuerySet[Any]:
+        return self.inside(self.grain.sums._default_manager.filter(series__in=series))
+
+    def inside(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows that begin in it, by their column `start`."""
+        return rows.filter(start__gte=self.first, start__lt=self.end).order_by()
+
+
+def _pieces(first: int, end: int, grains: Sequence[Resolution]) -> list[Piece]:
+    grain, *shorter = grains
+    inside, outside = -(-first // grain.step) * grain.step, end // grain.step * grain.step
+    if not shorter or inside >= outside:
+        return _pieces(first, end, shorter) if shorter else [Piece(grain, first, end)] if first < end else []
+    return [*_pieces(first, inside, shorter), Piece(grain, inside, outside), *_pieces(outside, end, shorter)]
+
+
+def window(span: str | None, since: datetime | None, until: datetime | None, step_s: int | None = None) -> Window:
+    """From `since` until before `until`, each moved back to the minute, or hour, that it is in.
+
+    Without `until`, or with one to come, it goes on to the end of the present step; without `since` either, it begins
+    where a step does. Raises LorikeetError (bad_time_range).
+    """
+    now = timezone.now()
+    goes_on = until is None or until >= now
+    until = min(until or now, now)
+    aligned = since is None and goes_on
+    since = since or until - timedelta(minutes=RANGES[span or "1h"])
+    if since >= until:
+        raise _bad_range("`since` is not before `until`.", "since")
+    if minute_of(since) < minute_of(now - KEPT) - 1:
+        raise _bad_range("Time series go back 90 days.", "since")
+    grain = _grain_at(since, now)
+    first = minute_of(since) // grain.step * grain.step
+    end = minute_of(now) + 1 if goes_on else minute_of(until) // _grain_at(until, now).step * _grain_at(until, now).step
+    if end <= first:
+        raise _bad_range(
+            "Minutes are kept for two days, and hours before that: none of these begins between `since` and `until`.",
+            "since",
+        )
+    step = _step(end - first, grain, step_s)
+    made = Window(first // step * step if aligned else first, -(-end // step) * step if goes_on else end, step)
+    if len(made.starts()) > MOST_POINTS:
+        raise _bad_range(f"That would be more than {MOST_POINTS} points.", "step")
+    return made
+
+
+def _grain_at(moment: datetime, now: datetime) -> Resolution:
+    """The shortest steps that are kept of this time."""
+    return MINUTES if minute_of(moment) >= minute_of(now - IN_MINUTES) - 1 else HOURS
+
+
+def days(span: Span) -> Window:
+    """Whole UTC days; those that are older than days are kept are not in it."""
+    first, end = (
+        minute_of(datetime.combine(day, datetime.min.time(), UTC))
+        for day in (span.first, span.last + timedelta(days=1))
+    )
+    return Window(first, end, _DAY)
+
+
+def _step(minutes: int, grain: Resolution, step_s: int | None) -> int:
+    if step_s is None:
+        fitting = (step for step in STEPS if step >= grain.step and minutes / step <= WANTED_POINTS)
+        return next(fitting, STEPS[-1])
+    if step_s % 60 or step_s // 60 not in STEPS:
+        raise _bad_range(f"A step is one of {', '.join(str(step * 60) for step in STEPS)} seconds.", "step")
+    if step_s // 60 < grain.step:
+        raise _bad_range("Minutes are kept for two days; before that, a step is an hour or longer.", "step")
+    return step_s // 60
+
+
+def _bad_range(message: str, param: str) -> LorikeetError:
+    return LorikeetError("bad_time_range", message, "Ask for another range or step.", param=param)
+
+
+@dataclass
+class Step:
+    """What happened in one step, or in all of them."""
+
+    sums: UsageSums = field(default_factory=UsageSums)
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Outcome.values, 0))
+    queue_ms: int = 0
+    adapter_load_ms: int = 0
+    latencies: Latencies = field(default_factory=lambda: {metric: {} for metric in Metric})
+
+    def add(self, other: Step) -> None:
+        self.sums += other.sums
+        self.queue_ms += other.queue_ms
+        self.adapter_load_ms += other.adapter_load_ms
+        for outcome, requests in other.outcomes.items():
+            self.outcomes[outcome] += requests
+        for metric, buckets in other.latencies.items():
+            for bucket, requests in buckets.items():
+                self.count(metric, bucket, requests)
+
+    def count(self, metric: Metric, bucket: int, requests: int) -> None:
+        buckets = self.latencies[metric]
+        buckets[bucket] = buckets.get(bucket, 0) + requests
+
+    def json(self) -> dict[str, Any]:
+        requests = self.sums.requests
+        return {
+            **self.sums.json(),
+            "outcomes": self.outcomes,
+            "mean_queue_ms": self.queue_ms / requests if requests else None,
+            "mean_adapter_load_ms": self.adapter_load_ms / requests if requests else None,
+            "latency": self.percentiles(),
+        }
+
+    def percentiles(self) -> dict[str, dict[str, float | None]]:
+        """Of each metric, in milliseconds."""
+        return {metric.value: percentiles(buckets) for metric, buckets in self.latencies.items()}
+
+
+class Prices:
+    """What holds on the days of a window."""
+
+    def __init__(self, asked: Window) -> None:
+        self._stretches = periods(time_of(asked.first).date(), time_of(asked.end - 1).date())
+        self.currency = currency_of(self._stretches)
+        self._with_own = {base for stretch in self._stretches for base in stretch.own}
+
+    def period(self) -> Case:
+        """In SQL, the number of the stretch of equal prices that a row is in."""
+        firsts = [minute_of(datetime.combine(stretch.first, time.min, UTC)) for stretch in self._stretches]
+        later = reversed(list(enumerate(firsts))[1:])
+        return Case(*(When(start__gte=first, then=number) for number, first in later), default=0, output_field=_WHOLE)
+
+    def price(self, period: int, base: int | None) -> PriceVersion | None:
+        return self._stretches[period].price(base)
+
+    def by_list(self, series: Collection[int]) -> dict[int | None, Collection[int]]:
+        """The series of each base model that has prices of its own, and those of all others."""
+        if not self._with_own:
+            return {None: series}
+        found: defaultdict[int | None, list[int]] = defaultdict(list)
+        for pk, base in TimeSeries.objects.filter(pk__in=series).values_list("pk", "base_model_id"):
+            found[base if base in self._with_own else None].append(pk)
+        return dict(found)
+
+
+Key = tuple[Any, ...]
+
+
+def read(
+    series: Collection[int],
+    pieces: Iterable[Piece],
+    prices: Prices,
+    by: Sequence[str] = (),
+    *,
+    step: int = _DAY,
+    latencies: bool = True,
+) -> dict[Key, Step]:
+    """The series added up for each combination of the columns `by`, of which "at" is the step."""
+    found: defaultdict[Key, Step] = defaultdict(Step)
+    stretches = list(pieces)
+    # By price list, not joined: joining each row with its series costs more than a query for each list.
+    for base, own in prices.by_list(series).items():
+        for piece in stretches:
+            rows = piece.of(own).annotate(at=F("start") / step * step)
+            _add_sums(found, rows, by, prices, base)
+            if latencies:
+                _add_latencies(found, rows, by)
+    return dict(found)
+
+
+def _add_sums(
+    found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices, base: int | None
+) -> None:
+    grouped = rows.annotate(period=prices.period()).values_list(*by, "period", "outcome", "batch")
+    names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
+    for row in grouped.annotate(**{f"sum_{name}": Sum(name) for name in names}):
+        key, (period, outcome, batch), figures = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
+        reported = dict(zip(names, figures, strict=True))
+        sums = UsageSums(**{name: reported[name] for name in COUNTED})
+        cost = cost_of(prices.price(period, base), sums, batch=batch)
+        part = Step(
+            replace(sums, cost_pico=cost), queue_ms=reported["queue_ms"], adapter_load_ms=reported["adapter_load_ms"]
+        )
+        part.outcomes[outcome] = sums.requests
+        found[key].add(part)
+
+
+def _add_latencies(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str]) -> None:
+    counts: defaultdict[Key, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for *key, latencies in rows.filter(latencies__isnull=False).values_list(*by, "latencies"):
+        counted = counts[tuple(key)]
+        for code, requests in latencies.items():
+            counted[code] += requests
+    for of, counted in counts.items():
+        for metric, bucket, requests in latencies_of(counted):
+            found[of].count(metric, bucket, requests)
+
+
+def whole(steps: Iterable[Step]) -> Step:
+    total = Step()
+    for step in steps:
+        total.add(step)
+    return total
+
+
+def report(series: QuerySet[TimeSeries], asked: Window, parts: dict[str, Parts]) -> dict[str, Any]:
+    """As `SeriesReportSerializer` shows it: every step, also empty ones, and what it is made of."""
+    prices = Prices(asked)
+    steps = read(_ids(series), asked.points(), prices, ("at",), step=asked.step)
+    return {
+        "since": time_of(asked.first),
+        "until": time_of(asked.end),
+        "step_s": asked.step * 60,
+        "as_of": as_of(),
+        "currency": prices.currency,
+        "totals": whole(steps.values()).json(),
+        "points": [{"at": time_of(start), **steps.get((start,), Step()).json()} for start in asked.starts()],
+        **{name: _parts(part, asked, prices) for name, part in parts.items()},
+    }
+
+
+def _ids(series: QuerySet[TimeSeries]) -> list[int]:
+    return list(series.values_list("pk", flat=True))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Series to be shown added up by one of their columns, and the columns that name such a part."""
+
+    series: QuerySet[TimeSeries]
+    by: str
+    named: dict[str, str]
+    detailed: bool = True
+    """With latencies, and the steps of those with most device time."""
+
+
+def added_up(series: QuerySet[TimeSeries], asked: Window, column: str) -> Counter[int]:
+    """One figure by series: of those that had any requests."""
+    counts: Counter[int] = Counter()
+    for piece in asked.pieces():
+        for pk, figure in piece.of(series).values_list("series_id").annotate(Sum(column)):
+            counts[pk] += figure
+    return counts
+
+
+def by_series(series: Sequence[int], asked: Window) -> dict[int, Step]:
+    """Everything of each but latencies."""
+    found = read(series, asked.pieces(), Prices(asked), ("series_id",), latencies=False)
+    return {pk: step for (pk,), step in found.items()}
+
+
+def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
+    """Those with most requests. First by series alone, since joining each row with its series costs most."""
+    requests = added_up(parts.series, asked, "requests")
+    part_of: dict[int, Any] = dict(parts.series.values_list("pk", parts.by))
+    most: Counter[Any] = Counter()
+    for pk, count in requests.items():
+        most[part_of[pk]] += count
+    sums = {part: Step() for part in sorted(most, key=lambda part: (-most[part], str(part)))[:MOST_PARTS]}
+    shown = [pk for pk in requests if part_of[pk] in sums]
+    for (pk,), step in read(shown, asked.pieces(), prices, ("series_id",), latencies=parts.detailed).items():
+        sums[part_of[pk]].add(step)
+    one_of = {part_of[pk]: pk for pk in shown}
+    names = {
+        part: dict(zip(parts.named, row, strict=True))
+        for part, *row in parts.series.filter(pk__in=one_of.values()).values_list(parts.by, *parts.named.values())
+    }
+    lined = sorted(sums, key=lambda part: -sums[part].sums.device_us)[: MOST_LINES if parts.detailed else 0]
+    lines = _lines({pk: part_of[pk] for pk in shown if part_of[pk] in lined}, asked)
+    return [{**names[part], **step.json(), **lines.get(part, _NO_LINES)} for part, step in sums.items()]
+
+
+_NO_LINES: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": []}
+
+
+def _lines(part_of: Mapping[int, Any], asked: Window) -> dict[Any, dict[str, list[int]]]:
+    """The steps of each part, by what the series belong to."""
+    steps: defaultdict[tuple[Any, int], list[int]] = defaultdict(lambda: [0, 0])
+    for piece in asked.points():
+        rows = piece.of(part_of).annotate(at=F("start") / asked.step * asked.step)
+        for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
+            sums = steps[part_of[pk], at]
+            sums[:] = (before + more for before, more in zip(sums, figures, strict=True))
+    return {
+        part: {
+            name: [steps[part, start][column] if (part, start) in steps else 0 for start in asked.starts()]
+            for column, name in enumerate(_NO_LINES)
+        }
+        for part in set(part_of.values())
+    }
+
+
+_NO_PARTS: dict[str, Any] = {
+    "by_adapter": [], "by_key": [], "by_version": [], "by_tenant": [], "by_host": [], "by_base_model": [],
+}  # fmt: skip
+
+
+def _on(within: QuerySet[TimeSeries], kind: SeriesKind, on: Collection[int] | None) -> QuerySet[TimeSeries]:
+    """Series of a kind; on some base models, by their primary keys, or on all."""
+    series = within.filter(kind=kind)
+    return series if on is None else series.filter(base_model__in=on)
+
+
+def _by_base_model(series: QuerySet[TimeSeries]) -> Parts:
+    return Parts(series, "base_model__name", {"name": "base_model__name"})
+
+
+def total(tenant: Tenant, asked: Window, on: Collection[int] | None = None) -> Step:
+    """All of a tenant's requests in the window."""
+    own = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT, on)
+    return read(_ids(own), asked.pieces(), Prices(asked)).get((), Step())
+
+
+def total_of_all(asked: Window, on: Collection[int] | None = None) -> Step:
+    """All tenants' requests in the window."""
+    everybody = _on(TimeSeries.objects.all(), SeriesKind.ALL, on)
+    return read(_ids(everybody), asked.pieces(), Prices(asked)).get((), Step())
+
+
+def by_tenant(tenants: Collection[UUID], asked: Window, on: Collection[int] | None = None) -> dict[UUID, Step]:
+    """All requests of each in the window."""
+    series = _on(TimeSeries.objects.filter(tenant__in=tenants), SeriesKind.TENANT, on)
+    tenant_of = dict(series.values_list("pk", "tenant_id"))
+    found: defaultdict[UUID, Step] = defaultdict(Step)
+    for (pk,), step in read(tenant_of, asked.pieces(), Prices(asked), ("series_id",)).items():
+        if (tenant := tenant_of[pk]) is not None:
+            found[tenant].add(step)
+    return dict(found)
+
+
+def of_tenant(tenant: Tenant, asked: Window, on: Collection[int] | None = None) -> dict[str, Any]:
+    own = {kind: _on(TimeSeries.objects.for_tenant(tenant), kind, on) for kind in SeriesKind}
+    parts = {
+        "by_adapter": Parts(own[SeriesKind.VERSION], "adapter_id", {"name": "adapter__name"}, detailed=False),
+        "by_key": Parts(own[SeriesKind.KEY], "api_key_id", {"name": "api_key__name", "prefix": "api_key__prefix"}),
+        "by_host": Parts(own[SeriesKind.TENANT_HOST], "host", {"name": "host"}),
+        "by_base_model": _by_base_model(own[SeriesKind.TENANT]),
+    }
+    return {**_NO_PARTS, **report(own[SeriesKind.TENANT], asked, parts)}
+
+
+def of_adapter(tenant: Tenant, adapter_id: Any, version: int | None, asked: Window) -> dict[str, Any]:
+    """Its versions side by side, or one of them. Each is of one base model."""
+    versions = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.VERSION, adapter=adapter_id)
+    if version:
+        versions = versions.filter(version__number=version)
+    parts = {"by_version": Parts(versions, "version_id", {"version": "version__number"})}
+    return {**_NO_PARTS, **report(versions, asked, parts)}
+
+
+def of_tenant_on_host(tenant: Tenant, host: str, asked: Window, on: Collection[int] | None = None) -> dict[str, Any]:
+    own = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT_HOST, on).filter(host=host)
+    return {**_NO_PARTS, **report(own, asked, {"by_base_model": _by_base_model(own)})}
+
+
+def of_everybody(
+    asked: Window, tenant: Tenant | None = None, host: str = "", on: Collection[int] | None = None
+) -> dict[str, Any]:
+    """For operators: all tenants on all hosts, or one of either."""
+    if tenant is not None:
+        return of_tenant_on_host(tenant, host, asked, on) if host else of_tenant(tenant, asked, on)
+    named = {"name": "tenant__name", "tenant": "tenant__slug", "weight": "tenant__weight"}
+    kinds = {kind: _on(TimeSeries.objects.all(), kind, on) for kind in SeriesKind}
+    if host:
+        on_host, of_host = (kinds[kind].filter(host=host) for kind in (SeriesKind.TENANT_HOST, SeriesKind.HOST))
+        parts = {"by_tenant": Parts(on_host, "tenant_id", named), "by_base_model": _by_base_model(of_host)}
+        return {**_NO_PARTS, **report(of_host, asked, parts)}
+    parts = {
+        "by_tenant": Parts(kinds[SeriesKind.TENANT], "tenant_id", named),
+        "by_host": Parts(kinds[SeriesKind.HOST], "host", {"name": "host"}),
+        "by_base_model": _by_base_model(kinds[SeriesKind.ALL]),
+    }
+    return {**_NO_PARTS, **report(kinds[SeriesKind.ALL], asked, parts)}

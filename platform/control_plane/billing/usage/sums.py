@@ -1,0 +1,178 @@
+"""Adding up rollup rows: by any columns, with what it cost, over a span of days."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, TypeVar
+
+from django.db import connection, models, transaction
+from django.db.models import Case, F, QuerySet, Sum, Value, When
+from django.utils import timezone
+
+from control_plane.billing.prices.models import PriceVersion
+from control_plane.billing.prices.money import micros, tokens_cost
+from control_plane.billing.prices.periods import BillingPeriod, period_number
+from control_plane.billing.usage.counters import REPORTED, ReportedCounts
+from control_plane.billing.usage.histogram import percentile_us
+from control_plane.billing.usage.models import (
+    DailyLatency,
+    DailyTotals,
+    DailyUsage,
+    HourlyUsage,
+    Metric,
+    OverallLatency,
+    OverallTotals,
+    Watermark,
+)
+
+M = TypeVar("M", bound=models.Model)
+Latencies = QuerySet[DailyLatency] | QuerySet[OverallLatency]
+
+
+COUNTED = ("requests", *REPORTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageSums(ReportedCounts):
+    """Figures of many requests, and the cost in 10^-12 of the currency."""
+
+    requests: int = 0
+    cost_pico: int = 0
+
+    def __add__(self, other: UsageSums) -> UsageSums:
+        added = {name: getattr(self, name) + getattr(other, name) for name in (*COUNTED, "cost_pico")}
+        return UsageSums(**added)
+
+    @classmethod
+    def total(cls, parts: Iterable[UsageSums]) -> UsageSums:
+        return sum(parts, start=cls())
+
+    def json(self) -> dict[str, int]:
+        return {**{name: getattr(self, name) for name in COUNTED}, "cost_micros": self.cost_micros}
+
+    @property
+    def cost_micros(self) -> int:
+        return micros(self.cost_pico)
+
+
+Key = tuple[Any, ...]
+
+
+def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> dict[Key, UsageSums]:
+    """The sums of rollup rows for each combination of the columns `by`; without columns, one sum at `()`."""
+    totals: defaultdict[Key, UsageSums] = defaultdict(UsageSums)
+    if not by:
+        totals[()] = UsageSums()
+    for part in priced(rows, prices, by):
+        totals[part.key] += part.sums
+    return dict(totals)
+
+
+@dataclass(frozen=True)
+class PricedPart:
+    """Sums of rollup rows of one price, at which they are."""
+
+    key: Key
+    price: PriceVersion | None
+    batch: bool
+    sums: UsageSums
+
+
+def priced(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> Iterator[PricedPart]:
+    """The sums of rollup rows for each combination of the columns `by`, cut where prices differ."""
+    batch_column, base_column = price_columns(rows.model)
+    dated = rows.annotate(period=period_number(prices, "start"), list_of=_list_of(prices, base_column)).order_by()
+    grouped = dated.values_list(*by, "period", batch_column, "list_of")
+    for row in grouped.annotate(**{f"sum_{name}": Sum(name, default=0) for name in COUNTED}):
+        key, (period, batch, base), counts = row[: len(by)], row[len(by) : len(by) + 3], row[len(by) + 3 :]
+        sums, price = UsageSums(**dict(zip(COUNTED, counts, strict=True))), prices[period].price(base)
+        yield PricedPart(key, price, batch, replace(sums, cost_pico=cost_of(price, sums, batch=batch)))
+
+
+def _list_of(prices: Sequence[BillingPeriod], base_column: str) -> Case | Value:
+    """In SQL, the base model that has prices of its own, or 0: what has none is added up together."""
+    own = sorted({base for period in prices for base in period.own})
+    if not own:
+        return Value(0)
+    return Case(When(**{f"{base_column}__in": own}, then=F(base_column)), default=Value(0))
+
+
+def price_columns(rollup: type[models.Model]) -> tuple[str, str]:
+    """What says whether a row is of batches, and on which base model it ran: both may have prices of their own."""
+    return ("series__batch", "series__base_model_id") if rollup in (HourlyUsage, DailyUsage) else ("batch", "base_id")
+
+
+def cost_of(price: PriceVersion | None, used: ReportedCounts, *, batch: bool) -> int:
+    """In 10^-12 of the currency; nothing without a price."""
+    if price is None:
+        return 0
+    prompt, cached, completion = used.prompt_tokens, used.cached_prompt_tokens, used.completion_tokens
+    return tokens_cost(price, prompt=prompt, cached=cached, completion=completion, batch=batch)
+
+
+def most_first(sums: dict[Key, UsageSums]) -> list[tuple[Key, UsageSums]]:
+    return sorted(sums.items(), key=lambda item: (-item[1].requests, str(item[0])))
+
+
+@dataclass(frozen=True)
+class Span:
+    """Whole UTC days, both ends included."""
+
+    first: date
+    last: date
+
+    def days(self) -> list[date]:
+        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+
+    def of(self, rows: QuerySet[M]) -> QuerySet[M]:
+        return rows.filter(start__gte=self.first, start__lte=self.last)
+
+
+def today() -> date:
+    return timezone.now().astimezone(UTC).date()
+
+
+def last_days(days: int) -> Span:
+    return Span(today() - timedelta(days=days - 1), today())
+
+
+@contextmanager
+def room_for_groups() -> Iterator[None]:
+    """PostgreSQL's bound on memory is meant for requests: it would sort on disk what has some thousand groups."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL work_mem = '16MB'")
+        yield
+
+
+def as_of() -> datetime | None:
+    """When the rollups last held the whole ledger; None if they never did."""
+    return Watermark.objects.values_list("checked_at", flat=True).first()
+
+
+def overall(span: Span) -> tuple[QuerySet[OverallTotals] | QuerySet[DailyTotals], Latencies]:
+    """Rows that add up to all tenants' totals and latencies: the tenants' own, while the rollups of all are behind."""
+    if Watermark.objects.exclude(overall_event_id=F("event_id")).exists():
+        return span.of(DailyTotals.objects.all()), span.of(DailyLatency.objects.all())
+    return span.of(OverallTotals.objects.all()), span.of(OverallLatency.objects.all())
+
+
+def latency(rows: Latencies) -> dict[str, dict[str, float | None]]:
+    """P50, P95 and P99 of each metric in milliseconds."""
+    counts: dict[str, dict[int, int]] = {metric.value: {} for metric in Metric}
+    grouped = rows.order_by().values_list("metric", "bucket").annotate(Sum("requests"))
+    for metric, bucket, requests in grouped:
+        counts[metric][bucket] = requests
+    return {metric: percentiles(buckets) for metric, buckets in counts.items()}
+
+
+def percentiles(buckets: dict[int, int]) -> dict[str, float | None]:
+    return {
+        name: None if (value := percentile_us(buckets, share)) is None else value / 1000
+        for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99))
+    }

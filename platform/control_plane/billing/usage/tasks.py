@@ -1,0 +1,54 @@
+"""Recovery, the aggregator and the hourly look at storage, as beat runs them."""
+
+from __future__ import annotations
+
+import logging
+
+from celery import shared_task
+
+from control_plane.billing.usage import actions, aggregation, storage, time_series
+from control_plane.billing.usage.recovery import recover_usage
+from control_plane.core.unavailable import as_unavailable
+from control_plane.fleet.hosts.models import EngineHost, HostState
+from control_plane.fleet.transport.endpoint import endpoint_of
+from control_plane.fleet.transport.errors import HostError
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="usage.aggregate")
+def aggregate() -> None:
+    """Add what is new in the ledger to the rollups."""
+    aggregation.aggregate()
+
+
+@shared_task(name="usage.measure_storage")
+def measure_storage() -> None:
+    """Count the present hour of every tenant's storage, unless it has been counted."""
+    storage.measure()
+
+
+@shared_task(name="fleet.pull_usage")
+def pull_usage() -> None:
+    """Collect usage that no web process acknowledged, for instance because it was killed."""
+    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
+        try:
+            recover_usage(endpoint_of(host.name))
+        except HostError as failure:
+            logger.warning("usage of %s was not collected: %s", host.name, failure)
+        except Exception as error:  # that of the other hosts is
+            if as_unavailable(error) is not None:
+                raise
+            logger.exception("usage of %s was not collected", host.name)
+
+
+@shared_task(name="usage.forget_abandoned")
+def forget_abandoned() -> None:
+    """Delete abandoned attempts that are too old for any journal to report."""
+    actions.forget_abandoned_attempts()
+
+
+@shared_task(name="usage.forget_series")
+def forget_series() -> None:
+    """Delete minutes and hours that are older than they are kept."""
+    time_series.forget()

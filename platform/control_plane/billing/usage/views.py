@@ -1,0 +1,117 @@
+"""Usage sums and the list of recent requests."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.registry.queries import get_adapter
+from control_plane.billing.usage import queries, series
+from control_plane.billing.usage.base_models import asked_bases
+from control_plane.billing.usage.queries import RequestFilters
+from control_plane.billing.usage.serializers import (
+    OfBaseModelSerializer,
+    OperatorSeriesQuerySerializer,
+    RequestFiltersSerializer,
+    RequestPageSerializer,
+    SeriesReportSerializer,
+    TenantSeriesQuerySerializer,
+    UsageReportSerializer,
+)
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery, days_parameter
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
+from control_plane.identity.access.operator import OperatorView, get_tenant
+from control_plane.identity.access.views import TenantView
+
+MOST_DAYS = 366
+
+
+class _UsageQuery(OfBaseModelSerializer):
+    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, default=30)
+
+
+class UsageView(TenantView):
+    @extend_schema(
+        operation_id="read_usage",
+        parameters=[days_parameter(MOST_DAYS), OfBaseModelSerializer],
+        responses={200: UsageReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["usage"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Requests, tokens, device time and cost of the last days: by day, adapter, base model and key."""
+        query = read_query(_UsageQuery, request)
+        found = queries.usage(self.principal.tenant, query["days"], asked_bases(query["base_model"]))
+        return Response(UsageReportSerializer(found).data)
+
+
+class RequestsView(TenantView):
+    @extend_schema(
+        operation_id="list_requests",
+        parameters=[*PAGE_PARAMETERS, RequestFiltersSerializer],
+        responses={200: RequestPageSerializer, 400: ErrorResponseSerializer},
+        tags=["usage"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Recent requests, newest first. With filters but no `since` and no `id`, of the 30 days before `until`."""
+        filters = RequestFilters(**read_query(RequestFiltersSerializer, request))
+        page = queries.recent_requests(self.principal.tenant, **read_query(PageQuery, request), filters=filters)
+        return Response(RequestPageSerializer(page).data)
+
+
+class SeriesView(TenantView):
+    @extend_schema(
+        operation_id="read_series",
+        parameters=[TenantSeriesQuerySerializer],
+        responses={200: SeriesReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["usage"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, on a host or a base model."""
+        asked = read_query(TenantSeriesQuerySerializer, request)
+        within, own, on = _window(asked), self.principal.tenant, _bases(asked)
+        if asked["adapter"] and asked["host"]:
+            raise LorikeetError(
+                "bad_request", "Series are kept by adapter or by host.", "Leave one of both out.", param="host"
+            )
+        if asked["adapter"] and on is not None:
+            raise LorikeetError(
+                "bad_request",
+                "Each version of an adapter is of one base model.",
+                "Leave one of both out.",
+                param="base_model",
+            )
+        if asked["adapter"]:
+            adapter = get_adapter(own, asked["adapter"]).adapter
+            found = series.of_adapter(own, adapter.pk, asked["version"], within)
+        elif asked["host"]:
+            found = series.of_tenant_on_host(own, asked["host"], within, on)
+        else:
+            found = series.of_tenant(own, within, on)
+        return Response(SeriesReportSerializer(found).data)
+
+
+class OperatorSeriesView(OperatorView):
+    @extend_schema(
+        operation_id="read_operator_series",
+        parameters=[OperatorSeriesQuerySerializer],
+        responses={200: SeriesReportSerializer, 400: ErrorResponseSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """The same of all tenants, of one, or of a host with the tenants on it; on all base models or one."""
+        asked = read_query(OperatorSeriesQuerySerializer, request)
+        tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
+        found = series.of_everybody(_window(asked), tenant, asked["host"], _bases(asked))
+        return Response(SeriesReportSerializer(found).data)
+
+
+def _window(asked: dict[str, object]) -> series.Window:
+    return series.window(asked["range"], asked["since"], asked["until"], asked["step"])  # type: ignore[arg-type]
+
+
+def _bases(asked: dict[str, str]) -> tuple[int, ...] | None:
+    bases = asked_bases(asked["base_model"])
+    return None if bases is None else bases.pks

@@ -1,0 +1,114 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.adapters.registry.models import VersionState
+from control_plane.billing.slo.serializers import LatencyObjectivesSerializer
+from control_plane.console.administration.queries import SORTS, STATES
+from control_plane.core.http.serializers import NameField
+from control_plane.identity.members.serializers import InvitationSerializer, MemberSerializer
+from control_plane.identity.tenants.models import SLUG
+from control_plane.identity.tenants.roles import Role
+
+MOST_ROWS = 200
+
+
+class PageQuerySerializer(serializers.Serializer[Any]):
+    search = serializers.CharField(max_length=120, required=False, default="", allow_blank=True)
+    offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
+    limit = serializers.IntegerField(min_value=1, max_value=MOST_ROWS, required=False, default=50)
+
+
+class TenantsQuerySerializer(PageQuerySerializer):
+    state = serializers.ChoiceField(
+        choices=STATES, required=False, default="", allow_blank=True, help_text="Left out: all that are not deleted."
+    )
+    sort = serializers.ChoiceField(choices=SORTS, required=False, default="name")
+
+
+class RecentUsageSerializer(serializers.Serializer[Any]):
+    """Of the last `days` (UTC)."""
+
+    days = serializers.IntegerField()
+    requests = serializers.IntegerField(help_text="However they ended, also those that no engine had.")
+    failed = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    tokens = serializers.IntegerField()
+
+
+class TenantSerializer(serializers.Serializer[Any]):
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=STATES)
+    weight = serializers.FloatField()
+    created_at = serializers.DateTimeField()
+    suspended_at = serializers.DateTimeField(allow_null=True)
+    suspended_for = serializers.CharField(allow_blank=True)
+    deleted_at = serializers.DateTimeField(allow_null=True)
+
+
+class TenantRowSerializer(TenantSerializer):
+    members = serializers.IntegerField()
+    adapters = serializers.IntegerField(help_text="That are not archived.")
+    keys = serializers.IntegerField(help_text="That are not revoked.")
+    usage = RecentUsageSerializer()
+
+
+class TenantPageSerializer(serializers.Serializer[Any]):
+    results = TenantRowSerializer(many=True)
+    total = serializers.IntegerField()
+
+
+class TenantDetailSerializer(TenantRowSerializer):
+    objectives = LatencyObjectivesSerializer()
+    invitations = InvitationSerializer(many=True, help_text="The newest that are open.")
+    invitation_count = serializers.IntegerField(help_text="How many are open.")
+    versions = serializers.DictField(child=serializers.IntegerField(), help_text="How many are in which state.")
+
+
+class TenantMemberPageSerializer(serializers.Serializer[Any]):
+    results = MemberSerializer(many=True)
+    total = serializers.IntegerField()
+
+
+class NewTenantSerializer(serializers.Serializer[Any]):
+    slug = serializers.CharField(max_length=48, validators=[SLUG], help_text="In addresses; it never changes.")
+    name = NameField(max_length=120)
+    owner = serializers.EmailField(max_length=254, help_text="Is invited as the first owner.")
+
+
+class CreatedTenantSerializer(TenantSerializer):
+    link = serializers.CharField(help_text="The owner's invitation. It is mailed to them, and shown this once.")
+
+
+class TenantNameSerializer(serializers.Serializer[Any]):
+    name = NameField(max_length=120)
+
+
+class SuspensionSerializer(serializers.Serializer[Any]):
+    reason = serializers.CharField(max_length=500, help_text="Its members and callers are told.")
+
+
+class ConfirmationSerializer(serializers.Serializer[Any]):
+    confirm = serializers.CharField(
+        max_length=48, required=False, default="", allow_blank=True, help_text="The tenant's short name."
+    )
+
+
+class OwnerInvitationSerializer(serializers.Serializer[Any]):
+    email = serializers.EmailField(max_length=254)
+    role = serializers.ChoiceField(choices=Role.choices)
+
+
+class TenantAdapterSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    version = serializers.IntegerField(allow_null=True, help_text="The newest.")
+    state = serializers.ChoiceField(choices=VersionState.choices, allow_null=True)
+    bytes = serializers.IntegerField()
+    rank = serializers.IntegerField(allow_null=True)
+
+
+class TenantAdapterPageSerializer(serializers.Serializer[Any]):
+    results = TenantAdapterSerializer(many=True)
+    total = serializers.IntegerField()

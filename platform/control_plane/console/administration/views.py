@@ -1,0 +1,211 @@
+"""Tenants over HTTP, for operators with a session. No key gets here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.billing.slo.actions import set_objective
+from control_plane.billing.slo.serializers import LatencyObjectivesSerializer
+from control_plane.console.administration import actions
+from control_plane.console.administration.queries import (
+    adapters_page,
+    members_page,
+    tenant_detail,
+    tenant_json,
+    tenants_page,
+)
+from control_plane.console.administration.serializers import (
+    ConfirmationSerializer,
+    CreatedTenantSerializer,
+    NewTenantSerializer,
+    OwnerInvitationSerializer,
+    PageQuerySerializer,
+    SuspensionSerializer,
+    TenantAdapterPageSerializer,
+    TenantDetailSerializer,
+    TenantMemberPageSerializer,
+    TenantNameSerializer,
+    TenantPageSerializer,
+    TenantSerializer,
+    TenantsQuerySerializer,
+)
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.identity.access.operator import OperatorView, get_tenant
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.members.invitations import invitation_link, invite
+from control_plane.identity.members.serializers import CreatedInvitationSerializer, InvitationSerializer
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.roles import Role
+
+_REFUSED: dict[int, Any] = dict.fromkeys((400, 404, 409), ErrorResponseSerializer)
+_SECRET = {"Cache-Control": "no-store"}
+
+
+def _shown(tenant: Tenant) -> Response:
+    return Response(TenantSerializer(tenant_json(tenant)).data)
+
+
+class TenantsView(OperatorView):
+    http_method_names = ["get", "post", "options"]
+
+    @extend_schema(
+        operation_id="list_tenants",
+        parameters=[TenantsQuerySerializer],
+        responses={200: TenantPageSerializer, 400: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """All tenants, a page at a time, with what each used in the last 30 days."""
+        page = tenants_page(**read_query(TenantsQuerySerializer, request))
+        return Response(TenantPageSerializer(asdict(page)).data)
+
+    @extend_schema(
+        operation_id="create_tenant",
+        request=NewTenantSerializer,
+        responses={201: CreatedTenantSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def post(self, request: Request) -> Response:
+        """Make a tenant and invite its first owner."""
+        tenant, invitation = actions.create_tenant(
+            operator=self.operator, **validated(NewTenantSerializer, request.data)
+        )
+        answer = {**TenantSerializer(tenant_json(tenant)).data, "link": invitation_link(invitation)}
+        return Response(answer, status=201, headers=_SECRET)
+
+
+class OneTenantView(OperatorView):
+    http_method_names = ["get", "patch", "delete", "options"]
+
+    @extend_schema(
+        operation_id="read_tenant",
+        responses={200: TenantDetailSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """A tenant, its open invitations and what is decided about it. Its audit log says that an operator looked."""
+        found = get_tenant(tenant)
+        actions.note_look(operator=self.operator, tenant=found)
+        return Response(TenantDetailSerializer(tenant_detail(found)).data)
+
+    @extend_schema(
+        operation_id="rename_tenant",
+        request=TenantNameSerializer,
+        responses={200: TenantSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def patch(self, request: Request, tenant: str) -> Response:
+        """Change the tenant's name for people. Its short name, in addresses, stays."""
+        body = validated(TenantNameSerializer, request.data)
+        return _shown(actions.rename_tenant(actor=self.actor, tenant=get_tenant(tenant), **body))
+
+    @extend_schema(
+        operation_id="delete_tenant",
+        parameters=[ConfirmationSerializer],
+        responses={200: TenantSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def delete(self, request: Request, tenant: str) -> Response:
+        """Delete a tenant for good: its members leave, its keys are revoked, its texts deleted, its adapters archived.
+        Its usage, statements and audit log stay, and its short name is never given again. What runs goes on to its
+        end and is billed."""
+        query = read_query(ConfirmationSerializer, request)
+        return _shown(actions.delete_tenant(actor=self.actor, tenant=get_tenant(tenant), **query))
+
+
+class SuspensionView(OperatorView):
+    http_method_names = ["put", "delete", "options"]
+
+    @extend_schema(
+        operation_id="suspend_tenant",
+        request=SuspensionSerializer,
+        responses={200: TenantSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Refuse a tenant's keys with 403 within a second and let its members only read. Websockets are closed;
+        requests that run go on to their end and are billed. Its adapters stay where they are."""
+        body = validated(SuspensionSerializer, request.data)
+        return _shown(actions.suspend_tenant(actor=self.actor, tenant=get_tenant(tenant), **body))
+
+    @extend_schema(
+        operation_id="resume_tenant",
+        request=None,
+        responses={200: TenantSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def delete(self, request: Request, tenant: str) -> Response:
+        """End the suspension: keys and roles are what they were."""
+        return _shown(actions.resume_tenant(actor=self.actor, tenant=get_tenant(tenant)))
+
+
+class TenantMembersView(OperatorView):
+    http_method_names = ["get", "options"]
+
+    @extend_schema(
+        operation_id="list_tenant_members",
+        parameters=[PageQuerySerializer],
+        responses={200: TenantMemberPageSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """A tenant's people and their roles, by their address."""
+        query = read_query(PageQuerySerializer, request)
+        found = members_page(get_tenant(tenant), **query)
+        # By hand: `asdict` would copy rows of the database.
+        return Response(TenantMemberPageSerializer({"results": found.results, "total": found.total}).data)
+
+
+class TenantAdaptersView(OperatorView):
+    http_method_names = ["get", "options"]
+
+    @extend_schema(
+        operation_id="list_tenant_adapters",
+        parameters=[PageQuerySerializer],
+        responses={200: TenantAdapterPageSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """A tenant's adapters by name, each with its newest version."""
+        query = read_query(PageQuerySerializer, request)
+        page = adapters_page(get_tenant(tenant), **query)
+        return Response(TenantAdapterPageSerializer(asdict(page)).data)
+
+
+class TenantInvitationsView(OperatorView):
+    http_method_names = ["post", "options"]
+
+    @extend_schema(
+        operation_id="invite_to_tenant",
+        request=OwnerInvitationSerializer,
+        responses={201: CreatedInvitationSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Invite a person into a tenant, also as its owner."""
+        body = validated(OwnerInvitationSerializer, request.data)
+        acting = Principal.of_operator(actions.require_open(get_tenant(tenant)), self.operator)
+        invitation = invite(acting=acting, email=body["email"], role=Role(body["role"]))
+        answer = {**InvitationSerializer(invitation).data, "link": invitation_link(invitation)}
+        return Response(answer, status=201, headers=_SECRET)
+
+
+class TenantObjectivesView(OperatorView):
+    http_method_names = ["put", "options"]
+
+    @extend_schema(
+        operation_id="set_tenant_objectives",
+        request=LatencyObjectivesSerializer,
+        responses={200: LatencyObjectivesSerializer, **_REFUSED},
+        tags=["operator"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Set a tenant's latency objectives; one that is left out is lifted. In force within two seconds."""
+        body = validated(LatencyObjectivesSerializer, request.data)
+        acting = Principal.of_operator(actions.require_open(get_tenant(tenant)), self.operator)
+        return Response(LatencyObjectivesSerializer(set_objective(acting=acting, **body)).data)

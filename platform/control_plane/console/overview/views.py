@@ -1,0 +1,66 @@
+"""GET overview."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.registry.queries import count_adapters
+from control_plane.billing.usage import queries as usage
+from control_plane.billing.usage.serializers import RequestRecordSerializer
+from control_plane.fleet.placements.host_serializers import HostSerializer
+from control_plane.fleet.placements.hosts import hosts_for
+from control_plane.identity.access.views import TenantView
+
+RECENT = 10
+
+
+class AdapterCountsSerializer(serializers.Serializer[Any]):
+    total = serializers.IntegerField()
+    ready = serializers.IntegerField()
+
+
+class FirstStepsSerializer(serializers.Serializer[Any]):
+    """What a new tenant does first, and has done."""
+
+    uploaded = serializers.BooleanField()
+    called = serializers.BooleanField()
+    limited = serializers.BooleanField(help_text="The tenant or a key has a limit or a budget.")
+    invited = serializers.BooleanField()
+
+
+class OverviewSerializer(serializers.Serializer[Any]):
+    adapters = AdapterCountsSerializer()
+    requests_24h = serializers.IntegerField()
+    tokens_24h = serializers.IntegerField()
+    hosts = HostSerializer(many=True)
+    recent_requests = RequestRecordSerializer(many=True)
+    first_steps = FirstStepsSerializer()
+
+
+class OverviewView(TenantView):
+    @extend_schema(operation_id="read_overview", responses=OverviewSerializer, tags=["overview"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Adapters, the last day, hosts and the latest requests."""
+        own = self.principal.tenant
+        day, adapters = usage.last_day(own), count_adapters(own)
+        recent = usage.recent_requests(own, RECENT).results
+        return Response(
+            {
+                "adapters": adapters,
+                "requests_24h": day.requests,
+                "tokens_24h": day.prompt_tokens + day.completion_tokens,
+                "hosts": hosts_for(own),
+                "recent_requests": RequestRecordSerializer(recent, many=True).data,
+                "first_steps": {
+                    "uploaded": adapters["total"] > 0,
+                    "called": bool(recent),
+                    "limited": own.limit_sets.exists() or own.budgets.exists(),
+                    "invited": own.invitations.exists() or own.memberships.count() > 1,
+                },
+            }
+        )

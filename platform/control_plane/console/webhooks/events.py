@@ -1,0 +1,76 @@
+"""What is told to endpoints. Most of it is the audit log's: a write that is recorded there is published from there,
+in the same transaction, so that neither can be without the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from control_plane.console.webhooks.models import Delivery, Endpoint, Event, EventType
+from control_plane.core.config import current
+from control_plane.core.jobs import clocks
+from control_plane.core.writes import enqueue
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.tenants.models import Tenant
+
+FROM_AUDIT = {
+    "upload.accepted": EventType.UPLOAD_ACCEPTED,
+    "upload.refused": EventType.UPLOAD_REFUSED,
+    "version.ready": EventType.VERSION_READY,
+    "version.failed": EventType.VERSION_FAILED,
+    "version.flag": EventType.VERSION_FLAGGED,
+    "version.promote": EventType.VERSION_PROMOTED,
+    "alias.canary_fail": EventType.CANARY_FAILED,
+    "adapter.archive": EventType.ADAPTER_ARCHIVED,
+}
+
+
+def publish_audit(row: AuditEvent) -> None:
+    """A listener of the audit log."""
+    kind = FROM_AUDIT.get(row.action)
+    if kind is None or row.tenant is None:
+        return
+    data = {"target": row.target_label, "kind": row.target_kind, "id": row.target_id, "detail": row.detail}
+    publish(row.tenant, kind, {**data, "actor": row.actor_label})
+
+
+def publish(tenant: Tenant, kind: EventType, data: dict[str, Any], *, occasion: str | None = None) -> Event | None:
+    """Queue a message to each endpoint that asked for `kind`; None if there is none, or `occasion` has been told."""
+    asking = [
+        endpoint
+        for endpoint in Endpoint.objects.for_tenant(tenant).filter(active=True)
+        if not endpoint.events or kind in endpoint.events
+    ]
+    if not asking or (occasion and Event.objects.for_tenant(tenant).filter(occasion=occasion).exists()):
+        return None
+    with transaction.atomic():
+        event = Event.objects.create(tenant=tenant, type=kind, data=data, occasion=occasion)
+        for endpoint in asking:
+            queue(event, endpoint)
+        # As many slots as a tenant may have: each asks for the next when it has sent something.
+        for _ in asking[: current().tenant_deliveries]:
+            enqueue("webhooks.deliver_next")
+    return event
+
+
+WARN_AT = 0.8
+
+
+def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed: int) -> None:
+    """Tell of a limit that is nearly or wholly used up, each once in a `period` (like "2026-05" or "2026-05-04").
+
+    Call it with every count that is at hand: it is quiet below the warning, and after it was told.
+    """
+    if allowed <= 0 or used < allowed * WARN_AT:
+        return
+    kind = EventType.QUOTA_EXHAUSTED if used >= allowed else EventType.QUOTA_WARNING
+    data = {"limit": limit, "period": period, "used": used, "allowed": allowed}
+    publish(tenant, kind, data, occasion=f"{kind}/{limit}/{period}")
+
+
+def queue(event: Event, endpoint: Endpoint) -> Delivery:
+    """Whoever calls it asks for the slot that sends it."""
+    return Delivery.objects.create(
+        tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=clocks.database_time()
+    )

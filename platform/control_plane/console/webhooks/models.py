@@ -1,0 +1,123 @@
+"""Endpoints that a tenant registered, what happened, and each message on its way."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from control_plane.core.jobs.clocks import database_time
+from control_plane.core.jobs.models import Claimable
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+class EventType(models.TextChoices):
+    """What an endpoint can ask for."""
+
+    UPLOAD_ACCEPTED = "upload.accepted"
+    UPLOAD_REFUSED = "upload.refused"
+    VERSION_READY = "version.ready"
+    VERSION_FAILED = "version.failed"
+    VERSION_FLAGGED = "version.flagged"
+    VERSION_PROMOTED = "version.promoted"
+    CANARY_FAILED = "canary.failed"
+    ADAPTER_ARCHIVED = "adapter.archived"
+    QUOTA_WARNING = "quota.warning"
+    QUOTA_EXHAUSTED = "quota.exhausted"
+    BUDGET_ALERT = "budget.alert"
+    EXPORT_READY = "export.ready"
+    TEST = "test"
+
+
+class Endpoint(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="webhooks")
+    url = models.CharField(max_length=500)
+    description = models.CharField(max_length=200, blank=True)
+    events = models.JSONField(default=list, help_text="Types it asked for; empty = all.")
+    active = models.BooleanField(default=True)
+    secret_version = models.PositiveIntegerField(default=1)
+    rotated_at = models.DateTimeField(null=True)
+    failures = models.PositiveIntegerField(default=0, help_text="In a row, over all messages.")
+    rests_until = models.DateTimeField(null=True, help_text="Nothing is sent to it until then.")
+    tried_at = models.DateTimeField(null=True, help_text="When a message was last sent, whatever came of it.")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["Endpoint"].as_manager()
+
+    class Meta:
+        ordering = ["created_at"]
+
+    def __str__(self) -> str:
+        return self.url
+
+
+class Event(models.Model):
+    """Something that happened, as it is told. Kept as long as a message of it is."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    type = models.CharField(max_length=32, choices=EventType.choices)
+    data = models.JSONField()
+    occasion = models.CharField(max_length=100, null=True, help_text="What is told once only says here what it is.")
+    created_at = models.DateTimeField(default=database_time, editable=False)
+
+    objects = TenantQuerySet["Event"].as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "occasion"], name="webhook_occasion_once")]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.id}"
+
+
+class DeliveryState(models.TextChoices):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+class Delivery(Claimable):
+    """One event to one endpoint."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")
+    state = models.CharField(max_length=16, choices=DeliveryState.choices, default=DeliveryState.PENDING)
+    attempts = models.PositiveIntegerField(default=0, help_text="Since it was made or sent again by hand.")
+    next_attempt_at = models.DateTimeField()
+    delivered_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["Delivery"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["endpoint", "next_attempt_at"], condition=Q(state="pending"), name="webhook_pending"),
+            models.Index(fields=["endpoint", "-created_at"], name="webhook_recent"),
+        ]
+        constraints = [models.UniqueConstraint(fields=["endpoint", "event"], name="webhook_event_once_per_endpoint")]
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.state}"
+
+
+class Attempt(models.Model):
+    """One try: the answer's status, or why there was none."""
+
+    id = models.BigAutoField(primary_key=True)
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="log")
+    at = models.DateTimeField()
+    duration_ms = models.PositiveIntegerField()
+    status = models.PositiveSmallIntegerField(null=True)
+    error = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.at} {self.status or self.error}"

@@ -1,0 +1,50 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.console.webhooks.models import DeliveryState, EventType
+
+
+class WebhookSettingsSerializer(serializers.Serializer[Any]):
+    url = serializers.CharField(max_length=500, help_text="https only, at a public address.")
+    description = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
+    events = serializers.ListField(
+        child=serializers.ChoiceField(choices=EventType.choices),
+        required=False,
+        default=list,
+        max_length=len(EventType.values),
+        help_text="Which types to send; empty = all.",
+    )
+    active = serializers.BooleanField(required=False, default=True)
+
+
+class WebhookSerializer(WebhookSettingsSerializer):
+    id = serializers.UUIDField()
+    failures = serializers.IntegerField(help_text="In a row.")
+    rests_until = serializers.DateTimeField(allow_null=True, help_text="After failures nothing is sent until then.")
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+
+
+class WebhookWithSecretSerializer(WebhookSerializer):
+    secret = serializers.CharField(help_text="Signs the messages. It is shown this once.")
+
+
+class DeliveryAttemptSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    duration_ms = serializers.IntegerField()
+    status = serializers.IntegerField(allow_null=True)
+    error = serializers.CharField(allow_blank=True)
+
+
+class DeliverySerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    event = serializers.UUIDField(source="event_id")
+    type = serializers.ChoiceField(source="event.type", choices=EventType.choices)
+    payload = serializers.JSONField(source="event.data", help_text="The message's `data`.")
+    state = serializers.ChoiceField(choices=DeliveryState.choices)
+    attempts = serializers.IntegerField()
+    next_attempt_at = serializers.DateTimeField()
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    log = DeliveryAttemptSerializer(many=True)

@@ -1,0 +1,71 @@
+"""Signatures of webhook messages, as in Standard Webhooks.
+
+Version 2 is Standard Webhooks (https://www.standardwebhooks.com): the headers `webhook-id`, `webhook-timestamp` and
+`webhook-signature`, a list of `v1,<base64>` of HMAC-SHA256 over `<id>.<timestamp>.<body>`. The key is what stands in
+base64 behind `whsec_`.
+
+Version 1 stays beside it, for receivers that check that: `Lorikeet-Signature: t=<unix seconds>,v1=<hex>`, where the hex
+is HMAC-SHA256 over `<t>.<body>` and the key is the secret as text. Before version 2 that text had the alphabet of URLs
+and no padding, so there is a `v1` under both spellings.
+
+For a day after a rotation messages are signed under the new and the old secret. Secrets are derived from the
+installation's pepper and are not stored: a copy of the database signs nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from control_plane.console.webhooks.models import Endpoint
+from control_plane.core import config
+
+PREFIX = "whsec_"
+GRACE = timedelta(hours=24)
+
+
+def secret_of(endpoint: Endpoint, version: int | None = None) -> str:
+    """As its owner is shown it."""
+    return PREFIX + base64.b64encode(_key(endpoint, version or endpoint.secret_version)).decode()
+
+
+def signature_headers(endpoint: Endpoint, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
+    """Both versions, under every secret that is good now."""
+    at = int(now.timestamp())
+    keys = [_key(endpoint, version) for version in _versions(endpoint, now)]
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(f"v1,{_sign(key, message_id, at, body)}" for key in keys),
+        "Lorikeet-Signature": ",".join([f"t={at}", *(f"v1={_sign_1(text, at, body)}" for text in _texts(keys))]),
+    }
+
+
+def _key(endpoint: Endpoint, version: int) -> bytes:
+    text = f"webhook:{endpoint.pk}:{version}"
+    return hmac.new(config.current().key_pepper.encode(), text.encode(), hashlib.sha256).digest()
+
+
+def _versions(endpoint: Endpoint, now: datetime) -> Iterator[int]:
+    yield endpoint.secret_version
+    if endpoint.rotated_at is not None and now < endpoint.rotated_at + GRACE:
+        yield endpoint.secret_version - 1
+
+
+def _sign(key: bytes, message_id: str, at: int, body: bytes) -> str:
+    digest = hmac.new(key, f"{message_id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return base64.b64encode(digest).decode()
+
+
+def _texts(keys: list[bytes]) -> Iterator[str]:
+    """The secrets as version 1 has them for keys: as they are shown now, and as they were shown before version 2."""
+    for key in keys:
+        yield PREFIX + base64.b64encode(key).decode()
+        yield PREFIX + base64.urlsafe_b64encode(key).decode().rstrip("=")
+
+
+def _sign_1(text: str, at: int, body: bytes) -> str:
+    return hmac.new(text.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()

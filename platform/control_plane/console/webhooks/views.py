@@ -1,0 +1,160 @@
+"""Webhooks over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.console.webhooks import actions
+from control_plane.console.webhooks.models import Delivery, Endpoint
+from control_plane.console.webhooks.serializers import (
+    DeliverySerializer,
+    WebhookSerializer,
+    WebhookSettingsSerializer,
+    WebhookWithSecretSerializer,
+)
+from control_plane.console.webhooks.signing import secret_of
+from control_plane.core.errors import NotFoundError
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+RECENT = 100
+WRITE = Capability.WRITE_WEBHOOKS
+_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+_TOO_MANY: dict[int, Any] = {429: ErrorResponseSerializer}
+_REFUSED: dict[int, Any] = {400: ErrorResponseSerializer, **_NOT_FOUND}
+
+
+def find(acting: Principal, webhook_id: UUID) -> Endpoint:
+    own = Endpoint.objects.for_tenant(acting.tenant).select_related("created_by", "tenant")
+    endpoint = own.filter(pk=webhook_id).first()
+    if endpoint is None:
+        raise NotFoundError("There is no such webhook.", "GET webhooks lists yours.", code="webhook_not_found")
+    return endpoint
+
+
+def settings_of(request: Request) -> actions.WebhookSettings:
+    body = validated(WebhookSettingsSerializer, request.data)
+    return actions.WebhookSettings(**body)
+
+
+def with_secret(endpoint: Endpoint, status: int) -> Response:
+    endpoint.secret = secret_of(endpoint)  # type: ignore[attr-defined]
+    return Response(WebhookWithSecretSerializer(endpoint).data, status=status, headers={"Cache-Control": "no-store"})
+
+
+class WebhooksView(TenantView):
+    needs: ClassVar = {"GET": WRITE, "POST": WRITE}
+
+    @extend_schema(operation_id="list_webhooks", responses=WebhookSerializer(many=True), tags=["webhooks"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Endpoints that are told what happens here."""
+        own = Endpoint.objects.for_tenant(self.principal.tenant).select_related("created_by")
+        return Response(WebhookSerializer(own, many=True).data)
+
+    @extend_schema(
+        operation_id="create_webhook",
+        request=WebhookSettingsSerializer,
+        responses={201: WebhookWithSecretSerializer, 400: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        tags=["webhooks"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Register an endpoint. Its secret is in this answer only."""
+        return with_secret(actions.create_endpoint(acting=self.principal, settings=settings_of(request)), 201)
+
+
+class WebhookView(TenantView):
+    needs: ClassVar = {"GET": WRITE, "PUT": WRITE, "DELETE": WRITE}
+
+    @extend_schema(operation_id="read_webhook", responses={200: WebhookSerializer, **_NOT_FOUND}, tags=["webhooks"])
+    def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
+        """One endpoint."""
+        return Response(WebhookSerializer(find(self.principal, webhook_id)).data)
+
+    @extend_schema(
+        operation_id="change_webhook",
+        request=WebhookSettingsSerializer,
+        responses={200: WebhookSerializer, **_REFUSED},
+        tags=["webhooks"],
+    )
+    def put(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
+        """Change where and what is sent."""
+        endpoint = find(self.principal, webhook_id)
+        changed = actions.change_endpoint(acting=self.principal, endpoint=endpoint, settings=settings_of(request))
+        return Response(WebhookSerializer(changed).data)
+
+    @extend_schema(operation_id="delete_webhook", responses={204: None, **_NOT_FOUND}, tags=["webhooks"])
+    def delete(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
+        """Remove an endpoint with its log."""
+        actions.delete_endpoint(acting=self.principal, endpoint=find(self.principal, webhook_id))
+        return Response(status=204)
+
+
+class RotateView(TenantView):
+    needs: ClassVar = {"POST": WRITE}
+
+    @extend_schema(
+        operation_id="rotate_webhook_secret",
+        request=None,
+        responses={200: WebhookWithSecretSerializer, **_NOT_FOUND},
+        tags=["webhooks"],
+    )
+    def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
+        """A new secret; for a day messages are signed under the old one too."""
+        endpoint = find(self.principal, webhook_id)
+        return with_secret(actions.rotate_secret(acting=self.principal, endpoint=endpoint), 200)
+
+
+class TestView(TenantView):
+    needs: ClassVar = {"POST": WRITE}
+
+    @extend_schema(
+        operation_id="test_webhook",
+        request=None,
+        responses={202: DeliverySerializer, **_NOT_FOUND, **_TOO_MANY},
+        tags=["webhooks"],
+    )
+    def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
+        """Send a message of type "test". Ten a minute for a tenant; 429 says when the next may follow."""
+        delivery = actions.send_test(acting=self.principal, endpoint=find(self.principal, webhook_id))
+        return Response(DeliverySerializer(delivery).data, status=202)
+
+
+class DeliveriesView(TenantView):
+    needs: ClassVar = {"GET": WRITE}
+
+    @extend_schema(
+        operation_id="list_deliveries",
+        responses={200: DeliverySerializer(many=True), **_NOT_FOUND},
+        tags=["webhooks"],
+    )
+    def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
+        """The latest hundred messages with every try, newest first."""
+        own = Delivery.objects.for_tenant(self.principal.tenant).filter(endpoint=find(self.principal, webhook_id))
+        recent = own.select_related("event").prefetch_related("log")[:RECENT]
+        return Response(DeliverySerializer(recent, many=True).data)
+
+
+class ReplayView(TenantView):
+    needs: ClassVar = {"POST": WRITE}
+
+    @extend_schema(
+        operation_id="replay_delivery",
+        request=None,
+        responses={202: DeliverySerializer, **_NOT_FOUND, **_TOO_MANY},
+        tags=["webhooks"],
+    )
+    def post(self, request: Request, tenant: str, webhook_id: UUID, delivery_id: UUID) -> Response:
+        """Send a message again."""
+        own = Delivery.objects.for_tenant(self.principal.tenant).select_related("endpoint", "event")
+        delivery = own.filter(endpoint=find(self.principal, webhook_id), pk=delivery_id).first()
+        if delivery is None:
+            raise NotFoundError("There is no such message.", "GET deliveries lists them.", code="delivery_not_found")
+        replayed = actions.replay(acting=self.principal, delivery=delivery)
+        return Response(DeliverySerializer(replayed).data, status=202)

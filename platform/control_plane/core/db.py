@@ -1,0 +1,126 @@
+"""Runs database work from async code.
+
+Django's ORM is synchronous. Its own adapters run it on one shared thread, which would make every stream wait for
+every other's query; here a small pool of threads runs it, and each call gives its connection back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from django.db import IntegrityError, close_old_connections, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+from control_plane.core.breaker import Breaker
+from control_plane.core.config import current
+from control_plane.core.postgres.connection import abort_all, limit_answers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+THREADS = 8
+# Opening a SQLite file and closing it again costs as much as two or three queries. PostgreSQL has a pool for that.
+FILE_KEPT_S = 60.0
+_NAME = "lorikeet-db"
+_reached = False
+_pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix=_NAME)
+
+
+async def run_db(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the synchronous `fn` on a database thread and await its result. Context variables travel along."""
+    context = contextvars.copy_context()
+    call = partial(context.run, _with_connection, partial(fn, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(_pool, call)
+
+
+def _with_connection(fn: Callable[[], R]) -> R:
+    _give_back()
+    try:
+        return fn()
+    finally:
+        _give_back()
+
+
+def _give_back() -> None:
+    connection = connections["default"]
+    if connection.vendor != "sqlite":
+        close_old_connections()
+    elif connection.errors_occurred or time.monotonic() >= (connection.close_at or 0.0):
+        connection.close()
+
+
+def database_breaker() -> Breaker | None:
+    """Of the PostgreSQL server; SQLite, a file, needs none."""
+    if connections.settings["default"]["ENGINE"] != "control_plane.core.postgres":
+        return None
+    from control_plane.core.postgres.base import breaker
+
+    return breaker
+
+
+def was_reached() -> bool:
+    """Whether this process has been connected to the database yet."""
+    return _reached
+
+
+def _note_connection(connection: BaseDatabaseWrapper, **_: object) -> None:
+    global _reached
+    _reached = True
+    if connection.vendor == "sqlite" and threading.current_thread().name.startswith(_NAME):
+        connection.close_at = time.monotonic() + FILE_KEPT_S
+
+
+connection_created.connect(_note_connection)
+
+
+def outage_s() -> float:
+    """For how many seconds the database has been away; 0 while it answers."""
+    breaker = database_breaker()
+    return breaker.open_for_s if breaker is not None else 0.0
+
+
+async def start() -> None:
+    """A start-up hook: no answer is waited for longer than LORIKEET_DATABASE_ANSWER_S."""
+    if database_breaker() is not None:
+        limit_answers(current().database_answer_s)
+
+
+async def stop() -> None:
+    """The last shut-down hook: threads that still wait for the database must not hold up the process's end."""
+    if database_breaker() is not None:
+        await asyncio.to_thread(_abandon)
+
+
+def _abandon() -> None:
+    abort_all()
+    connections["default"].close_pool()  # type: ignore[attr-defined]
+
+
+def close_thread_connections() -> None:
+    """Close what this thread holds: for threads that end."""
+    connections.close_all()
+
+
+def release_connections() -> None:
+    """Give this thread's connections back before a long wait for something else, so that the pool has them for others.
+
+    Not inside a transaction, whose connection is needed until its end.
+    """
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def is_duplicate(error: IntegrityError) -> bool:
+    """Whether a row like it is there already, and not another rule of the tables broken."""
+    cause = error.__cause__
+    names = (getattr(cause, "sqlstate", None), getattr(cause, "sqlite_errorname", None))
+    return any(name in ("23505", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY") for name in names)

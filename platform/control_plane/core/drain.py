@@ -1,0 +1,92 @@
+"""Graceful shutdown: drains running requests and sockets.
+
+On SIGTERM a web process first says that it is not ready, tells its sockets to move, and lets generations on sockets
+end for up to ``LORIKEET_DRAIN_S``; then the server stops as it would have at once. Answers over HTTP are waited for by
+the server itself. A second SIGTERM stops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from control_plane.core.config import current
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.05
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Movable(Protocol):
+    async def move(self) -> None: ...
+
+
+_sockets: WeakSet[Movable] = WeakSet()
+_running = 0
+_draining = False
+_task: asyncio.Task[None] | None = None
+
+
+def join(socket: Movable) -> None:
+    """A socket that is to be told, for as long as it lives."""
+    _sockets.add(socket)
+
+
+def is_draining() -> bool:
+    return _draining
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """Work on a socket that should end before the process does. For the event loop only."""
+    global _running
+    _running += 1
+    try:
+        yield
+    finally:
+        _running -= 1
+
+
+async def start() -> None:
+    """A start-up hook: come before the server's own handler of SIGTERM, if it has one."""
+    loop, servers = asyncio.get_running_loop(), signal.getsignal(signal.SIGTERM)
+    if not callable(servers):
+        return
+
+    def begin(number: int, frame: FrameType | None) -> None:
+        if _draining:
+            servers(number, frame)
+        else:
+            loop.call_soon_threadsafe(_begin, lambda: servers(number, None))
+
+    try:
+        signal.signal(signal.SIGTERM, begin)
+    except ValueError:
+        logger.info("Not on the main thread: SIGTERM does not drain this process.")
+
+
+def _begin(stop: Callable[[], Any]) -> None:
+    global _draining, _task
+    if not _draining:
+        _draining = True
+        _task = asyncio.ensure_future(_drain(stop))
+
+
+async def _drain(stop: Callable[[], Any]) -> None:
+    logger.info("Draining.", extra={"sockets": len(_sockets), "running": _running})
+    try:
+        await asyncio.gather(*(socket.move() for socket in list(_sockets)), return_exceptions=True)
+        async with asyncio.timeout(current().drain_s):
+            while _running:
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        logger.warning("%d generations on sockets did not end in %d s.", _running, current().drain_s)
+    finally:
+        stop()

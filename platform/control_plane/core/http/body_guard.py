@@ -1,0 +1,191 @@
+"""What happens before a body is read.
+
+Django's ASGI handler takes in a whole body before any view runs, so an unknown sender could fill the disk. This
+guard stands in front of it: it knows the caller of an upload from the headers alone, and it counts bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from control_plane.core.config import current
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.body_budget import HeldBody, budget
+from control_plane.core.http.client_address import network_of
+from control_plane.core.http.content_encoding import require_plain_body
+from control_plane.core.http.errors import error_body, headers_of
+from control_plane.core.http.request_id import accept_or_make, set_request_id
+from control_plane.core.lifespan import AsgiApp, Receive, Scope, Send
+from control_plane.core.storage_errors import telling_storage_errors
+from control_plane.core.unavailable import telling_unavailable
+from control_plane.identity.tenants.roles import Capability
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class UploadAddress:
+    """An address that takes files, or a text that is as long."""
+
+    path: re.Pattern[str]
+    needs: Capability
+    most: Callable[[], int]
+    """Bytes of its files."""
+    fix: str
+    in_memory: bool = False
+    """JSON: from the disk it is read into memory whole, and counts there as other bodies do."""
+
+    @property
+    def limit(self) -> int:
+        return self.most() + (0 if self.in_memory else MULTIPART_OVERHEAD)
+
+
+def _below_tenant(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/{name}/?$")
+
+
+ADAPTERS = UploadAddress(
+    _below_tenant("uploads"),
+    Capability.WRITE_ADAPTERS,
+    lambda: current().upload_max_bytes,
+    "Train with a lower rank or fewer target modules, or ask the operator to raise LORIKEET_UPLOAD_MAX_BYTES.",
+)
+BATCHES = UploadAddress(
+    _below_tenant("batches"),
+    Capability.INFER,
+    lambda: current().batch_file_max_bytes,
+    "Send the requests as several files.",
+)
+EVALUATION_SETS = UploadAddress(
+    _below_tenant("evaluation-sets"),
+    Capability.WRITE_ADAPTERS,
+    lambda: current().evaluation_max_bytes,
+    "Send fewer or shorter items, or ask the operator to raise LORIKEET_EVALUATION_MAX_BYTES.",
+)
+PREFIXES = UploadAddress(
+    _below_tenant("pinned-prefixes"),
+    Capability.WRITE_ADAPTERS,
+    lambda: current().request_max_bytes,
+    "Pin a shorter beginning: a request that begins with it would be refused too.",
+    in_memory=True,
+)
+UPLOADS = (ADAPTERS, BATCHES, EVALUATION_SETS, PREFIXES)
+MULTIPART_OVERHEAD = 1 << 20
+BODY_MAX_BYTES = 64 << 10
+"""Of all others: the largest that any form or call of the API needs is far below, whoever sends it."""
+# A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
+DRAIN_BYTES = 64 << 20
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class BodyTooLargeError(LorikeetError):
+    def __init__(self, limit: int, fix: str = "Send a smaller body.") -> None:
+        message = f"The body is larger than the {limit} bytes that are taken here."
+        super().__init__("body_too_large", message, fix, status=413)
+        self.limit = limit
+
+
+class BodyGuard:
+    """ASGI middleware around Django's handler."""
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        authorize_upload: Callable[[Scope, str, Capability], object],
+        require_room: Callable[[int], None],
+    ) -> None:
+        """Both raise LorikeetError: for a caller who lacks that capability in the tenant of that short name, and where
+        the disk has no room for so many bytes."""
+        self.app, self._authorize_upload, self._require_room = app, authorize_upload, require_room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        request_id = accept_or_make(headers.get(b"x-request-id", b"").decode("latin-1"))
+        set_request_id(request_id)
+        upload, tenant = _upload_at(scope)
+        limit = upload.limit if upload else BODY_MAX_BYTES
+        in_memory = upload is None or upload.in_memory
+        too_large = BodyTooLargeError(limit, upload.fix) if upload else BodyTooLargeError(limit)
+        declared = declared_length(headers)
+        try:
+            require_plain_body(headers)
+            if upload:
+                with telling_unavailable():
+                    await run_db(self._authorize_upload, scope, tenant, upload.needs)
+            if declared is not None and declared > limit:
+                raise too_large
+            with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
+                if upload:
+                    await asyncio.to_thread(self._require_room, declared or 0)
+                await self.app(scope, _counted(receive, too_large, held if in_memory else None), send)
+        except LorikeetError as error:
+            close = declared is None or declared > DRAIN_BYTES
+            await send_refusal(send, error, request_id, close=close)
+
+
+def _upload_at(scope: Scope) -> tuple[UploadAddress | None, str]:
+    """And the short name of its tenant."""
+    if scope["method"] == "POST":
+        for upload in UPLOADS:
+            if found := upload.path.match(scope["path"]):
+                return upload, found["tenant"]
+    return None, ""
+
+
+def declared_length(headers: dict[bytes, bytes]) -> int | None:
+    length = headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else None
+
+
+def _holder(scope: Scope) -> str:
+    client = scope.get("client")
+    return network_of(client[0]) if client else ""
+
+
+def _counted(receive: Receive, too_large: BodyTooLargeError, held: HeldBody | None) -> Receive:
+    """`receive` that raises `too_large` when more than its limit came, whatever was declared.
+
+    An upload goes to the disk, and counts for nothing in memory: `held` is None.
+    """
+    seen = 0
+
+    async def counted() -> Mapping[str, Any]:
+        nonlocal seen
+        message = await receive()
+        count = len(message.get("body", b""))
+        seen += count
+        if seen > too_large.limit:
+            raise too_large
+        if held is not None:
+            held.grow(count)
+        return message
+
+    return counted
+
+
+async def send_refusal(
+    send: Send, error: LorikeetError, request_id: str, *, close: bool, headers: Headers = ()
+) -> None:
+    """Answer with the error. `close` cuts off a body that is not worth reading to its end."""
+    logger.info("Refused before the body: %s", error.code)
+    body = json.dumps(error_body(**error.body())).encode()
+    sent = [
+        *headers,
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id.encode()),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    sent += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
+    if close:
+        sent.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})

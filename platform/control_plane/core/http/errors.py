@@ -1,0 +1,174 @@
+"""Error bodies: `{"error": {code, message, fix, param, request_id}}` for every failure outside /v1."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+import sys
+from http import HTTPStatus
+from typing import Any, cast
+
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError
+from django.http import Http404, HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from control_plane.core.db import is_duplicate
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.access import View
+from control_plane.core.http.request_id import current_request_id
+from control_plane.core.storage_errors import as_storage_error
+from control_plane.core.unavailable import as_unavailable
+
+logger = logging.getLogger(__name__)
+CHALLENGE = 'Bearer realm="lorikeet"'
+
+
+_FIXES: dict[type[exceptions.APIException], tuple[str, str]] = {
+    exceptions.NotAuthenticated: ("not_authenticated", "Log in, or send an API key as `Authorization: Bearer lk_...`."),
+    exceptions.AuthenticationFailed: ("authentication_failed", "Check the key or log in again."),
+    exceptions.PermissionDenied: ("forbidden", "Ask an owner or admin of the tenant for a role that may do this."),
+    exceptions.ParseError: ("malformed_body", "Send a body that matches the Content-Type header."),
+    exceptions.MethodNotAllowed: ("method_not_allowed", "See /api/docs for the methods of this address."),
+    exceptions.UnsupportedMediaType: ("unsupported_media_type", "Set the Content-Type that /api/docs names."),
+    exceptions.NotAcceptable: ("not_acceptable", "Accept application/json."),
+    exceptions.Throttled: ("too_many_requests", "Wait as long as the Retry-After header says."),
+}
+_CONFLICT = "Another request made or changed the same thing at this moment, so this one was not carried out."
+
+
+def error_body(code: str, message: str, fix: str, param: str | None = None) -> dict[str, Any]:
+    return {
+        "error": {
+            "code": code,
+            "message": message,
+            "fix": fix,
+            "param": param,
+            "request_id": current_request_id(),
+        }
+    }
+
+
+def error_response(status: int, code: str, message: str, fix: str, param: str | None = None) -> JsonResponse:
+    return JsonResponse(error_body(code, message, fix, param), status=status)
+
+
+def headers_of(error: LorikeetError) -> dict[str, str]:
+    """What an answer with this error says besides its body."""
+    headers = {"WWW-Authenticate": CHALLENGE} if error.status == HTTPStatus.UNAUTHORIZED else {}
+    retry_after_s = getattr(error, "retry_after_s", None)
+    return headers if retry_after_s is None else {**headers, "Retry-After": str(math.ceil(retry_after_s))}
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's hook. Errors nobody foresaw return None here and end in `server_error`."""
+    if (refused := as_storage_error(exc)) is not None:
+        logger.error("The artifact folder cannot be used: %s", exc)
+        exc = refused
+    if (away := as_unavailable(exc)) is not None:
+        logger.warning("Answered with 503: %s", exc)
+        exc = away
+    if isinstance(exc, LorikeetError):
+        return Response(error_body(**exc.body()), status=exc.status, headers=headers_of(exc))
+    if isinstance(exc, Http404):
+        return Response(error_body("not_found", "There is nothing at this address.", "Check the id."), status=404)
+    if isinstance(exc, PermissionDenied):
+        exc = exceptions.PermissionDenied(str(exc) or None)
+    if isinstance(exc, exceptions.ValidationError):
+        return Response(_validation_body(exc), status=400)
+    if isinstance(exc, exceptions.APIException):
+        return _from_drf(exc)
+    if isinstance(exc, IntegrityError) and is_duplicate(exc):
+        logger.warning("A row like it is there already; the request was answered with 409.", exc_info=exc)
+        return Response(error_body("conflict", _CONFLICT, "Look at what is there now; send it again if need be."), 409)
+    return None
+
+
+def _from_drf(exc: exceptions.APIException) -> Response:
+    code, fix = next(
+        ((code, fix) for kind, (code, fix) in _FIXES.items() if isinstance(exc, kind)),
+        ("request_failed", "See /api/docs for what this address expects."),
+    )
+    headers: dict[str, str] = {}
+    if isinstance(exc, exceptions.Throttled):
+        headers["Retry-After"] = str(int(getattr(exc, "wait", None) or 1) + 1)
+    if challenge := getattr(exc, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    return Response(error_body(code, str(exc.detail), fix), status=exc.status_code, headers=headers)
+
+
+def _validation_body(exc: exceptions.ValidationError) -> dict[str, Any]:
+    param, message = _first_problem(exc.detail)
+    return error_body("invalid_request", message, "Correct the named field; /api/docs describes it.", param)
+
+
+def _first_problem(detail: Any, path: str = "") -> tuple[str | None, str]:
+    if isinstance(detail, dict):
+        field, inner = next(iter(detail.items()))
+        name = "" if field == "non_field_errors" else str(field)
+        return _first_problem(inner, ".".join(filter(None, [path, name])))
+    if isinstance(detail, list):
+        return _first_problem(detail[0], path)
+    return (path or None), str(detail)
+
+
+READS = ("GET", "HEAD")
+
+
+def read_only(view: View) -> View:
+    """For pages and checks of health: other methods are refused as such, not for want of a CSRF token or a template."""
+
+    def refusal(request: HttpRequest) -> JsonResponse:
+        allowed = ", ".join(READS)
+        response = error_response(
+            405, "method_not_allowed", f"{request.method} is not allowed here.", f"Send {allowed}."
+        )
+        response["Allow"] = allowed
+        return response
+
+    if inspect.iscoroutinefunction(view):
+
+        @functools.wraps(view)
+        async def of_reads(request: HttpRequest) -> Any:
+            return await view(request) if request.method in READS else refusal(request)
+    else:
+
+        @functools.wraps(view)
+        def of_reads(request: HttpRequest) -> Any:
+            return view(request) if request.method in READS else refusal(request)
+
+    return cast(View, csrf_exempt(of_reads))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> JsonResponse:
+    return error_response(
+        403,
+        "csrf_failed",
+        f"The request's CSRF check failed: {reason or 'no token'}",
+        "Read csrf_token from GET /api/session and send it as the X-CSRFToken header.",
+    )
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> JsonResponse:
+    return error_response(400, "bad_request", "The request could not be read.", "Check its headers and body.")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
+    return error_response(404, "not_found", f"There is nothing at {request.path}.", "See /api/docs for the addresses.")
+
+
+def server_error(request: HttpRequest) -> JsonResponse:
+    """For what is raised outside DRF's views: middleware, plain views."""
+    error = sys.exc_info()[1]
+    if error is not None and (away := as_unavailable(error)) is not None:
+        return JsonResponse(error_body(**away.body()), status=away.status, headers=headers_of(away))
+    return error_response(
+        500,
+        "internal_error",
+        "Something went wrong on the server; it has been logged.",
+        "Try again. If it stays, report the request_id to whoever runs this server.",
+    )

@@ -1,0 +1,188 @@
+"""JSON from outside, read in one place: REST, /v1 and websocket messages take the same.
+
+Stricter than `json.loads`, which takes NaN, duplicate keys, halves of surrogate pairs and any depth. What gets through
+can be hashed, encoded and answered, and is small enough that checking it blocks nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from codecs import BOM_UTF8
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from control_plane.core.errors import LorikeetError
+
+DEPTH = 64
+VALUES = 1 << 19
+"""Room for token ids of several full contexts."""
+CONTAINERS = 1 << 14
+"""Objects and arrays."""
+MEMBERS = 1 << 14
+"""Of all objects together. To make so many takes ten milliseconds, in which the event loop serves nobody."""
+KEYS = 2048
+"""Of one object."""
+
+QUOTES_AT_ONCE = 1 << 13
+"""Even, so that what comes before the first of them is outside of strings."""
+
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+
+
+class JsonError(LorikeetError):
+    """`message` completes "The body …"."""
+
+    def __init__(self, message: str, fix: str = "Send one JSON object.") -> None:
+        super().__init__("malformed_json", f"The body {message}.", fix)
+
+
+def read_object(body: bytes | str, *, nul: bool = False) -> dict[str, Any]:
+    """The body's JSON object. Raises JsonError.
+
+    nul: whether strings may hold NUL characters, which PostgreSQL does not take: for text that goes to an engine only.
+    """
+    value = read_value(body, nul=nul)
+    if not isinstance(value, dict):
+        raise JsonError(f"is a JSON {_NAMES.get(type(value), 'value')}, not an object")
+    return value
+
+
+def read_value(body: bytes | str, *, nul: bool = False) -> Any:
+    """Any JSON value. Raises JsonError."""
+    text = _decode(body) if isinstance(body, bytes) else body
+    _bound(text)
+    try:
+        value = (_CAREFUL if _LONG_NUMBER.search(text) else _DECODER).decode(text)
+    except RecursionError:
+        _too_deep()
+    except ValueError as error:
+        raise JsonError(f"is not valid JSON: {str(error)[:200]}") from None
+    if text.count("[") + text.count("{") > DEPTH:
+        _bound_depth(value)
+    # Half pairs and NUL can only have come as escapes: as themselves they are no UTF-8 and no JSON.
+    if "\\" in text and _SUSPECT.search(text):
+        _check_strings(value, nul=nul)
+    return value
+
+
+_SUSPECT = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
+_NAMES = {list: "array", str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
+
+
+def _decode(body: bytes) -> str:
+    if body.startswith(BOM_UTF8):
+        raise JsonError("begins with a byte order mark", "Send UTF-8 without one.")
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise JsonError("is not UTF-8", "Encode it as UTF-8.") from None
+
+
+def _bound(text: str) -> None:
+    """Raises JsonError for more values than anything here takes, before they are made."""
+    # Prose and code may hold as many commas and braces as they like.
+    if _holds_too_much(text) and _holds_too_much_outside_strings(text):
+        raise JsonError(
+            f"holds more than {VALUES} values, {MEMBERS} of objects, or {CONTAINERS} objects and arrays",
+            "Send it as several requests.",
+        )
+
+
+def _holds_too_much_outside_strings(text: str) -> bool:
+    """Looks no further than it must. Where `text` is no JSON it may be wrong, from there on."""
+    if "\\" in text:  # pairs first: what is left of a run of backslashes escapes what follows it
+        text = text.replace("\\\\", "").replace('\\"', "")
+    outside = ""
+    while text and not _holds_too_much(outside):
+        parts = text.split('"', QUOTES_AT_ONCE)
+        text = parts.pop() if len(parts) > QUOTES_AT_ONCE else ""
+        outside += "".join(parts[::2])
+    return _holds_too_much(outside)
+
+
+def _holds_too_much(text: str) -> bool:
+    return text.count(",") > VALUES or text.count(":") > MEMBERS or text.count("[") + text.count("{") > CONTAINERS
+
+
+def _bound_depth(value: object) -> None:
+    level: list[object] = [value]
+    for _ in range(DEPTH):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else _items(container))
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    _too_deep()
+
+
+def _items(container: object) -> Sequence[object]:
+    return container if isinstance(container, list) else ()
+
+
+def _too_deep() -> NoReturn:
+    raise JsonError(f"is nested more than {DEPTH} levels deep", "Send a flatter object.") from None
+
+
+def _check_strings(value: object, *, nul: bool) -> None:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            _check_string(item, nul=nul)
+        elif isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+
+
+def _check_string(text: str, *, nul: bool) -> None:
+    if "\0" in text and not nul:
+        raise JsonError("holds a NUL character", "Leave it out.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise JsonError(
+            "holds half of a surrogate pair, which is no character",
+            "Escape a character beyond U+FFFF as both halves of its pair, or send it as UTF-8.",
+        ) from None
+
+
+def _whole_number(digits: str) -> int:
+    # No number of 64 bits has more than 20 characters, and JSON has no leading zeros.
+    if len(digits) > 20 or not -(1 << 63) <= (number := int(digits)) < 1 << 64:
+        raise JsonError(f"holds the number {digits[:24]}…, beyond 64 bits", "Send a smaller number.")
+    return number
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise JsonError(f"holds the number {text[:24]}, which is too large", "Send a smaller number.")
+    return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise JsonError(f"holds {name}, which is no JSON", "Send a number, or leave it out.")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > KEYS:
+        raise JsonError(f"holds an object with more than {KEYS} keys", "Send fewer.")
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise JsonError(f"names {json.dumps(twice)[:60]} twice in one object", "Name it once.")
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant)
+# Slower by a call for each number: only where one may be too long.
+_CAREFUL = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_whole_number, parse_float=_number, parse_constant=_constant
+)

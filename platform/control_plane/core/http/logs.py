@@ -1,0 +1,63 @@
+"""Structured logs: one JSON object a line, each with the id of its request."""
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+
+from control_plane.core.http.request_id import current_request_id
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "request_id",
+    "taskName",
+    "color_message",
+}
+
+
+# Nothing here logs secrets on purpose. What a library or a traceback might say is masked by its form: API keys after
+# their public part, bearer tokens, passwords in URLs.
+_SECRETS = [
+    (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), r"\1…"),
+    (re.compile(r"(lkj_)[A-Za-z0-9_-]+"), r"\1…"),
+    (re.compile(r"(?i)(bearer\s+)(?!lk_)[A-Za-z0-9._~+/=-]{8,}"), r"\1…"),
+    (re.compile(r"(://[^/\s:@\"]*:)[^/\s@\"]+@"), r"\1…@"),
+]
+
+
+def mask(text: str) -> str:
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class PlainFormatter(logging.Formatter):
+    """For reading at a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return mask(super().format(record))
+
+
+class RequestIdFilter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "request_id"):
+            record.request_id = current_request_id() or "-"
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """`extra=` fields become fields of the object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "request_id": getattr(record, "request_id", "-"),
+        }
+        line.update({name: value for name, value in vars(record).items() if name not in _STANDARD})
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return mask(json.dumps(line, default=str))

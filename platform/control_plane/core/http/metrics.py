@@ -1,0 +1,59 @@
+"""What the web process counts, for Prometheus.
+
+Each process counts for itself: with several of them, scrape each. `/metrics?process=second` is the second one of a
+server, which has connections whose first request is not for inference. Names of tenants, adapters and people are no
+labels: there are too many, and whoever may scrape need not know them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Gauge, Histogram, generate_latest
+
+from control_plane.core.config import current
+from control_plane.core.http.access import public
+from control_plane.core.http.bearer import bearer_token
+from control_plane.core.http.errors import read_only
+from control_plane.core.http.middleware import HybridMiddleware
+
+REQUESTS = Counter("lorikeet_http_requests", "Requests answered.", ["method", "route", "status"])
+SECONDS = Histogram(
+    "lorikeet_http_request_seconds",
+    "From the request's head to the answer's: a stream is counted when it begins.",
+    ["route"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
+SOCKETS = Gauge("lorikeet_sockets_open", "Websockets that are open.", ["path"])
+PROCESS = Gauge("lorikeet_web_process", "1 for which of the two web processes of a server this is.", ["part"])
+SIGN_INS = Counter("lorikeet_sign_ins", "Sign-ins, by how they ended.", ["outcome"])
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
+class MeasuringMiddleware(HybridMiddleware):
+    """Counts every request under its URL pattern, so that ids make no new series."""
+
+    def before(self, request: HttpRequest) -> None:
+        request.META["lorikeet.began"] = time.perf_counter()
+
+    def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        match = request.resolver_match
+        route = match.route if match else "console"
+        method = request.method if request.method in _METHODS else "other"
+        REQUESTS.labels(method, route, str(response.status_code)).inc()
+        SECONDS.labels(route).observe(time.perf_counter() - request.META["lorikeet.began"])
+        return response
+
+
+@public
+@read_only
+def metrics(request: HttpRequest) -> HttpResponse:
+    """For those who send LORIKEET_METRICS_TOKEN; without that setting there is nothing here."""
+    token = current().metrics_token
+    offered = bearer_token(request) or ""
+    if not token or not hmac.compare_digest(offered.encode(), token.encode()):
+        raise Http404
+    return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,54 @@
+"""Fair queue positions of tenants, claims of workers, and readings of the database's clock."""
+
+from django.db import models
+
+from control_plane.identity.tenants.models import Tenant
+
+
+class Claimable(models.Model):
+    """A row that one worker at a time works on: see `claims.py`."""
+
+    claim = models.UUIDField(null=True, help_text="New with each claim: what an earlier one still writes is ignored.")
+    claimed_until = models.DateTimeField(null=True, help_text="Moved on while the worker lives.")
+
+    class Meta:
+        abstract = True
+
+
+class Queue(models.Model):
+    """Its row is the lock under which a worker chooses its next job."""
+
+    name = models.CharField(max_length=32, unique=True)
+    chosen_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Turn(models.Model):
+    """When a tenant last had a job begun."""
+
+    queue = models.CharField(max_length=32)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    began_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["queue", "tenant"], name="turn_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} in {self.queue}"
+
+
+class ClockRecord(models.Model):
+    """The one row that says how the database's clock went: see `clocks.py`."""
+
+    ONLY = 1
+
+    read_at = models.DateTimeField(help_text="The database's time when a process last read it.")
+    settling_since = models.DateTimeField(null=True, help_text="When its clock last stepped; null once that is over.")
+    step = models.TextField(default="", help_text="How it stepped.")
+    problem = models.TextField(default="", help_text="Why nothing is deleted for its age.")
+    problem_at = models.DateTimeField(null=True, help_text="When a process last said so.")
+
+    def __str__(self) -> str:
+        return f"read at {self.read_at}"

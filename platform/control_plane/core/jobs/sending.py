@@ -1,0 +1,44 @@
+"""Enqueues tasks by name, so that the sender does not import the task."""
+
+from __future__ import annotations
+
+import logging
+
+from celery import current_app
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from control_plane.core.deferred import deferred
+from control_plane.core.jobs.queues import ROUTES
+from control_plane.core.redis_client import breaker
+
+logger = logging.getLogger(__name__)
+
+
+class UnknownTaskError(LookupError):
+    """A name that no queue takes: the task would wait for ever."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(f'No queue takes a task "{task}". Name it in control_plane/core/jobs/queues.py.')
+
+
+def require_known(task: str) -> None:
+    """Raises UnknownTaskError."""
+    if task not in ROUTES:
+        raise UnknownTaskError(task)
+
+
+def send(task: str, *args: object) -> None:
+    """Queue `task` now, or as soon as Redis answers. Raises UnknownTaskError."""
+    require_known(task)
+    try:
+        if breaker().is_open:
+            raise OperationalError(f"Redis is away: {breaker().reason}")
+        _send(task, args)
+    except (OperationalError, RedisError, OSError) as error:
+        logger.warning("%s is queued as soon as Redis answers: %s", task, error)
+        deferred.add((task, args), lambda: _send(task, args))
+
+
+def _send(task: str, args: tuple[object, ...]) -> None:
+    current_app.send_task(task, args, ignore_result=True)

@@ -1,0 +1,56 @@
+"""The base class of all tasks: a task that fails because the database is unavailable is retried.
+
+Every task may run at any time and any number of times, so nothing is lost by that, and nobody waits for a reconciler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from celery import Task
+from celery.exceptions import Reject
+from celery.worker import state
+
+from control_plane.core.db import database_breaker
+from control_plane.core.errors import DeletionPausedError
+from control_plane.core.unavailable import is_database_away
+
+logger = logging.getLogger(__name__)
+
+# Longer, and the task goes back to its queue: a worker that is to stop is not held up, and others may take it.
+WAIT_S = 20.0
+LOOK_EVERY_S = 0.5
+
+
+class PatientTask(Task):  # type: ignore[misc]
+    """Waits until the database answers; runs once more if it went away meanwhile."""
+
+    Request = "control_plane.core.jobs.expiry:ExpiringRequest"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._wait()
+        try:
+            return self._run(*args, **kwargs)
+        except Exception as error:
+            if not is_database_away(error):
+                raise
+            logger.warning("%s met an outage of the database: %s", self.name, error)
+        self._wait()
+        return self._run(*args, **kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.run(*args, **kwargs)
+        except DeletionPausedError as paused:  # the reason is in the log already
+            logger.info("%s deleted nothing: %s", self.name, paused)
+            return None
+
+    def _wait(self) -> None:
+        """Raises Reject, which puts the task back into its queue."""
+        breaker = database_breaker()
+        end = time.monotonic() + WAIT_S
+        while breaker is not None and not breaker.wait_until_closed(LOOK_EVERY_S):
+            if time.monotonic() > end or state.should_stop or state.should_terminate:
+                raise Reject("PostgreSQL is away", requeue=True)

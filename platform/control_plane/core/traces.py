@@ -1,0 +1,113 @@
+"""OpenTelemetry spans of requests and stagings, made when they are over from the times that were measured anyway.
+
+Off without `LORIKEET_OTLP_URL`. Nothing is traced while a request runs, and the engine knows nothing of it: it tells
+its times with each record of usage. Names are those of the conventions for generative AI; no prompt and no answer is in
+any.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from control_plane.core.config import current
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+logger = logging.getLogger(__name__)
+
+_FORM = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,100})?")
+_parent: ContextVar[str] = ContextVar("lorikeet_traceparent", default="")
+Attributes = Mapping[str, str | int | float | bool | list[str]]
+
+
+@dataclass(frozen=True)
+class SpanPart:
+    """A span within another, in seconds since 1970."""
+
+    name: str
+    start: float
+    end: float
+    attributes: Attributes
+
+
+def set_parent(header: str) -> None:
+    """The caller's `traceparent`, for the request that this code runs for; what is none is left out."""
+    _parent.set(header if _FORM.fullmatch(header) else "")
+
+
+def parent() -> str:
+    return _parent.get()
+
+
+def is_on() -> bool:
+    return bool(current().otlp_url)
+
+
+def report(
+    whole: SpanPart, parts: Iterable[SpanPart], *, caller: str = "", error: str = "", is_server: bool = False
+) -> None:
+    """Send a span with those within it, if traces are on, below the caller's where there is one."""
+    if is_on():
+        _report(_provider(current().otlp_url, current().trace_share), whole, parts, caller, error, is_server)
+
+
+def _report(
+    provider: TracerProvider, whole: SpanPart, parts: Iterable[SpanPart], caller: str, error: str, is_server: bool
+) -> None:
+    from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    tracer = provider.get_tracer("lorikeet")
+    above = TraceContextTextMapPropagator().extract({"traceparent": caller} if caller else {})
+    kind = SpanKind.SERVER if is_server else SpanKind.INTERNAL
+    span = tracer.start_span(whole.name, above, kind, whole.attributes, start_time=_ns(whole.start))
+    within = set_span_in_context(span)
+    for part in parts:
+        child = tracer.start_span(part.name, within, attributes=part.attributes, start_time=_ns(part.start))
+        child.end(_ns(part.end))
+    if error:
+        span.set_attribute("error.type", error)
+        span.set_status(Status(StatusCode.ERROR, error))
+    span.end(_ns(whole.end))
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+@lru_cache(maxsize=1)
+def _provider(url: str, share: float) -> TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return make_provider(OTLPSpanExporter(f"{url.rstrip('/')}/v1/traces", timeout=5), share)
+
+
+def make_provider(exporter: SpanExporter, share: float) -> TracerProvider:
+    """Sends in batches, from a thread of its own, and drops what a collector does not take in time."""
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+    # A caller that samples decides; of the rest, so many.
+    made = TracerProvider(
+        sampler=ParentBased(TraceIdRatioBased(share)),
+        resource=Resource.create({"service.name": "lorikeet"}),
+        shutdown_on_exit=False,
+    )
+    made.add_span_processor(BatchSpanProcessor(exporter))
+    return made
+
+
+def flush(seconds: float) -> None:
+    """Send what there is, at a process's end; blocks so long at most."""
+    if is_on():
+        _provider(current().otlp_url, current().trace_share).force_flush(round(seconds * 1000))

@@ -1,0 +1,1 @@
+"""Base models that operators admitted, and which hosts serve them."""

@@ -1,0 +1,1 @@
+"""Engine hosts, and the connections to them."""

@@ -1,0 +1,85 @@
+"""Tokens that let a machine join as an engine host, once."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from control_plane.core.config import current
+from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.fleet.hosts.models import JoinToken
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.audit import actions as audit
+
+SCHEME = "lkj_"
+# How long what is over stays in the list.
+SHOWN_FOR = timedelta(days=7)
+_BYTES = 32
+
+
+def create_token(*, actor: Actor, host_name: str, lifetime: timedelta) -> tuple[JoinToken, str]:
+    """Returns the row and the token itself, which is not kept anywhere. ``host_name`` "" lets the host say its name."""
+    text = SCHEME + secrets.token_urlsafe(_BYTES)
+    with transaction.atomic():
+        row = JoinToken.objects.create(
+            secret_hash=hash_token(text),
+            host_name=host_name,
+            created_by=actor.label,
+            expires_at=timezone.now() + lifetime,
+        )
+        audit.record(
+            actor, "join_token.create", row, tenant=None, host=host_name, expires_at=row.expires_at.isoformat()
+        )
+    return row, text
+
+
+def withdraw_token(*, actor: Actor, token_id: UUID) -> None:
+    """It lets nobody join any more; who joined with it stays. To say it again changes nothing. Raises NotFoundError."""
+    with transaction.atomic():
+        row = JoinToken.objects.select_for_update().filter(pk=token_id).first()
+        if row is None:
+            raise NotFoundError(
+                "There is no such join token.", "GET /api/operator/join-tokens lists them.", code="join_token_not_found"
+            )
+        if row.withdrawn_at is None:
+            row.withdrawn_at = timezone.now()
+            row.save(update_fields=["withdrawn_at"])
+            audit.record(actor, "join_token.withdraw", row, tenant=None)
+
+
+def shown_tokens() -> QuerySet[JoinToken]:
+    """Those that are good, and those that were until lately."""
+    return JoinToken.objects.filter(expires_at__gt=timezone.now() - SHOWN_FOR).select_related("used_by")
+
+
+def usable_token(text: str, key: str) -> JoinToken:
+    """The row, locked. ``key``: the fingerprint of whose key it is for; the same may ask again, as its answer may have
+    been lost. Raises JoinTokenError (403).
+    """
+    row = JoinToken.objects.select_for_update().filter(secret_hash=hash_token(text)).first()
+    if row is None:
+        raise JoinTokenError("unknown", "This is no join token of this installation.")
+    if row.withdrawn_at is not None:
+        raise JoinTokenError("withdrawn", "An operator withdrew this join token.")
+    if row.used_at is not None and row.used_key != key:
+        raise JoinTokenError("used", "This join token has been used already.")
+    if row.expires_at <= timezone.now():
+        raise JoinTokenError("expired", f"This join token expired on {row.expires_at:%Y-%m-%d at %H:%M} UTC.")
+    return row
+
+
+class JoinTokenError(LorikeetError):
+    def __init__(self, kind: str, message: str) -> None:
+        fix = "Ask an operator for a new one: on the page Hosts & staging, or with `lorikeet hosts add`."
+        super().__init__(f"join_token_{kind}", message, fix, param="token", status=403)
+
+
+def hash_token(text: str) -> str:
+    return hmac.new(current().key_pepper.encode(), f"join token: {text}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,121 @@
+"""The base models that the installation serves, for operators."""
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.errors import NotFoundError
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.fleet.base_models.actions import (
+    admit_base_model,
+    describe_host,
+    rename_base_model,
+    require_served,
+    set_base_model,
+    set_sleep,
+    withdraw_base_model,
+)
+from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.placements.base_models import base_models, require_no_adapters_name
+from control_plane.fleet.placements.host_serializers import (
+    AdmittedBaseModelSerializer,
+    BaseModelChangeSerializer,
+    BaseModelSerializer,
+    ListedBaseModelSerializer,
+    NewBaseModelSerializer,
+)
+from control_plane.identity.access.operator import OperatorView
+from control_plane.identity.tenants.roles import Capability
+
+
+class OperatorBaseModelView(OperatorView):
+    http_method_names = ["get", "put", "options"]
+    needs: ClassVar = {"GET": Capability.OPERATE, "PUT": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="read_base_model",
+        responses={200: BaseModelSerializer, 404: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """The base model that was admitted first, and who decided that. `GET base-models` lists all."""
+        row = BaseModel.objects.filter(withdrawn_at=None).first()
+        if row is None:
+            raise NotFoundError(
+                "It is not decided yet which base model is served.",
+                "Start the first host in LORIKEET_ENGINE_HOSTS, or decide with PUT.",
+                code="base_model_undecided",
+            )
+        return Response(BaseModelSerializer(row).data)
+
+    @extend_schema(
+        operation_id="set_base_model",
+        request=NewBaseModelSerializer,
+        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def put(self, request: Request) -> Response:
+        """Serve the base model of a host from now on, and no other. Hosts of others go into quarantine."""
+        asked = validated(NewBaseModelSerializer, request.data)
+        row = set_base_model(
+            actor=self.actor, description=describe_host(asked["host"]), keep_adapters=asked["keep_adapters"]
+        )
+        return Response(BaseModelSerializer(row).data)
+
+
+class OperatorBaseModelsView(OperatorView):
+    http_method_names = ["get", "post", "options"]
+    needs: ClassVar = {"GET": Capability.OPERATE, "POST": Capability.OPERATE}
+
+    @extend_schema(operation_id="list_base_models", responses=ListedBaseModelSerializer(many=True), tags=["operator"])
+    def get(self, request: Request) -> Response:
+        """Base models that are served, those that hosts have and nobody admitted, and those that were withdrawn."""
+        return Response(base_models())
+
+    @extend_schema(
+        operation_id="admit_base_model",
+        request=AdmittedBaseModelSerializer,
+        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def post(self, request: Request) -> Response:
+        """Serve the base model of a host from now on, beside the others."""
+        asked = validated(AdmittedBaseModelSerializer, request.data)
+        if asked["name"]:
+            require_no_adapters_name(asked["name"])
+        row = admit_base_model(actor=self.actor, description=describe_host(asked["host"]), name=asked["name"])
+        return Response(BaseModelSerializer(row).data)
+
+
+class OperatorServedBaseModelView(OperatorView):
+    http_method_names = ["patch", "delete", "options"]
+    needs: ClassVar = {"PATCH": Capability.OPERATE, "DELETE": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="change_base_model",
+        request=BaseModelChangeSerializer,
+        responses={200: BaseModelSerializer, **dict.fromkeys((400, 404, 409), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def patch(self, request: Request, digest: str) -> Response:
+        """Callers name it so from now on, and not as before; or when it may go without a host."""
+        asked = validated(BaseModelChangeSerializer, request.data)
+        row = require_served(digest)
+        if "name" in asked:
+            require_no_adapters_name(asked["name"])
+            row = rename_base_model(actor=self.actor, digest=digest, name=asked["name"])
+        if "sleeps_after_s" in asked:
+            row = set_sleep(actor=self.actor, digest=digest, after_s=asked["sleeps_after_s"])
+        return Response(BaseModelSerializer(row).data)
+
+    @extend_schema(
+        operation_id="withdraw_base_model",
+        responses={204: None, **dict.fromkeys((404, 409), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def delete(self, request: Request, digest: str) -> Response:
+        """Serve it no more: its hosts go into quarantine, its adapters are not called until it is admitted again."""
+        withdraw_base_model(actor=self.actor, digest=digest)
+        return Response(status=204)

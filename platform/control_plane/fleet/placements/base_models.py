@@ -1,0 +1,66 @@
+"""Base models as operators see them: on which hosts, with how many adapters, and whether they are served."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from django.db.models import Count
+
+from control_plane.adapters.registry.models import OUT_OF_USE, Adapter, AdapterVersion
+from control_plane.fleet.base_models.actions import BaseNameTakenError
+from control_plane.fleet.base_models.base_model import described_hosts, served_bases
+from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.placements.waking import wakefulness
+
+SERVED, WAITING, WITHDRAWN = "served", "waiting", "withdrawn"
+STATES = [SERVED, WAITING, WITHDRAWN]
+"""`waiting`: a host has it, and no operator admitted it."""
+
+
+def base_models() -> list[dict[str, Any]]:
+    """Those that are served in the order in which they were admitted, then those that wait, then withdrawn ones."""
+    hosts, models = defaultdict[str, list[str]](list), dict[str, str]()
+    for host in described_hosts():
+        digest = host.description.get("base_digest", "")
+        hosts[digest].append(host.name)
+        models.setdefault(digest, host.description.get("base_model", ""))
+    rows = {row.digest: row for row in BaseModel.objects.all()}
+    adapters, bases = _adapters(), served_bases()
+    limits = {base.digest: base.max_context for base in bases}
+    awake = wakefulness()
+    found = []
+    for digest in dict.fromkeys([*rows, *filter(None, hosts)]):
+        row = rows.get(digest)
+        state = WAITING if row is None else SERVED if row.withdrawn_at is None else WITHDRAWN
+        served = bases.for_adapters_of(digest) if state == SERVED else None
+        found.append(
+            {
+                "name": row.name if row else models[digest],
+                "digest": digest,
+                "state": state,
+                "hosts": sorted(hosts[digest]),
+                "adapters": sum(adapters[each] for each in (served.adapters_of if served else [digest])),
+                "max_context": limits.get(digest),
+                "sleeps_after_s": row.sleeps_after_s if row else 0,
+                "wanted": digest in awake and awake[digest].wanted,
+                "hosts_online": awake[digest].online if digest in awake else 0,
+                "decided_by": row.decided_by if row else None,
+                "decided_at": row.decided_at if row else None,
+                "withdrawn_at": row.withdrawn_at if row else None,
+            }
+        )
+    return sorted(found, key=lambda each: STATES.index(each["state"]))
+
+
+def _adapters() -> defaultdict[str, int]:
+    """Of all tenants, by the base digest of versions in use."""
+    versions = AdapterVersion.objects.exclude(state__in=OUT_OF_USE).order_by()
+    counts = versions.values_list("base_digest").annotate(Count("adapter", distinct=True))
+    return defaultdict(int, counts)
+
+
+def require_no_adapters_name(name: str) -> None:
+    """A tenant's own adapter would be meant by it. Raises BaseNameTakenError (409)."""
+    if Adapter.objects.filter(name=name, archived_at__isnull=True).exists():
+        raise BaseNameTakenError(name)

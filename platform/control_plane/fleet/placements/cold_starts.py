@@ -1,0 +1,58 @@
+"""How long a request would wait for its adapter, by where that is: from what loads on the host have taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.fleet.base_models.base_model import served_bases, serving_hosts
+from control_plane.fleet.hosts.host_status import LOADS
+from control_plane.fleet.hosts.models import EngineHost, HostAdapter
+
+# Tier -> what brings an adapter from there to the device. "store" is the artifact store: the host has no copy.
+STEPS_FROM: dict[str, tuple[str, ...]] = {
+    "device": (),
+    "host": ("to_device",),
+    "disk": ("from_disk", "to_device"),
+    "store": ("download", "from_disk", "to_device"),
+}
+
+
+def cold_start_ms(status: Mapping[str, Any], tier: str, num_bytes: int) -> float | None:
+    """None while the host has not done each of the steps at least once since it started."""
+    times = status.get("load_times") or {}
+    steps = [times.get(step) for step in STEPS_FROM[tier]]
+    if not all(step and step["loads"] for step in steps):
+        return None
+    seconds: float = sum(step["fixed_s"] + num_bytes * step["seconds_per_byte"] for step in steps if step)
+    return round(seconds * 1000, 3)
+
+
+def load_rates(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the predictions are made from, for people."""
+    times = status.get("load_times") or {}
+    return [
+        {
+            "step": name,
+            "loads": times[name]["loads"],
+            "fixed_ms": round(times[name]["fixed_s"] * 1000, 3),
+            "bytes_per_second": round(1 / times[name]["seconds_per_byte"]) if times[name]["seconds_per_byte"] else None,
+        }
+        for name in LOADS
+        if name in times
+    ]
+
+
+def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
+    """Where the version is on each serving host now, and what a request would wait there from each tier."""
+    found = []
+    serving = [host.pk for host in serving_hosts(served_bases().for_adapters_of(version.base_digest))]
+    residents = {row.host_id: row for row in HostAdapter.objects.filter(host__in=serving, digest=version.digest)}
+    for host in EngineHost.objects.filter(pk__in=serving):
+        here = residents.get(host.pk)
+        tier = here.tier if here else "store"
+        num_bytes = here.bytes if here else version.bytes
+        predicted = {name: cold_start_ms(host.last_status, name, num_bytes) for name in STEPS_FROM}
+        found.append({"host": host.name, "tier": tier, "cold_start_ms": predicted[tier], "by_tier": predicted})
+    return found

@@ -1,0 +1,25 @@
+"""Heartbeats to the consoles that are open: each tenant gets its own view of a host."""
+
+from __future__ import annotations
+
+from redis.exceptions import RedisError
+
+from control_plane.console.live.presence import present_tenants
+from control_plane.core.events.publisher import publish
+from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements.hosts import host_for
+from control_plane.identity.tenants.models import Tenant
+
+
+def publish_host_status(host_name: str) -> None:
+    """Costs a query per tenant that looks at a console now, and nothing when nobody does."""
+    try:
+        watching = present_tenants()
+    except (RedisError, OSError):
+        return  # no console could hear it
+    if not watching:
+        return
+    host, bases = EngineHost.objects.get(name=host_name), served_bases()
+    for tenant in Tenant.objects.filter(pk__in=watching):
+        publish(tenant.pk, "host.status", host_for(tenant, host, bases))

@@ -1,0 +1,312 @@
+"""The JSON of engine hosts, for the API's schema."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.core.http.serializers import NameField
+from control_plane.fleet.hosts.host_status import LOADS
+from control_plane.fleet.hosts.models import HostService, HostState
+from control_plane.fleet.placements.base_models import STATES
+
+# Named so that the API schema can name its enumerations.
+PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
+TIERS = ["device", "host", "disk"]
+PLACES = [*TIERS, "store"]
+RESTART_PHASES = ["asked", "ending", "starting"]
+QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided", "revoked"]
+
+
+class PoolSerializer(serializers.Serializer[Any]):
+    """Pages; ``free + kv + cached_prefix + adapter + reserved == total``."""
+
+    total = serializers.IntegerField()
+    free = serializers.IntegerField()
+    kv = serializers.IntegerField()
+    cached_prefix = serializers.IntegerField()
+    adapter = serializers.IntegerField()
+    reserved = serializers.IntegerField()
+
+
+class _ResidentSerializer(serializers.Serializer[Any]):
+    digest = serializers.CharField()
+    tier = serializers.ChoiceField(choices=TIERS)
+    running = serializers.IntegerField(help_text="Requests using it now.")
+    bytes = serializers.IntegerField()
+    rank = serializers.IntegerField()
+    cold_start_ms = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        help_text="How long a request would wait for it beside the queue, by what loads took here; null = not known.",
+    )
+
+
+class ResidentAdapterSerializer(_ResidentSerializer):
+    """One of the tenant's own."""
+
+    name = serializers.CharField(help_text="The newest of `names`.")
+    names = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Every version with this content."
+    )
+
+
+class AdapterReferenceSerializer(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+
+
+class OperatorResidentAdapterSerializer(_ResidentSerializer):
+    used_by = AdapterReferenceSerializer(
+        many=True, help_text="Versions with this content; none if the host has yet to forget it."
+    )
+
+
+class ShareSerializer(serializers.Serializer[Any]):
+    """A tenant's part of an engine, by the engine's last word."""
+
+    weight = serializers.FloatField()
+    owed = serializers.FloatField(help_text="Its weight's share among the tenants in the engine now.")
+    received = serializers.FloatField(help_text="Its share of the service of the last 10 to 20 seconds.")
+    running = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    reason = serializers.CharField(
+        allow_blank=True,
+        help_text="Why its next request waits: `adapter_loading`, `no_room`, `background`, `tenant_cap`, `own_queue`, "
+        "`own_quota`, `batch_full`, `queue`.",
+    )
+
+
+class TenantShareSerializer(ShareSerializer):
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    ahead = serializers.FloatField(
+        help_text="Priced tokens per weight that it has had more than the tenant here that has had least."
+    )
+
+
+class QuarantineSerializer(serializers.Serializer[Any]):
+    code = serializers.ChoiceField(choices=QUARANTINE_CODES)
+    message = serializers.CharField()
+    fix = serializers.CharField()
+
+
+class BaseModelSerializer(serializers.Serializer[Any]):
+    """A base model that the installation serves."""
+
+    name = serializers.CharField()
+    digest = serializers.CharField()
+    adapters_of = serializers.ListField(
+        child=serializers.CharField(), help_text="Digests of base models whose adapters it serves too."
+    )
+    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
+    decided_by = serializers.CharField()
+    decided_at = serializers.DateTimeField()
+
+
+class NewBaseModelSerializer(serializers.Serializer[Any]):
+    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    keep_adapters = serializers.BooleanField(
+        default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
+    )
+
+
+class ListedBaseModelSerializer(serializers.Serializer[Any]):
+    """A base model that is served, was, or could be."""
+
+    name = serializers.CharField(allow_blank=True, help_text="What callers put into `model`.")
+    digest = serializers.CharField()
+    state = serializers.ChoiceField(
+        choices=STATES, help_text="`waiting`: hosts serve it, and no operator has admitted it."
+    )
+    hosts = serializers.ListField(child=serializers.CharField(), help_text="Active hosts that have it.")
+    adapters = serializers.IntegerField(help_text="Of all tenants, with versions in use.")
+    max_context = serializers.IntegerField(allow_null=True, help_text="Tokens; the least of its hosts.")
+    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
+    wanted = serializers.BooleanField(help_text="Whether it is to have a host now.")
+    hosts_online = serializers.IntegerField(help_text="Those that take its requests now.")
+    decided_by = serializers.CharField(allow_null=True)
+    decided_at = serializers.DateTimeField(allow_null=True)
+    withdrawn_at = serializers.DateTimeField(allow_null=True)
+
+
+SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 60, 30 * 86_400
+
+
+class BaseModelChangeSerializer(serializers.Serializer[Any]):
+    """What is left out stays."""
+
+    name = NameField(max_length=200, required=False)
+    sleeps_after_s = serializers.IntegerField(
+        min_value=0,
+        max_value=LONGEST_SLEEP_S,
+        required=False,
+        help_text=f"Without a request for so many seconds ({SHORTEST_SLEEP_S} or more) it needs no host; 0 = never.",
+    )
+
+    def validate_sleeps_after_s(self, value: int) -> int:
+        if 0 < value < SHORTEST_SLEEP_S:
+            raise serializers.ValidationError(f"Give 0, or {SHORTEST_SLEEP_S} seconds or more.")
+        return value
+
+
+class AdmittedBaseModelSerializer(serializers.Serializer[Any]):
+    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    name = NameField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="What callers put into `model`; else the engine's name for it, or that by which it was served.",
+    )
+
+
+class PageMapQuerySerializer(serializers.Serializer[Any]):
+    ago_s = serializers.IntegerField(
+        min_value=0, max_value=600, required=False, default=0, help_text="Show what was kept so many seconds ago."
+    )
+
+
+class PageOwnerSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=PAGE_KINDS, help_text="`others`: of another tenant.")
+    tenant = serializers.CharField(allow_null=True, help_text="For operators.")
+    adapters = serializers.ListField(child=serializers.CharField(), help_text="Every name of the adapter.")
+    age_s = serializers.FloatField(
+        allow_null=True, help_text="Since the request came in, or the adapter was last used."
+    )
+    pinned = serializers.BooleanField(help_text="A pinned adapter's, or a pinned prefix's: it is not evicted.")
+
+
+class HostPagesSerializer(serializers.Serializer[Any]):
+    """Whose each page of a host's pool is."""
+
+    at = serializers.FloatField(help_text="Seconds since 1970.")
+    boot_id = serializers.CharField()
+    total = serializers.IntegerField()
+    page_bytes = serializers.IntegerField()
+    owners = PageOwnerSerializer(many=True)
+    runs = serializers.ListField(
+        child=serializers.IntegerField(),
+        help_text="In turn: an index into `owners`, and how many pages in a row are its.",
+    )
+    kept = serializers.ListField(
+        child=serializers.IntegerField(), help_text="From when there are others, for ten minutes: seconds since 1970."
+    )
+
+
+class WantedServiceSerializer(serializers.Serializer[Any]):
+    service = serializers.ChoiceField(choices=HostService.choices)
+
+
+class LoadTimeSerializer(serializers.Serializer[Any]):
+    """What bringing an adapter one tier nearer to the device takes on a host: so long, and its bytes at this rate."""
+
+    step = serializers.ChoiceField(
+        choices=LOADS,
+        help_text="`to_device` from host memory, `from_disk` to host memory, `download` from the artifact store.",
+    )
+    loads = serializers.IntegerField(help_text="Since the engine started; 0 = not known.")
+    fixed_ms = serializers.FloatField()
+    bytes_per_second = serializers.IntegerField(allow_null=True)
+
+
+class ColdStartsSerializer(serializers.Serializer[Any]):
+    """Milliseconds; null while the host has not done such a load since it started."""
+
+    device = serializers.FloatField(allow_null=True)
+    host = serializers.FloatField(allow_null=True)
+    disk = serializers.FloatField(allow_null=True)
+    store = serializers.FloatField(allow_null=True)
+
+
+class VersionTierSerializer(serializers.Serializer[Any]):
+    """Where a version is on a host, and how long a request would wait for it there."""
+
+    host = serializers.CharField()
+    tier = serializers.ChoiceField(choices=PLACES, help_text="`store`: the host has no copy.")
+    cold_start_ms = serializers.FloatField(allow_null=True, help_text="From where it is now.")
+    by_tier = ColdStartsSerializer()
+
+
+class RestartSerializer(serializers.Serializer[Any]):
+    wait_s = serializers.IntegerField(
+        min_value=0,
+        max_value=86_400,
+        default=300,
+        help_text="So long requests that run there may go on. Asked again, the last word holds.",
+    )
+
+
+class RestartStateSerializer(serializers.Serializer[Any]):
+    """A restart that operators asked for and that is not done."""
+
+    phase = serializers.ChoiceField(
+        choices=RESTART_PHASES,
+        help_text="`asked`: its engine was not told yet. `ending`: it waits for its requests. `starting`: it ended.",
+    )
+    asked_at = serializers.DateTimeField()
+    wait_s = serializers.IntegerField()
+
+
+class _HostSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=HostState.choices)
+    service = serializers.ChoiceField(
+        choices=HostService.choices, help_text="What operators want of it. Cordoned and drained hosts get nothing new."
+    )
+    restart = RestartStateSerializer(allow_null=True, required=False)
+    quarantine = QuarantineSerializer(
+        allow_null=True, help_text="Why it gets neither adapters nor requests; null if it does."
+    )
+    boot_id = serializers.CharField(allow_blank=True)
+    model = serializers.CharField(allow_blank=True)
+    device = serializers.CharField(allow_blank=True)
+    running = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    tokens_per_second = serializers.FloatField()
+    pool = PoolSerializer()
+    page_bytes = serializers.IntegerField(help_text="One page over all layers.")
+    load_times = LoadTimeSerializer(many=True, required=False)
+    adapters_total = serializers.IntegerField(help_text="`adapters` shows at most 256, the busiest first.")
+    last_seen = serializers.DateTimeField(allow_null=True)
+
+
+class HostSerializer(_HostSerializer):
+    """An engine host by its last heartbeat: its load as a whole, and the tenant's own adapters on it."""
+
+    share = ShareSerializer(
+        allow_null=True, required=False, help_text="The tenant's own; null while it has nothing there."
+    )
+    adapters = ResidentAdapterSerializer(many=True)
+
+
+class JoinedHostSerializer(serializers.Serializer[Any]):
+    """Of a host that joined by itself, with a credential of its own."""
+
+    at = serializers.DateTimeField()
+    certificate_expires_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class LastEndSerializer(serializers.Serializer[Any]):
+    """Of an engine that did not end as it should."""
+
+    reason = serializers.CharField()
+    at = serializers.DateTimeField(allow_null=True, help_text="Null where nobody knows.")
+
+
+class OperatorHostSerializer(_HostSerializer):
+    """An engine host by its last heartbeat, with every tenant's adapters."""
+
+    address = serializers.CharField()
+    zone = serializers.CharField(allow_blank=True, help_text="Where it says that it is (`--zone`).")
+    adapter_readers = serializers.IntegerField(help_text="Other hosts that read an adapter from this one now.")
+    joined = JoinedHostSerializer(allow_null=True, help_text="Null of a host of the settings.")
+    only_here = serializers.IntegerField(help_text="Versions that can be called on no other serving host.")
+    last_end = LastEndSerializer(
+        allow_null=True,
+        required=False,
+        help_text="Why the engine before the one that runs ended; null if that was as it should be.",
+    )
+    base_digest = serializers.CharField(allow_blank=True)
+    shares = TenantShareSerializer(many=True, required=False, help_text="The 100 tenants with the longest queues.")
+    adapters = OperatorResidentAdapterSerializer(many=True)

@@ -1,0 +1,95 @@
+"""Engine hosts as a tenant and as operators see them."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.fleet.hosts.actions import restart_host, set_service
+from control_plane.fleet.hosts.models import HostService
+from control_plane.fleet.placements.host_serializers import (
+    HostPagesSerializer,
+    HostSerializer,
+    OperatorHostSerializer,
+    PageMapQuerySerializer,
+    RestartSerializer,
+    WantedServiceSerializer,
+)
+from control_plane.fleet.placements.hosts import hosts_for, hosts_for_operator
+from control_plane.fleet.placements.page_maps import pages_for, pages_for_operator
+from control_plane.identity.access.operator import OperatorView
+from control_plane.identity.access.views import TenantView
+
+
+class HostsView(TenantView):
+    @extend_schema(operation_id="list_hosts", responses=HostSerializer(many=True), tags=["hosts"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Engine hosts with load, memory pages, and which of the tenant's adapters they hold."""
+        return Response(hosts_for(self.principal.tenant))
+
+
+class HostPagesView(TenantView):
+    @extend_schema(
+        operation_id="read_host_pages",
+        parameters=[PageMapQuerySerializer],
+        responses={200: HostPagesSerializer, **dict.fromkeys((400, 404, 503), ErrorResponseSerializer)},
+        tags=["hosts"],
+    )
+    def get(self, request: Request, tenant: str, host_name: str) -> Response:
+        """Whose each page of a host's pool is: the tenant's own by adapter, others' only as taken."""
+        asked = read_query(PageMapQuerySerializer, request)
+        return Response(pages_for(self.principal.tenant, host_name, asked["ago_s"]))
+
+
+class OperatorHostPagesView(OperatorView):
+    @extend_schema(
+        operation_id="read_all_host_pages",
+        parameters=[PageMapQuerySerializer],
+        responses={200: HostPagesSerializer, **dict.fromkeys((400, 404, 503), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def get(self, request: Request, host_name: str) -> Response:
+        """Whose each page of a host's pool is, of all tenants."""
+        asked = read_query(PageMapQuerySerializer, request)
+        return Response(pages_for_operator(host_name, asked["ago_s"]))
+
+
+class OperatorHostsView(OperatorView):
+    @extend_schema(operation_id="list_all_hosts", responses=OperatorHostSerializer(many=True), tags=["operator"])
+    def get(self, request: Request) -> Response:
+        """Engine hosts with the adapters of all tenants."""
+        return Response(hosts_for_operator())
+
+
+class OperatorHostServiceView(OperatorView):
+    http_method_names = ["put", "options"]
+
+    @extend_schema(
+        operation_id="set_host_service",
+        request=WantedServiceSerializer,
+        responses={200: WantedServiceSerializer, **dict.fromkeys((400, 404), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def put(self, request: Request, host_name: str) -> Response:
+        """Cordon a host (nothing new goes there), drain it (its engine takes nothing from anybody), or end either.
+        Requests that run there go on to their end."""
+        body = validated(WantedServiceSerializer, request.data)
+        host = set_service(actor=self.actor, name=host_name, service=HostService(body["service"]))
+        return Response(WantedServiceSerializer({"service": host.service}).data)
+
+
+class OperatorHostRestartView(OperatorView):
+    http_method_names = ["post", "options"]
+
+    @extend_schema(
+        operation_id="restart_host",
+        request=RestartSerializer,
+        responses={202: RestartSerializer, **dict.fromkeys((400, 404, 409), ErrorResponseSerializer)},
+        tags=["operator"],
+    )
+    def post(self, request: Request, host_name: str) -> Response:
+        """Have a host's engine drain and end, to be started anew by what supervises it. `GET hosts` says how far it
+        is. Answers that were cut off go on at other hosts, or when it is back."""
+        body = validated(RestartSerializer, request.data)
+        host = restart_host(actor=self.actor, name=host_name, wait_s=body["wait_s"])
+        return Response(RestartSerializer({"wait_s": host.restart_wait_s}).data, status=202)

@@ -1,0 +1,232 @@
+"""Hosts as the console sees them: a tenant sees its own adapters there, an operator everybody's."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Case, Count, QuerySet, When, Window
+from django.db.models.functions import RowNumber
+
+from control_plane.adapters.registry.models import OUT_OF_USE, AdapterVersion
+from control_plane.fleet.base_models.base_model import ServedBases, host_quarantine, served_bases, serving_hosts
+from control_plane.fleet.hosts.host_status import POOL_FIELDS
+from control_plane.fleet.hosts.models import EngineHost, HostAdapter, HostState
+from control_plane.fleet.placements.actions import callable_here
+from control_plane.fleet.placements.cold_starts import cold_start_ms, load_rates
+from control_plane.fleet.placements.models import Placement
+from control_plane.identity.tenants.models import Tenant
+
+# A host may hold thousands of adapters: the busiest and nearest to the device come first.
+MOST_ADAPTERS = 256
+_TIER_ORDER = Case(When(tier="device", then=0), When(tier="host", then=1), default=2)
+Resident = dict[str, Any]
+
+
+def names_by_digest(tenant: Tenant) -> dict[str, list[str]]:
+    """The tenant's versions that a host may hold: digest -> each ``name@v<number>`` with this content, newest first."""
+    rows = AdapterVersion.objects.for_tenant(tenant).order_by("-created_at")
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for digest, name, number in rows.values_list("digest", "adapter__name", "number"):
+        names[digest].append(f"{name}@v{number}")
+    return names
+
+
+def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
+    """Every active host, as this tenant may see it: its load as a whole, and of its adapters and tenants only the
+    tenant's own.
+    """
+    return _as_seen_by(tenant, EngineHost.objects.filter(active=True), served_bases())
+
+
+def host_for(tenant: Tenant, host: EngineHost, bases: ServedBases) -> dict[str, Any]:
+    """One host, as this tenant may see it."""
+    (seen,) = _as_seen_by(tenant, [host], bases)
+    return seen
+
+
+def _as_seen_by(tenant: Tenant, hosts: Iterable[EngineHost], bases: ServedBases) -> list[dict[str, Any]]:
+    names, own = names_by_digest(tenant), str(tenant.pk)
+    shown = _residents([*hosts], AdapterVersion.objects.for_tenant(tenant).values("digest"))
+    return [
+        {
+            **_figures(host, bases),
+            "share": next((_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == own), None),
+            "adapters": [
+                {**_resident(host, resident), "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
+                for resident in shown[host.pk].adapters
+                if resident["digest"] in names  # it may be one of this moment
+            ],
+            "adapters_total": shown[host.pk].total,
+        }
+        for host in hosts
+    ]
+
+
+def _resident(host: EngineHost, resident: Resident) -> Resident:
+    return {**resident, "cold_start_ms": cold_start_ms(host.last_status, resident["tier"], resident["bytes"])}
+
+
+def _share(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("tenant", "counter")}
+
+
+def _shares(host: EngineHost, tenants: Mapping[UUID, Tenant]) -> list[dict[str, Any]]:
+    """Of each tenant in the engine now. ``ahead``: how much more service per weight it had than the one with least."""
+    rows = [row for row in host.last_status.get("tenants", []) if tenant_id_of(row["tenant"]) in tenants]
+    least = min((row["counter"] for row in rows), default=0.0)
+    return [
+        {
+            **_share(row),
+            "tenant": tenants[UUID(row["tenant"])].slug,
+            "name": tenants[UUID(row["tenant"])].name,
+            "ahead": row["counter"] - least,
+        }
+        for row in rows
+    ]
+
+
+def tenant_id_of(text: str) -> UUID | None:
+    """Of a tenant; an engine may have others' requests, which are not the platform's."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _in_engines(hosts: list[EngineHost]) -> dict[UUID, Tenant]:
+    ids = {tenant_id_of(row["tenant"]) for host in hosts for row in host.last_status.get("tenants", [])}
+    return Tenant.objects.in_bulk([pk for pk in ids if pk])
+
+
+def hosts_for_operator() -> list[dict[str, Any]]:
+    """Every active host with every adapter, and whose it is."""
+    hosts, bases = list(EngineHost.objects.filter(active=True)), served_bases()
+    alone = only_on(hosts, bases)
+    shown = _residents(hosts)
+    tenants = _in_engines(hosts)
+    owners = _owners({resident["digest"] for residents in shown.values() for resident in residents.adapters})
+    return [
+        {
+            **_figures(host, bases),
+            "address": host.address,
+            "zone": host.description.get("zone", ""),
+            "adapter_readers": host.last_status.get("adapter_readers", 0),
+            "joined": _joined(host),
+            "only_here": alone[host.pk],
+            "last_end": _last_end(host),
+            "base_digest": host.description.get("base_digest", ""),
+            "adapters": [
+                {**_resident(host, resident), "used_by": owners[resident["digest"]]}
+                for resident in shown[host.pk].adapters
+            ],
+            "adapters_total": shown[host.pk].total,
+            "shares": _shares(host, tenants),
+        }
+        for host in hosts
+    ]
+
+
+def only_on(hosts: list[EngineHost], bases: ServedBases) -> Counter[int]:
+    """By host: versions that can be called there and on no other serving host."""
+    serving = {host.pk for host in serving_hosts(bases)}
+    ready = Placement.objects.filter(callable_here(), host__in=serving).order_by()
+    single = ready.values("version").annotate(hosts=Count("pk")).filter(hosts=1).values("version")
+    counts = dict(ready.filter(version__in=single).values_list("host").annotate(Count("pk")))
+    return Counter({host.pk: counts.get(host.pk, 0) for host in hosts})
+
+
+def _figures(host: EngineHost, bases: ServedBases) -> dict[str, Any]:
+    status, description = host.last_status, host.description
+    reason, base = host_quarantine(bases, host), bases.of_host(description)
+    return {
+        "name": host.name,
+        "state": host.state,
+        "service": host.service,
+        "restart": _restart(host),
+        "quarantine": reason.json() if reason else None,
+        "boot_id": host.boot_id,
+        "model": base.name if base else description.get("base_model", ""),
+        "device": description.get("device", ""),
+        "running": status.get("running", 0),
+        "waiting": status.get("waiting", 0),
+        "tokens_per_second": status.get("tokens_per_second", 0.0),
+        "pool": status.get("pool") or dict.fromkeys(POOL_FIELDS, 0),
+        "page_bytes": description.get("page_bytes", 0),
+        "load_times": load_rates(status),
+        "last_seen": host.last_seen.isoformat() if host.last_seen else None,
+    }
+
+
+def _joined(host: EngineHost) -> dict[str, Any] | None:
+    """Since when it is a host by a credential of its own; None of one of the settings."""
+    if host.joined_at is None or not (host.credential or host.revoked_at):
+        return None
+    expires, revoked = host.certificate_expires_at, host.revoked_at
+    return {
+        "at": host.joined_at.isoformat(),
+        "certificate_expires_at": expires and expires.isoformat(),
+        "revoked_at": revoked and revoked.isoformat(),
+    }
+
+
+def _last_end(host: EngineHost) -> dict[str, Any] | None:
+    """Why the engine before the one that runs ended; None if that was as it should be, or none runs."""
+    end = host.description.get("last_end")
+    if end is None or host.state == HostState.OFFLINE:
+        return None
+    at = datetime.fromtimestamp(end["unix_time"], UTC).isoformat() if end["unix_time"] else None
+    return {"reason": end["reason"], "at": at}
+
+
+def _restart(host: EngineHost) -> dict[str, Any] | None:
+    """How far a restart that operators asked for is; None if they did not, or it is done."""
+    if not host.restarts:
+        return None
+    if host.state == HostState.OFFLINE:
+        phase = "starting"
+    else:
+        phase = "ending" if host.last_status.get("restarting") else "asked"
+    return {
+        "phase": phase,
+        "asked_at": host.restart_asked_at and host.restart_asked_at.isoformat(),
+        "wait_s": host.restart_wait_s,
+    }
+
+
+@dataclass
+class _Residents:
+    """Of a host: the first of its adapters, and how many there are."""
+
+    adapters: list[Resident] = field(default_factory=list)
+    total: int = 0
+
+
+def _residents(hosts: Sequence[EngineHost], digests: QuerySet[Any] | None = None) -> Mapping[int, _Residents]:
+    """The hosts' adapters, or those among ``digests``, by the host's key."""
+    rows = HostAdapter.objects.filter(host__in=[host.pk for host in hosts])
+    if digests is not None:
+        rows = rows.filter(digest__in=digests)
+    place = Window(RowNumber(), partition_by="host", order_by=("-running", "order", "digest"))
+    rows = rows.annotate(order=_TIER_ORDER).annotate(place=place, total=Window(Count("pk"), partition_by="host"))
+    found = defaultdict[int, _Residents](_Residents)
+    columns = ("digest", "tier", "running", "bytes", "rank")
+    for row in rows.filter(place__lte=MOST_ADAPTERS).order_by("place").values("host", "total", *columns):
+        of = found[row["host"]]
+        of.adapters.append({name: row[name] for name in columns})
+        of.total = row["total"]
+    return found
+
+
+def _owners(digests: set[str]) -> Mapping[str, list[dict[str, str]]]:
+    """Whose versions have these contents; nobody's is what a host has not forgotten yet."""
+    owners: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
+    rows = AdapterVersion.objects.filter(digest__in=digests).exclude(state__in=OUT_OF_USE)
+    columns = ("digest", "tenant__slug", "adapter__name", "number")
+    for digest, tenant, name, number in rows.order_by("tenant__slug", "created_at").values_list(*columns):
+        owners[digest].append({"tenant": tenant, "name": f"{name}@v{number}"})
+    return owners

@@ -1,0 +1,67 @@
+"""The JSON of joining and of join tokens, for the API's schema."""
+
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from control_plane.fleet.hosts.models import JoinToken
+from control_plane.fleet.joining.joining import ADDRESS_FORM, NAME_FORM
+
+TOKEN_STATES = ["open", "used", "expired", "withdrawn"]
+LONGEST_TOKEN_S = 30 * 86_400
+
+
+class NewJoinTokenSerializer(serializers.Serializer[Any]):
+    host = serializers.RegexField(
+        f"^(?:{NAME_FORM})?$",
+        max_length=63,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="The only name that it lets a machine join by, also if there is such a host: it takes that one's "
+        "place. Left out, the machine says its name, and it must be a new one.",
+    )
+    expires_s = serializers.IntegerField(
+        min_value=60, max_value=LONGEST_TOKEN_S, default=3600, help_text="Seconds for which it can be used."
+    )
+
+
+class JoinTokenSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    host = serializers.CharField(source="host_name", allow_blank=True, help_text="Empty: any new name.")
+    state = serializers.SerializerMethodField()
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    used_by = serializers.CharField(
+        source="used_by.name", default=None, allow_null=True, help_text="The host that joined with it."
+    )
+
+    def get_state(self, token: JoinToken) -> str:
+        if token.used_at is not None:
+            return "used"
+        if token.withdrawn_at is not None:
+            return "withdrawn"
+        return "expired" if token.expires_at <= timezone.now() else "open"
+
+
+class CreatedJoinTokenSerializer(JoinTokenSerializer):
+    token = serializers.CharField(help_text="Shown this once.")
+    join_url = serializers.CharField(help_text="What to give to `--join`.")
+
+
+class JoinSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField(max_length=200)
+    name = serializers.RegexField(f"^{NAME_FORM}$", max_length=63)
+    address = serializers.RegexField(
+        f"^{ADDRESS_FORM}$", max_length=300, help_text="Where the control plane reaches the engine: host:port."
+    )
+    certificate_request = serializers.CharField(max_length=8000, help_text="PKCS #10, PEM, of a key of P-256.")
+
+
+class JoinedSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    certificate = serializers.CharField(help_text="PEM.")
+    authority = serializers.CharField(help_text="PEM: who certifies the control plane.")
+    expires_at = serializers.DateTimeField()

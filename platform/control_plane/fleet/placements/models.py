@@ -1,0 +1,118 @@
+"""What is to be on hosts: versions, with how far their staging is, and pinned prefixes."""
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from control_plane.adapters.registry.models import NAME, Adapter, AdapterVersion
+from control_plane.core.jobs.models import Claimable
+from control_plane.fleet.hosts.models import EngineHost, StagingPhase
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+class Placement(Claimable):
+    """A version that should be on a host, and how far it got."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    version = models.ForeignKey(AdapterVersion, on_delete=models.CASCADE, related_name="placements")
+    host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="placements")
+    phase = models.CharField(max_length=16, choices=StagingPhase.choices, default=StagingPhase.QUEUED)
+    bytes_done = models.PositiveBigIntegerField(default=0)
+    bytes_total = models.PositiveBigIntegerField(default=0)
+    bytes_per_second = models.PositiveBigIntegerField(default=0, db_default=0, help_text="0 = not moving.")
+    pool_pages = models.PositiveIntegerField(default=0, help_text="Pages it takes on the device, once ready.")
+    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with phase failed.")
+    attempts = models.PositiveIntegerField(default=0, help_text="Since it was queued.")
+    next_attempt_at = models.DateTimeField(null=True, help_text="After a failure it waits until then.")
+    boot_id = models.CharField(max_length=64, blank=True, help_text="The engine start on which it became ready.")
+    failed_boot_id = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="The engine start on which it failed."
+    )
+    failures = models.PositiveIntegerField(default=0, db_default=0, help_text="In a row.")
+    pinned = models.BooleanField(default=False, db_default=False, help_text="The host said that it keeps it loaded.")
+    unneeded_since = models.DateTimeField(null=True, blank=True, help_text="By demand: no copy is wanted here since.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        app_label = "fleet"  # whose migrations it has
+        ordering = ["host__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["version", "host"], name="placement_once_per_host"),
+            models.CheckConstraint(condition=Q(phase__in=StagingPhase.values), name="placement_phase_known"),
+        ]
+        indexes = [models.Index(fields=["phase", "updated_at"], name="placement_by_phase")]
+
+    def __str__(self) -> str:
+        return f"{self.version_id} on {self.host_id}: {self.phase}"
+
+
+class PinnedPrefix(models.Model):
+    """The beginning of a tenant's prompts for an adapter or a base model, which is to stay in the hosts' KV cache.
+
+    Its text is kept here, for hosts that start or join, until it is unpinned.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="pinned_prefixes")
+    name = models.CharField(max_length=64, validators=[NAME])
+    adapter = models.ForeignKey(
+        Adapter, null=True, on_delete=models.CASCADE, related_name="pinned_prefixes", help_text="Null: a base model."
+    )
+    base_digest = models.CharField(max_length=71, blank=True, help_text="Of the base model, if it is for one.")
+    # Text, as a JSON column may put the members of objects in another order, and templates write them in theirs.
+    prompt = models.TextField(
+        help_text="JSON, as `NewPrefixSerializer` says: a prompt, or messages and what goes with them."
+    )
+    cache_salt = models.CharField(max_length=256, blank=True)
+    tokens = models.PositiveIntegerField(help_text="That all longer prompts have, by the last word of a host.")
+    pinned_at = models.DateTimeField()
+
+    objects = TenantQuerySet["PinnedPrefix"].as_manager()
+
+    class Meta:
+        app_label = "fleet"
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="pinned_prefix_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PrefixState(models.TextChoices):
+    """What a host does with a pinned prefix."""
+
+    KEPT = "kept"
+    COMPUTING = "computing"  # or it waits for requests to leave it time and room
+    NO_ROOM = "no_room"  # older pins take all that pins may
+    OVER_QUOTA = "over_quota"  # the tenant's older pins take all that it may
+    FAILED = "failed"
+    OFF = "off"  # the engine keeps no prefixes
+    WAITING = "waiting"  # the host was not told yet
+
+
+class PrefixOnHost(models.Model):
+    """A host's last word about a pinned prefix."""
+
+    prefix = models.ForeignKey(
+        PinnedPrefix,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="hosts",
+        help_text="Null: it is unpinned, and the host was not told yet.",
+    )
+    host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="+")
+    boot_id = models.CharField(max_length=64, help_text="The engine start that said so.")
+    state = models.CharField(max_length=16, choices=PrefixState.choices)
+    tokens = models.PositiveIntegerField(default=0)
+    error = models.JSONField(null=True, blank=True, help_text="{code, message, fix} with state failed.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        app_label = "fleet"
+        constraints = [models.UniqueConstraint(fields=["prefix", "host"], name="pinned_prefix_once_per_host")]
+
+    def __str__(self) -> str:
+        return f"{self.prefix_id} on {self.host_id}: {self.state}"

@@ -1,0 +1,125 @@
+"""Pinning adapters and prefixes, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.registry import queries
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.fleet.placements import pins, prefixes
+from control_plane.fleet.placements.prefix_serializers import (
+    NewPrefixSerializer,
+    PrefixSerializer,
+    PrefixTextSerializer,
+    TenantPinsSerializer,
+)
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+_NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
+
+
+class HostPinSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField()
+    bytes = serializers.IntegerField()
+    pinned = serializers.BooleanField(help_text="Whether the host keeps it loaded now.")
+
+
+class PinSerializer(serializers.Serializer[Any]):
+    """Whether an adapter's live version stays in the device memory of its hosts, and what that takes."""
+
+    pinned_at = serializers.DateTimeField(allow_null=True, help_text="Null = it is not pinned.")
+    bytes = serializers.IntegerField(allow_null=True, help_text="Of each host's device memory; null: nothing is live.")
+    used_bytes = serializers.IntegerField(help_text="Of all that the tenant has pinned, on the host where it is most.")
+    limit_bytes = serializers.IntegerField(allow_null=True, help_text="What that may take; null or 0 = nothing may.")
+    hosts = HostPinSerializer(many=True, help_text="Those that have the live version.")
+
+
+class PinView(TenantView):
+    needs: ClassVar = {
+        "GET": Capability.VIEW,
+        "PUT": Capability.WRITE_ADAPTERS,
+        "DELETE": Capability.WRITE_ADAPTERS,
+    }
+
+    @extend_schema(operation_id="read_pin", responses={200: PinSerializer, **_NOT_FOUND}, tags=["adapters"])
+    def get(self, request: Request, tenant: str, name: str) -> Response:
+        """Whether the adapter is pinned, and what that takes."""
+        return self.show(name)
+
+    @extend_schema(
+        operation_id="pin_adapter",
+        request=None,
+        responses={200: PinSerializer, **dict.fromkeys((404, 409), ErrorResponseSerializer)},
+        tags=["adapters"],
+    )
+    def put(self, request: Request, tenant: str, name: str) -> Response:
+        """Keep the live version loaded on the hosts that have it, so that no request waits for it."""
+        pins.pin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
+        return self.show(name)
+
+    @extend_schema(operation_id="unpin_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
+    def delete(self, request: Request, tenant: str, name: str) -> Response:
+        """Let hosts evict it when others need the room."""
+        pins.unpin_adapter(acting=self.principal, adapter=queries.get_adapter(self.principal.tenant, name).adapter)
+        return Response(status=204)
+
+    def show(self, name: str) -> Response:
+        adapter = queries.get_adapter(self.principal.tenant, name).adapter
+        return Response(PinSerializer(pins.pin_state(adapter)).data)
+
+
+class PinsView(TenantView):
+    @extend_schema(operation_id="list_pins", responses=TenantPinsSerializer, tags=["pins"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Adapters and prefixes that the tenant keeps in device memory, and how much of its quota they take."""
+        return Response(TenantPinsSerializer(prefixes.tenant_pins(self.principal.tenant)).data)
+
+
+class PrefixesView(TenantView):
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="pin_prefix",
+        request=NewPrefixSerializer,
+        responses={201: PrefixSerializer, **dict.fromkeys((400, 404, 409, 503), ErrorResponseSerializer)},
+        tags=["pins"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Keep the beginning of prompts in the KV cache of the hosts that answer for a model. It is computed in the
+        background, at nobody's cost; its text is stored until it is unpinned."""
+        asked = validated(NewPrefixSerializer, request.data)
+        made = prefixes.pin_prefix(
+            acting=self.principal,
+            name=asked.pop("name"),
+            model=asked.pop("model"),
+            cache_salt=asked.pop("cache_salt"),
+            prompt=asked,
+        )
+        return Response(PrefixSerializer(prefixes.prefix_details(made)).data, status=201)
+
+
+class PrefixView(TenantView):
+    # Its text is what developers write, and not for everybody who may look at usage.
+    needs: ClassVar = {"GET": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="read_pinned_prefix", responses={200: PrefixTextSerializer, **_NOT_FOUND}, tags=["pins"]
+    )
+    def get(self, request: Request, tenant: str, prefix_name: str) -> Response:
+        """A pinned prefix with its text."""
+        found = prefixes.get_prefix(self.principal.tenant, prefix_name)
+        shown = PrefixSerializer(prefixes.prefix_details(found)).data
+        return Response({**shown, "content": prefixes.text_of(found)})
+
+    @extend_schema(operation_id="unpin_prefix", responses={204: None, **_NOT_FOUND}, tags=["pins"])
+    def delete(self, request: Request, tenant: str, prefix_name: str) -> Response:
+        """Let hosts evict it, and delete its text."""
+        found = prefixes.get_prefix(self.principal.tenant, prefix_name)
+        prefixes.unpin_prefix(acting=self.principal, prefix=found)
+        return Response(status=204)

@@ -1,0 +1,140 @@
+"""The JSON of pinned prefixes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.adapters.registry.models import NAME
+from control_plane.core.chats import (
+    FUNCTION_NAME,
+    MOST_DEFINITION_CHARS,
+    MOST_TEMPLATE_CHARS,
+    MOST_TEMPLATE_KWARGS,
+    MOST_TOOLS,
+    REASONING_EFFORTS,
+)
+from control_plane.core.http.serializers import NameField, ProblemSerializer
+from control_plane.fleet.placements.models import PrefixState
+
+ROLES = ("system", "developer", "user", "assistant")
+MOST_MESSAGES = 256
+LONGEST_TEXT = 4_000_000
+"""Characters; what a context holds is less."""
+_FUNCTION = re.compile(FUNCTION_NAME)
+_OF_CHATS = ("tools", "chat_template_kwargs", "reasoning_effort")
+
+
+class PrefixMessageSerializer(serializers.Serializer[Any]):
+    role = serializers.ChoiceField(choices=ROLES)
+    content = serializers.CharField(allow_blank=True, trim_whitespace=False, max_length=LONGEST_TEXT)
+
+
+class NewPrefixSerializer(serializers.Serializer[Any]):
+    """Either a `prompt`, for completions, or `messages`, for chats, as the requests have them that begin with it."""
+
+    name = NameField(max_length=64, validators=[NAME])
+    model = NameField(max_length=200, help_text="An adapter's name, and so what is live, or a base model.")
+    messages = serializers.ListField(
+        child=PrefixMessageSerializer(), required=False, allow_empty=False, max_length=MOST_MESSAGES
+    )
+    tools = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=MOST_TOOLS, help_text="Of the requests, as in a chat."
+    )
+    chat_template_kwargs = serializers.DictField(required=False, help_text="Of the requests, as in a chat.")
+    reasoning_effort = serializers.ChoiceField(choices=REASONING_EFFORTS, required=False, help_text="Of the requests.")
+    prompt = serializers.CharField(required=False, trim_whitespace=False, max_length=LONGEST_TEXT)
+    cache_salt = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=256, help_text="Of the requests, if they have one."
+    )
+
+    def validate_tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for tool in tools:
+            function = tool.get("function")
+            if tool.get("type") != "function" or not isinstance(function, dict):
+                raise serializers.ValidationError('Each is {"type": "function", "function": {…}}.')
+            _check_function(function)
+        _require_size(tools, MOST_DEFINITION_CHARS)
+        return tools
+
+    def validate_chat_template_kwargs(self, value: dict[str, Any]) -> dict[str, Any]:
+        if len(value) > MOST_TEMPLATE_KWARGS:
+            raise serializers.ValidationError(f"{MOST_TEMPLATE_KWARGS} variables are the most.")
+        _require_size(value, MOST_TEMPLATE_CHARS)
+        return value
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("messages" in attrs) == ("prompt" in attrs):
+            raise serializers.ValidationError({"messages": "Send either messages or a prompt."})
+        if "prompt" in attrs and (stray := next((name for name in _OF_CHATS if name in attrs), None)):
+            raise serializers.ValidationError({stray: "It goes with messages, not with a prompt."})
+        return attrs
+
+
+def _require_size(value: object, most: int) -> None:
+    if (size := len(json.dumps(value))) > most:
+        raise serializers.ValidationError(f"As JSON it has {size} characters; {most} is the most.")
+
+
+def _check_function(function: dict[str, Any]) -> None:
+    if not _FUNCTION.fullmatch(str(function.get("name", ""))):
+        raise serializers.ValidationError("A function has a name of 1-64 letters, digits, hyphens and underscores.")
+    if not isinstance(function.get("description", ""), str):
+        raise serializers.ValidationError("A function's description is text.")
+    if not isinstance(function.get("parameters", {}), dict):
+        raise serializers.ValidationError("A function's parameters are a JSON Schema.")
+
+
+class HostPrefixSerializer(serializers.Serializer[Any]):
+    host = serializers.CharField()
+    state = serializers.ChoiceField(
+        choices=PrefixState.choices,
+        help_text="`computing`: or waiting for requests to leave it time and room. `no_room`, `over_quota`: older pins "
+        "take all that a host, or the tenant, may. `off`: the host keeps no prefixes. `waiting`: it was not told yet.",
+    )
+    bytes = serializers.IntegerField(help_text="Of its device memory.")
+    error = ProblemSerializer(allow_null=True, help_text="With `failed`.")
+
+
+class PrefixSerializer(serializers.Serializer[Any]):
+    """A pinned prefix, and what the hosts that answer for its model do with it."""
+
+    name = serializers.CharField()
+    model = serializers.CharField(allow_blank=True, help_text="Empty: a base model that is not served any more.")
+    cache_salt = serializers.CharField(allow_blank=True)
+    tokens = serializers.IntegerField(help_text="That all longer prompts have; full pages of them are kept.")
+    bytes = serializers.IntegerField(help_text="Of each host's device memory, where it is most.")
+    pinned_at = serializers.DateTimeField()
+    hosts = HostPrefixSerializer(many=True, help_text="None: nothing is live, or no host has it.")
+
+
+class PrefixContentSerializer(serializers.Serializer[Any]):
+    """As it was sent."""
+
+    messages = PrefixMessageSerializer(many=True, required=False)
+    tools = serializers.ListField(child=serializers.DictField(), required=False)
+    chat_template_kwargs = serializers.DictField(required=False)
+    reasoning_effort = serializers.CharField(required=False)
+    prompt = serializers.CharField(required=False)
+
+
+class PrefixTextSerializer(PrefixSerializer):
+    content = PrefixContentSerializer()
+
+
+class PinnedAdapterSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    bytes = serializers.IntegerField(help_text="Of each host's device memory; 0 = no host has a live version.")
+    pinned_at = serializers.DateTimeField()
+
+
+class TenantPinsSerializer(serializers.Serializer[Any]):
+    """All that a tenant keeps in device memory."""
+
+    used_bytes = serializers.IntegerField(help_text="Of each host, where it is most.")
+    limit_bytes = serializers.IntegerField(allow_null=True, help_text="What it may take; null or 0 = nothing may.")
+    adapters = PinnedAdapterSerializer(many=True)
+    prefixes = PrefixSerializer(many=True)

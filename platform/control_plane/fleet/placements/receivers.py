@@ -1,0 +1,32 @@
+"""What this package does when adapters and hosts change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.placements import actions, pins
+from control_plane.fleet.placements.host_events import publish_host_status
+from control_plane.fleet.placements.models import Placement
+
+
+def place(*, version: AdapterVersion, **_: Any) -> None:
+    actions.place_version(version)
+
+
+def withdraw(*, version: AdapterVersion, **_: Any) -> None:
+    actions.withdraw_version(version)
+
+
+def move_pin(*, version: AdapterVersion, **_: Any) -> None:
+    if pins.is_pinned(version.adapter):
+        pins.apply_pins_of(version)
+
+
+def clear_host(*, host: EngineHost, **_: Any) -> None:
+    Placement.objects.filter(host=host).delete()
+
+
+def tell_consoles(*, name: str, **_: Any) -> None:
+    publish_host_status(name)

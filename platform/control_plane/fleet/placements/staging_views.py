@@ -1,0 +1,85 @@
+"""What is being staged on any host, for operators."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.serializers import ErrorResponseSerializer, ProblemSerializer, read_query
+from control_plane.fleet.hosts.models import StagingPhase
+from control_plane.fleet.placements import actions
+from control_plane.fleet.placements.queries import WAITS_FOR, staging_page
+from control_plane.identity.access.operator import OperatorView
+
+
+class StagingQuerySerializer(serializers.Serializer[Any]):
+    phase = serializers.ChoiceField(
+        choices=StagingPhase.choices, required=False, default="", allow_blank=True, help_text="Left out: not ready."
+    )
+    host = serializers.CharField(max_length=64, required=False, default="", allow_blank=True)
+    search = serializers.CharField(max_length=120, required=False, default="", allow_blank=True)
+    offset = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False, default=0)
+    limit = serializers.IntegerField(min_value=1, max_value=200, required=False, default=50)
+
+
+class StagingRowSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    tenant = serializers.CharField()
+    adapter = serializers.CharField()
+    version = serializers.IntegerField()
+    host = serializers.CharField()
+    phase = serializers.ChoiceField(choices=StagingPhase.choices)
+    waits_for = serializers.ChoiceField(
+        choices=WAITS_FOR, allow_null=True, help_text="Why nothing happens with it now; null if something does."
+    )
+    bytes_done = serializers.IntegerField()
+    bytes_total = serializers.IntegerField()
+    bytes_per_second = serializers.IntegerField(help_text="0 = not moving.")
+    remaining_s = serializers.FloatField(allow_null=True, help_text="At that rate; null = not moving.")
+    attempts = serializers.IntegerField(help_text="Since it was queued.")
+    failures = serializers.IntegerField(help_text="In a row, each after all attempts.")
+    next_attempt_at = serializers.DateTimeField(allow_null=True)
+    error = ProblemSerializer(allow_null=True, help_text="Of the last attempt that failed.")
+    updated_at = serializers.DateTimeField()
+
+
+class StagingPageSerializer(serializers.Serializer[Any]):
+    results = StagingRowSerializer(many=True)
+    total = serializers.IntegerField()
+    phases = serializers.DictField(child=serializers.IntegerField(), help_text="How many placements are in which.")
+
+
+class StagingView(OperatorView):
+    http_method_names = ["get", "options"]
+
+    @extend_schema(
+        operation_id="list_staging",
+        parameters=[StagingQuerySerializer],
+        responses={200: StagingPageSerializer, 400: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """Versions of all tenants on their way to hosts: how far, how often tried, and what went wrong."""
+        page = staging_page(**read_query(StagingQuerySerializer, request))
+        return Response(StagingPageSerializer(asdict(page)).data)
+
+
+class RetryView(OperatorView):
+    http_method_names = ["post", "options"]
+
+    @extend_schema(
+        operation_id="retry_staging",
+        request=None,
+        responses={202: None, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer},
+        tags=["operator"],
+    )
+    def post(self, request: Request, placement_id: UUID) -> Response:
+        """Try now, without waiting for the pause after a failure."""
+        actions.retry_placement(actor=self.actor, placement_id=placement_id)
+        return Response(status=202)

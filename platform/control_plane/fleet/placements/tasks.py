@@ -1,0 +1,348 @@
+"""Staging versions on hosts, and bringing what hosts hold towards what they should hold."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+
+from celery import shared_task
+
+from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.registry.models import AdapterVersion, AgreementOutcome, VersionState
+from control_plane.adapters.registry.versions import go_live_untried, record_effect, waits_for_trial
+from control_plane.core import traces
+from control_plane.core.jobs import claims, clocks
+from control_plane.core.writes import enqueue
+from control_plane.fleet.base_models.base_model import (
+    ServedBase,
+    ServedBases,
+    quarantine,
+    served_bases,
+    serving_hosts,
+)
+from control_plane.fleet.hosts import host_status
+from control_plane.fleet.hosts.actions import note_drained, sync_hosts
+from control_plane.fleet.hosts.models import EngineHost, HostService, HostState
+from control_plane.fleet.joining.joining import renew, renew_due
+from control_plane.fleet.placements import actions, demand, pins, prefixes
+from control_plane.fleet.placements.models import Placement
+from control_plane.fleet.placements.payloads import effect_json
+from control_plane.fleet.placements.peers import peers_of
+from control_plane.fleet.transport.blocking_client import EngineCalls, engine_calls
+from control_plane.fleet.transport.endpoint import configured_endpoints, endpoint_of
+from control_plane.fleet.transport.errors import HostError
+from lora_engine.wire import engine_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+STAGE_ATTEMPTS = 5
+LONGEST_PAUSE_S = 60.0
+PROGRESS_EVERY_S = 0.25
+# How long staging waits for a host to try a version, how long its name then does to mean it, and others later.
+STAGING_PATIENCE_S = 0.5
+FIRST_PATIENCE_S = 2.0
+LATER_PATIENCE_S = 5.0
+PROBES_AT_ONCE = 8
+UNOBSERVED_GRACE = timedelta(seconds=15)
+UNTRIED_GRACE = timedelta(seconds=10)
+
+
+@shared_task(name="fleet.stage_next")
+def stage_next() -> None:
+    """Bring one version into one host's memory, then ask for the next slot."""
+    placement = actions.claim_next()
+    if placement is None:
+        return
+    with claims.keep(placement):
+        attempt(placement)
+    enqueue("fleet.stage_next")
+
+
+def attempt(placement: Placement) -> None:
+    """Stage it, telling each phase; a failure that may pass is followed by another attempt after a pause."""
+    began, phases = time.time(), Phases()
+    try:
+        stage(placement, phases)
+        report_staging(placement, began, phases)
+    except HostError as failure:
+        report_staging(placement, began, phases, failure.code)
+        # What a host does not expect to pass with time is the adapter's own fault: trying again cannot help.
+        final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
+        pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
+        actions.record_stage_failure(placement, failure, pause_s=pause_s)
+        logger.warning("staging %s on %s failed: %s", placement.version.digest, placement.host.name, failure)
+
+
+def pause_before_retry(retries: int, failure: HostError) -> float:
+    """Seconds: 1, 2, 4, ... or what the host asked for, at most a minute."""
+    return min(LONGEST_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
+
+
+class Phases:
+    """When each phase of a staging began, for a span of each."""
+
+    def __init__(self) -> None:
+        self._began: list[tuple[str, float]] = []
+
+    def note(self, phase: str) -> None:
+        self._began.append((phase, time.time()))
+
+    def parts(self, end: float) -> list[traces.SpanPart]:
+        ends = [*(at for _, at in self._began[1:]), end]
+        spans = [traces.SpanPart(*began, until, {}) for began, until in zip(self._began, ends, strict=True)]
+        return [span for span in spans if span.name not in ("ready", "failed")]
+
+
+def report_staging(placement: Placement, began: float, phases: Phases, error: str = "") -> None:
+    """As a trace of its own, if traces are on: no request asked for it."""
+    if not traces.is_on():
+        return
+    end, version = time.time(), placement.version
+    attributes: dict[str, str | int] = {
+        "server.address": placement.host.name,
+        "lorikeet.tenant": version.tenant.slug,
+        "lorikeet.adapter": f"{version.adapter.name}@v{version.number}",
+        "lorikeet.attempt": placement.attempts,
+    }
+    traces.report(traces.SpanPart("stage adapter", began, end, attributes), phases.parts(end), error=error)
+
+
+def stage(placement: Placement, phases: Phases | None = None) -> None:
+    """One attempt. Raises the ``HostError`` it ended with."""
+    endpoint = endpoint_of(placement.host.name)
+    bases = served_bases()
+    base = bases.for_adapters_of(placement.version.base_digest)
+    with engine_calls(endpoint) as engine:
+        description = engine.describe()
+        require_base(endpoint.name, ServedBases((base,)) if base else bases, description)
+        progress = Progress(placement, description.boot_id, phases or Phases())
+        for event in engine.stage(stage_request(placement, base)):
+            if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
+                progress.tried = probe(engine, placement, STAGING_PATIENCE_S)
+            progress.take(event)
+            if event.phase == pb.StageEvent.FAILED:
+                raise HostError.from_wire(event.error)
+        if progress.ready and not progress.tried and waits_for_trial(placement.version):
+            probe(engine, placement, FIRST_PATIENCE_S)
+            go_live_untried(placement.version)
+    if progress.ready and pins.is_pinned(placement.version.adapter):
+        enqueue("fleet.apply_pins", endpoint.name)
+    if not progress.ready:
+        raise HostError(
+            "staging_interrupted",
+            f"Engine host {endpoint.name} ended the staging before it was ready.",
+            "It is tried again by itself.",
+            retry_after_s=1.0,
+        )
+
+
+def require_base(host: str, bases: ServedBases, description: pb.EngineDescription) -> None:
+    """Raises HostError if the host was started with another model and the watcher has yet to see that."""
+    reason = quarantine(bases, host_status.description_json(description))
+    if reason is not None:
+        raise HostError(reason.code, f"{host}: {reason.message}", reason.fix, retry_after_s=5.0)
+
+
+class Progress:
+    """Records every phase change, and bytes at most a few times a second, with the rate between."""
+
+    def __init__(self, placement: Placement, boot_id: str, phases: Phases) -> None:
+        self._placement, self._boot_id, self._phases = placement, boot_id, phases
+        self._phase: int | None = None
+        self._bytes = 0
+        self._at = time.monotonic()
+        self.ready = self.tried = False
+
+    def take(self, event: pb.StageEvent) -> None:
+        self.ready = event.phase == pb.StageEvent.READY
+        now = time.monotonic()
+        unchanged = event.phase == self._phase
+        if not unchanged:
+            self._phases.note(pb.StageEvent.Phase.Name(event.phase).lower())
+        if event.phase == pb.StageEvent.FAILED or (unchanged and now - self._at < PROGRESS_EVERY_S):
+            return
+        rate = max(0, event.bytes_done - self._bytes) / max(now - self._at, 1e-3) if unchanged else 0.0
+        self._phase, self._bytes, self._at = event.phase, event.bytes_done, now
+        actions.record_stage_event(self._placement, event, self._boot_id, rate, to_be_tried=not self.tried)
+
+
+def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdapterRequest:
+    """Raises HostError if the store is away."""
+    version = placement.version
+    store, digest = artifact_store(), version.digest
+    try:
+        return pb.StageAdapterRequest(
+            digest=digest,
+            source_uri=store.uri(digest),
+            file_uris=store.file_uris(digest),
+            file_digests=version.file_digests,
+            base_digest=base.digest if base else "",
+            peers=peers_of(placement),
+        )
+    except OSError as error:
+        raise HostError(
+            "artifact_store_unavailable",
+            f"The artifact store cannot be reached: {error}.",
+            "Check LORIKEET_ARTIFACT_URL and the store's credentials; it is tried again by itself.",
+            retry_after_s=5.0,
+        ) from error
+
+
+def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
+    """Have the host try the version, if none has, or ask for what it has compared since; False if it could not now.
+    That is no reason not to serve it.
+    """
+    version = placement.version
+    if version.effect is not None and version.agreement != AgreementOutcome.PENDING:
+        return True
+    try:
+        own = version.chat_template
+        effect = engine.probe(version.digest, patience_s, pb.ChatTemplate(**own) if own else None)
+    except HostError as failure:
+        logger.info("%s was not tried on %s: %s", version.digest, placement.host.name, failure)
+        return False
+    record_effect(version, effect_json(effect, placement.host.name))
+    return True
+
+
+@shared_task(name="fleet.place_by_demand")
+def place_by_demand() -> None:
+    """Copies of adapters that are called much, and no more of others than they need. Does nothing if it is off."""
+    if not demand.is_on():
+        return
+    for base in served_bases():
+        added, taken = demand.place_by_demand(base)
+        if added or taken:
+            logger.info("placement of %s by demand: %d copies more, %d taken away", base.name, added, taken)
+
+
+@shared_task(name="fleet.probe_missing")
+def probe_missing(host_name: str) -> None:
+    """Have a host try versions that nobody has tried: it had no time for it while they were staged. And ask for
+    agreements with the unquantised base that were pending.
+    """
+    missing = list(actions.not_probed(host_name)[:PROBES_AT_ONCE])
+    if not missing:
+        return
+    with engine_calls(endpoint_of(host_name)) as engine:
+        for placement in missing:
+            if not probe(engine, placement, LATER_PATIENCE_S):
+                return
+
+
+@shared_task(name="fleet.apply_pins")
+def apply_pins(host_name: str) -> None:
+    """Tell a host which adapters and prefixes are to stay, and note which do. The reconciler does it again."""
+    host = EngineHost.objects.filter(name=host_name, active=True, state=HostState.ONLINE).first()
+    if host is None:
+        return
+    digests = list(dict.fromkeys(placement.version.digest for placement in pins.wanted_pins(host)))
+    try:
+        with engine_calls(endpoint_of(host.name)) as engine:
+            pins.record_pins(host, set(engine.pin(digests)))
+            prefixes.keep(host, engine)
+    except HostError as failure:
+        logger.warning("host %s could not be told what is pinned: %s", host.name, failure)
+
+
+@shared_task(name="fleet.drop_unwanted")
+def drop_unwanted(host_name: str, digest: str) -> None:
+    """Let a host forget content that no version wants there any more."""
+    if Placement.objects.filter(host__name=host_name, version__digest=digest).exists():
+        return
+    host = EngineHost.objects.get(name=host_name)
+    if host.state != HostState.ONLINE:
+        return  # a host that does not answer would take up the slots of those that do
+    with engine_calls(endpoint_of(host.name)) as engine:
+        engine.drop(digest)
+
+
+@shared_task(name="fleet.renew_certificate")
+def renew_certificate(host_name: str) -> None:
+    """Give a host that joined a certificate for a new key. The reconciler does it again if it is away."""
+    try:
+        renew(endpoint_of(host_name))
+    except HostError as failure:
+        logger.warning("the certificate of host %s could not be renewed: %s", host_name, failure)
+
+
+@shared_task(name="fleet.apply_service")
+def apply_service(host_name: str) -> None:
+    """Tell the engine to drain, or to go on, as operators want it. The reconciler does it again if it is away."""
+    host = EngineHost.objects.get(name=host_name)
+    drain = host.service == HostService.DRAINED
+    if not drain and host.drained_boot_id != host.boot_id:
+        return  # nobody told this engine process to drain; one that stops drains by itself
+    try:
+        with engine_calls(endpoint_of(host.name)) as engine:
+            engine.drain(undo=not drain)
+    except HostError as failure:
+        logger.warning("host %s could not be told to %s: %s", host.name, "drain" if drain else "go on", failure)
+        return
+    note_drained(host, drained=drain)
+
+
+@shared_task(name="fleet.apply_restart")
+def apply_restart(host_name: str) -> None:
+    """Have an engine end and be started anew, if an operator still waits for that. The reconciler does it again."""
+    host = EngineHost.objects.get(name=host_name)
+    if not host.restarts or host.restart_asked_at is None:
+        return
+    waited_s = max(0.0, (clocks.database_time() - host.restart_asked_at).total_seconds())
+    try:
+        with engine_calls(endpoint_of(host.name)) as engine:
+            engine.restart(host.restart_boot_id, max(0.0, host.restart_wait_s - waited_s))
+    except HostError as failure:
+        logger.warning("host %s could not be told to restart: %s", host.name, failure)
+
+
+def apply_services() -> None:
+    """Hosts that started anew since they were told, or were away when they should have been."""
+    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
+        told = bool(host.boot_id) and host.drained_boot_id == host.boot_id
+        if told != (host.service == HostService.DRAINED):
+            enqueue("fleet.apply_service", host.name)
+        if host.restarts and not host.last_status.get("restarting"):
+            enqueue("fleet.apply_restart", host.name)
+
+
+@shared_task(name="fleet.reconcile")
+def reconcile(host_name: str = "") -> None:
+    """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
+    sync_hosts(configured_endpoints())
+    apply_services()
+    renew_due()
+    bases = served_bases()
+    actions.settle_base_models(bases)
+    actions.settle_untried(UNTRIED_GRACE)
+    actions.follow_renamed(bases)
+    place_missing(bases)
+    serving = [host.pk for host in serving_hosts(bases)]
+    prefixes.forget_deleted()
+    hosts = EngineHost.objects.filter(pk__in=serving, state=HostState.ONLINE)
+    for host in hosts.filter(name=host_name) if host_name else hosts:
+        actions.requeue_after_boot(host)
+        actions.requeue_unobserved(host, UNOBSERVED_GRACE)
+        actions.requeue_failed(host)
+        actions.drop_leftovers(host)
+        if actions.not_probed(host.name).exists():
+            enqueue("fleet.probe_missing", host.name)
+        if pins.needs_pins(host):
+            enqueue("fleet.apply_pins", host.name)
+    enqueue("fleet.stage_next")  # what has waited for a host to answer
+
+
+def place_missing(bases: ServedBases) -> None:
+    """Place versions that lack a placement on some host: new versions, every version on a new host, and those whose
+    base model is served again. By demand: those that are on none and were ready on none."""
+    wanted = AdapterVersion.objects.filter(state__in=[*actions.PLACED_STATES, VersionState.FAILED])
+    if demand.is_on():
+        homeless = wanted.exclude(state=VersionState.READY).filter(placements=None)
+        for version in homeless.filter(base_digest__in=bases.adapters_of):
+            actions.place_version(version)
+        return
+    for base in bases:
+        for host in serving_hosts(base):
+            for version in wanted.filter(base_digest__in=base.adapters_of).exclude(placements__host=host):
+                actions.place_version(version)

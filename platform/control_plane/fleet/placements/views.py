@@ -1,0 +1,51 @@
+"""Where a version is, and staging it again, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.adapters.registry import queries
+from control_plane.adapters.registry.serializers import VersionSerializer
+from control_plane.adapters.registry.views import VersionView
+from control_plane.core.http.serializers import ErrorResponseSerializer
+from control_plane.fleet.placements import actions
+from control_plane.fleet.placements.cold_starts import tiers_of
+from control_plane.fleet.placements.host_serializers import VersionTierSerializer
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+_CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+
+
+class RestageView(VersionView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_ADAPTERS}
+
+    @extend_schema(
+        operation_id="restage_version",
+        request=None,
+        responses={202: VersionSerializer, **_CONFLICT},
+        tags=["adapters"],
+    )
+    def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Bring this version to every host again."""
+        version = queries.get_version(self.principal.tenant, name, number)
+        actions.restage_version(acting=self.principal, version=version)
+        return self.show(name, number, status=202)
+
+
+class TiersView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW}
+
+    @extend_schema(
+        operation_id="read_version_tiers",
+        responses={200: VersionTierSerializer(many=True), 404: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
+    def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """On which tier of each host the version is, and how long a request would wait for it from each."""
+        return Response(tiers_of(queries.get_version(self.principal.tenant, name, number)))

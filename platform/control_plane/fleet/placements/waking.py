@@ -1,0 +1,104 @@
+"""Which base models are to have hosts, for whoever starts and stops these, and how many have one now.
+
+A base model that never sleeps always is. One that may sleep is while somebody asked for it within its time, while its
+hosts have something to do, and while a version of one of its adapters waits to be brought to a host for the first time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError
+from prometheus_client import REGISTRY
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
+from control_plane.core.jobs import clocks
+from control_plane.fleet.base_models.base_model import described_hosts, served_bases
+from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState
+
+ARRIVING = (VersionState.VALIDATED, VersionState.STAGING)
+_THERE = (HostState.ONLINE, HostState.DRAINING)
+
+
+@dataclass(frozen=True)
+class Wakefulness:
+    wanted: bool
+    """Whether it is to have a host."""
+    online: int
+    """Hosts that take its requests now."""
+    name: str = ""
+
+
+def wakefulness(now: datetime | None = None) -> dict[str, Wakefulness]:
+    """Of the base models that are served, by digest."""
+    now, bases = now or clocks.database_time(), served_bases()
+    rows = {row.digest: row for row in BaseModel.objects.filter(withdrawn_at=None)}
+    online, busy = defaultdict[str, int](int), set[str]()
+    working = _working()
+    for host in described_hosts():
+        base = bases.of_host(host.description)
+        if base is not None and host.state in _THERE:
+            online[base.digest] += host.state == HostState.ONLINE
+            if host.pk in working:
+                busy.add(base.digest)
+    arriving = set(
+        AdapterVersion.objects.filter(state__in=ARRIVING).order_by().values_list("base_digest", flat=True).distinct()
+    )
+    return {
+        base.digest: Wakefulness(
+            _asked_lately(rows[base.digest], now) or base.digest in busy or not arriving.isdisjoint(base.adapters_of),
+            online[base.digest],
+            base.name,
+        )
+        for base in bases
+        if base.digest in rows
+    }
+
+
+def _asked_lately(row: BaseModel, now: datetime) -> bool:
+    if not row.sleeps_after_s:
+        return True
+    after = timedelta(seconds=row.sleeps_after_s)
+    # Noted later than now: the database's clock stepped back.
+    return row.asked_at is not None and now - after < row.asked_at <= now + after
+
+
+def _working() -> set[int]:
+    """Hosts that have requests, by primary key: the two numbers alone, as a status lists all adapters."""
+    load = ("last_status__running", "last_status__waiting")
+    hosts = EngineHost.objects.filter(active=True, state__in=_THERE).order_by()
+    return {pk for pk, running, waiting in hosts.values_list("pk", *load) if running or waiting}
+
+
+class BaseModels(Collector):
+    """For Prometheus, read from the database at each scrape: nothing while that is away."""
+
+    def describe(self) -> Iterator[Metric]:
+        yield from self._gauges()
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            found = wakefulness()
+        except DatabaseError:
+            return
+        wanted, online = self._gauges()
+        for base in found.values():
+            wanted.add_metric([base.name], base.wanted)
+            online.add_metric([base.name], base.online)
+        yield from (wanted, online)
+
+    @staticmethod
+    def _gauges() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        labels = ["base_model"]
+        return (
+            GaugeMetricFamily("lorikeet_base_model_wanted", "1 while a base model is to have a host.", labels=labels),
+            GaugeMetricFamily("lorikeet_base_model_hosts", "Hosts of a base model that take requests.", labels=labels),
+        )
+
+
+REGISTRY.register(BaseModels())

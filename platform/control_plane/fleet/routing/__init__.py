@@ -1,0 +1,1 @@
+"""Choosing the host of a request, and waiting for a place on one."""

@@ -1,0 +1,361 @@
+"""This event loop's sessions: one per engine host, each with the host's latest heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import grpc.aio
+
+from control_plane.core import config
+from control_plane.core.cancellation import end_if_cancelled
+from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.migration import HostNow
+from control_plane.fleet.routing.router import HostLoad, LeastPending, RoutingPolicy, compared, no_host
+from control_plane.fleet.routing.turns import Turns
+from control_plane.fleet.transport.coalescing import Coalescing
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.engine_client import (
+    EngineClient,
+    LostSink,
+    RequestStream,
+    UsageSink,
+    ignore_lost,
+    ignore_usage,
+)
+from control_plane.fleet.transport.errors import HostError, unavailable
+from lora_engine.peft_format import digests_of
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.adapter_list import AdapterListError
+from lora_engine.wire.prompt_prefixes import Mark, prefix_marks
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+HEARTBEAT_S = 1.0
+LOAD_EVERY_S = 0.25  # other web processes send there too
+SILENT_HEARTBEATS = 5
+SILENT_S = 2.0
+"""After so long without a heartbeat, which come four times as often as once a second, what runs on a host goes on
+elsewhere, if another takes it."""
+LATE_S = 0.5
+"""If this process looks at the time so much later than it wanted to, it stood still itself."""
+RETRY_S = 1.0
+_FASTEST = 1e9  # tokens a second
+
+
+class HostConnection:
+    """A session, and the heartbeats that tell its load and that it lives."""
+
+    def __init__(self, client: EngineClient, observed: Callable[[], None] = lambda: None) -> None:
+        """``observed`` is called after each heartbeat."""
+        self.client = client
+        self._observed = observed
+        self.status: pb.HostStatus | None = None
+        self._first_token = FirstTokenPrediction()
+        self._sent_since_status = 0
+        self.silent = False  # for `SILENT_S`
+        self._silence: asyncio.TimerHandle | None = None
+        self._progress_at = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.client.start()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._follow(), name=f"engine-heartbeat-{self.client.host}")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._listen(None)
+        await self.client.close()
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it should get new requests. One that is silent, or hangs, is asked last."""
+        if not self.client.connected or self.silent or self.hangs:
+            return False
+        return self.status is None or not self.status.draining
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has work and made no step for so long that it counts as hung."""
+        busy = self.status is not None and (self.status.running or self.status.waiting or self._sent_since_status)
+        return bool(busy) and time.monotonic() - self._progress_at > config.current().engine_hang_s
+
+    def serves(self, base_digest: str) -> bool:
+        """False if the engine at the other end has said that it serves another base model."""
+        return self.client.base_digest in ("", base_digest) or not base_digest
+
+    def load(self, submit: pb.Submit, marks: Sequence[Mark]) -> HostLoad:
+        status, digest = self.status, submit.adapter_digest
+        if status is None:
+            return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
+        # What this process has open there counts too: the status of a host that hangs is an old one.
+        pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
+        resident = not digest or self._first_token.adapters.by_digest.keys() >= set(digests_of(digest))
+        return HostLoad(
+            self.client.host,
+            pending,
+            _speed(status),
+            resident,
+            self._first_token.seconds(submit, marks),
+            self._first_token.cached_share(marks),
+        )
+
+    @property
+    def now(self) -> HostNow | None:
+        """What migration compares hosts by; None if the host has told nothing yet."""
+        status = self.status
+        if status is None:
+            return None
+        return HostNow(
+            self.client.host,
+            waiting=status.waiting + self._sent_since_status,
+            running=status.running,
+            tokens_per_second=_speed(status),
+            prompt_token_s=self._first_token.prompt_token_s,
+            pages_used=status.pool.kv,
+            pages=max(0, status.pool.total - status.pool.reserved),
+        )
+
+    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None, marks: Sequence[Mark]) -> RequestStream:
+        stream = await self.client.submit(submit, coalescing)
+        self._sent_since_status += 1
+        self._first_token.sent(submit, marks)
+        return stream
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._read_heartbeats()
+            except (grpc.aio.AioRpcError, TimeoutError):
+                pass
+            except AdapterListError as error:
+                logger.warning("Following host %s anew: %s", self.client.host, error)
+            except Exception:  # whatever it says, it is followed when it says something else
+                logger.exception("What host %s tells of itself cannot be read.", self.client.host)
+            end_if_cancelled()
+            self._listen(None)
+            self.status = None
+            self._first_token.forget()
+            await asyncio.sleep(RETRY_S)
+
+    async def _read_heartbeats(self) -> None:
+        heartbeats = aiter(self.client.watch(HEARTBEAT_S, LOAD_EVERY_S, prefixes=True))
+        self._listen(SILENT_S)  # requests may be there before its first word
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S * SILENT_HEARTBEATS):
+                    status = await anext(heartbeats)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                # A machine that vanished closes no connection: without this its requests would wait for ever.
+                await self.client.reset(f"no heartbeat for {HEARTBEAT_S * SILENT_HEARTBEATS:.0f} s")
+                raise
+            self._observe(status)
+
+    def _observe(self, status: pb.HostStatus) -> None:
+        """Raises AdapterListError."""
+        self._first_token.observed(status)
+        self._listen(SILENT_S)
+        now = time.monotonic()
+        before, self.status = self.status, status
+        if status.load_only:
+            self.status = _with_load(before, status)
+        idle = not (status.running or status.waiting or self._sent_since_status)
+        if before is None or before.boot_id != status.boot_id or before.steps != status.steps or idle:
+            self._progress_at = now
+        self._sent_since_status = 0
+        self._observed()
+
+    def _listen(self, seconds: float | None) -> None:
+        """It has just been heard, and counts as silent after so long; with None it is not expected to say anything."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self.silent, self._silence = False, None
+        if seconds is not None:
+            self._silence = asyncio.get_running_loop().call_later(seconds, self._was_silent)
+
+    def _was_silent(self) -> None:
+        assert self._silence is not None
+        if asyncio.get_running_loop().time() - self._silence.when() > LATE_S:
+            self._listen(LATE_S)  # what it said meanwhile is still to be read
+            return
+        self.silent, self._silence = True, None
+        self.client.interrupt()
+
+
+def _speed(status: pb.HostStatus) -> float:
+    """Of what a host says, what can be."""
+    return status.tokens_per_second if 0.0 <= status.tokens_per_second < _FASTEST else 0.0
+
+
+def _with_load(status: pb.HostStatus | None, load: pb.HostStatus) -> pb.HostStatus | None:
+    """The last heartbeat, its load brought up to date. Nothing else of it is copied: it lists all adapters."""
+    if status is None or status.boot_id != load.boot_id:
+        return status
+    for name in ("steps", "running", "waiting", "draining", "tokens_per_second"):
+        setattr(status, name, getattr(load, name))
+    return status
+
+
+class Fleet:
+    """The hosts as this event loop reaches them."""
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, HostEndpoint],
+        *,
+        policy: RoutingPolicy | None = None,
+        usage_sink: UsageSink = ignore_usage,
+        lost_sink: LostSink = ignore_lost,
+    ) -> None:
+        self._policy = policy or LeastPending()
+        self._usage_sink, self._lost_sink = usage_sink, lost_sink
+        self._turns = Turns(self._may_take)
+        self._hosts = {name: self._connection(endpoint) for name, endpoint in endpoints.items()}
+
+    def _connection(self, endpoint: HostEndpoint) -> HostConnection:
+        client = EngineClient(endpoint, usage_sink=self._usage_sink, lost_sink=self._lost_sink)
+        client.has_room = self._turns.give
+        return HostConnection(client, self._turns.give)
+
+    def start(self) -> None:
+        """Connect to every host in the background."""
+        for host in self._hosts.values():
+            host.start()
+
+    async def follow(self, endpoints: Mapping[str, HostEndpoint]) -> None:
+        """From now on these are the hosts. What runs on one that is gone, or joined anew, fails as if it had broken."""
+        known = {name: host.client.endpoint for name, host in self._hosts.items()}
+        gone = [self._hosts.pop(name) for name, endpoint in known.items() if endpoints.get(name) != endpoint]
+        for name, endpoint in endpoints.items():
+            if name not in self._hosts:
+                self._hosts[name] = self._connection(endpoint)
+                self._hosts[name].start()
+        self._turns.give()
+        await asyncio.gather(*(host.close() for host in gone))
+
+    async def close(self) -> None:
+        self._turns.close()
+        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+
+    def client(self, host: str) -> EngineClient:
+        """Raises ``HostError`` if it is a host no longer."""
+        if host not in self._hosts:
+            raise unavailable(host, "it is no host of this installation any more")
+        return self._hosts[host].client
+
+    def status(self, host: str) -> pb.HostStatus | None:
+        return self._hosts[host].status if host in self._hosts else None
+
+    def now(self) -> list[HostNow]:
+        """Of those that take requests."""
+        return [now for host in self._hosts.values() if host.accepts and (now := host.now) is not None]
+
+    def accepts(self, host: str, base_digest: str) -> bool:
+        """Whether a request for this base model could go there now."""
+        known = self._hosts.get(host)
+        return known is not None and known.accepts and known.serves(base_digest)
+
+    def has_room(self, host: str) -> bool:
+        """Whether this process may have another request there."""
+        return self._may_take(frozenset([host])) != 0
+
+    def hangs(self, host: str) -> bool:
+        return host in self._hosts and self._hosts[host].hangs
+
+    def is_silent(self, host: str) -> bool:
+        """Whether it has not been heard for `SILENT_S`; whoever waits for its output is told when that begins."""
+        return host in self._hosts and self._hosts[host].silent
+
+    def resumes(self, host: str) -> bool:
+        """Whether it goes on with answers that another host began. Of one never connected to, that is not known."""
+        return host in self._hosts and self._hosts[host].client.resumes
+
+    async def ask(
+        self, candidates: Iterable[str], base_digest: str, model: str, question: Callable[[EngineClient], Awaitable[T]]
+    ) -> T:
+        """The answer of the first of ``candidates`` that has one. Raises ``HostError`` as ``submit``."""
+        known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(base_digest)]
+        failure = no_host(model)
+        for name in sorted(known, key=lambda name: not self._hosts[name].accepts):
+            if name not in self._hosts:  # meanwhile
+                continue
+            try:
+                return await question(self._hosts[name].client)
+            except HostError as error:
+                failure = error
+        raise failure
+
+    def charge(self, submit: pb.Submit, output_tokens: int) -> None:
+        """So many tokens came of it, which count in whose turn it is."""
+        self._turns.charge(submit, output_tokens)
+
+    def _may_take(self, hosts: frozenset[str]) -> int | None:
+        """For how many more requests there is room at these hosts; None if nothing says that one should wait."""
+        most = config.current().host_requests
+        open_now = [self._hosts[name] for name in hosts if name in self._hosts and self._hosts[name].accepts]
+        if not most or not open_now:
+            return None
+        return sum(max(0, most - host.client.foreground_requests) for host in open_now)
+
+    async def submit(
+        self,
+        submit: pb.Submit,
+        candidates: Iterable[str],
+        model: str,
+        coalescing: Coalescing | None = None,
+        *,
+        waits: bool = True,
+    ) -> tuple[str, RequestStream]:
+        """Send a request to the best of ``candidates``; to the next best if that one does not answer. With ``waits``,
+        while all have as many as they may, it waits for its tenant's turn.
+
+        Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
+        """
+        known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
+        if not known:
+            raise no_host(model)
+        if not waits:
+            return await self._send(submit, known, model, coalescing)
+        async with self._turns.turn(submit, frozenset(known)) as held_s:
+            host, stream = await self._send(submit, known, model, coalescing)
+            stream.held_s = held_s
+            return host, stream
+
+    def _pools(self, known: list[str]) -> Iterator[list[str]]:
+        """In which order they are asked. Hosts that are full come after those with room: only where the others fail.
+        Those that are not connected are tried too, after the others: the session may just be coming up."""
+        drawn, others = compared(known)
+        first = self._by_readiness(drawn)
+        yield first[0]
+        for ready, rest in zip([*first[1:], []], self._by_readiness(others), strict=True):
+            yield rest
+            yield ready
+
+    def _by_readiness(self, known: list[str]) -> list[list[str]]:
+        """Those with room, those that are full, the others."""
+        now = [name for name in known if name in self._hosts]
+        full = [name for name in now if self._may_take(frozenset([name])) == 0]
+        ready = [name for name in now if self._hosts[name].accepts and name not in full]
+        return [ready, full, [name for name in now if name not in ready and name not in full]]
+
+    async def _send(
+        self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None
+    ) -> tuple[str, RequestStream]:
+        failure, marks = no_host(model), prefix_marks(submit) if len(known) > 1 else ()
+        for pool in self._pools(known):
+            while pool := [name for name in pool if name in self._hosts]:  # some may have gone meanwhile
+                host = self._policy.choose([self._hosts[name].load(submit, marks) for name in pool]).name
+                pool.remove(host)
+                try:
+                    return host, await self._hosts[host].submit(submit, coalescing, marks)
+                except HostError as error:
+                    failure = error
+        raise failure

@@ -1,0 +1,121 @@
+"""Chooses the host of a request."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from control_plane.fleet.transport.errors import HostError
+
+# Predictions that differ by less say nothing: theirs are off by about as much.
+_AS_SOON, _AS_SOON_S = 1.25, 0.005
+MOST_COMPARED = 32
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """What a dispatcher may know of a host. ``pending`` counts requests; ``resident`` is about the wanted adapter.
+
+    ``first_token_s`` is when the request would have its first token there; None if that cannot be predicted.
+    ``cached`` is the share of its prompt that need not be computed there.
+    """
+
+    name: str
+    pending: int
+    tokens_per_second: float = 0.0
+    resident: bool = True
+    first_token_s: float | None = None
+    cached: float = 0.0
+
+
+class RoutingPolicy(Protocol):
+    """Chooses among at least one host."""
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad: ...
+
+
+class LeastPending:
+    """The host with the fewest requests waiting or running; one that holds the adapter first, then in turn."""
+
+    def __init__(self) -> None:
+        self._turn = itertools.count()
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
+        best = min(self._cost(host) for host in hosts)
+        equals = [host for host in hosts if self._cost(host) == best]
+        return equals[next(self._turn) % len(equals)]
+
+    @staticmethod
+    def _cost(host: HostLoad) -> tuple[bool, int]:
+        return (not host.resident, host.pending)
+
+
+class SoonestFirstToken:
+    """The host where the first token is predicted soonest; of those that are about as soon, those that have most of the
+    prompt cached, and of these the least loaded.
+
+    Predictions take in the queue ahead in fair order, what is not cached of the request's own prompt, its adapter's
+    load from the tier where it is (``first_token.py``). As long as one host cannot tell, as one that has just started,
+    requests are counted.
+    """
+
+    def __init__(self) -> None:
+        self._others = LeastPending()
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
+        known = [host.first_token_s for host in hosts if host.first_token_s is not None]
+        if len(known) < len(hosts):
+            return self._others.choose(hosts)
+        as_soon = min(known) * _AS_SOON + _AS_SOON_S
+        sooner = [host for host in hosts if host.first_token_s is not None and host.first_token_s <= as_soon]
+        most_cached = max(host.cached for host in sooner)
+        return self._others.choose([host for host in sooner if host.cached >= most_cached])
+
+
+class RoundRobin:
+    """Every host in turn, whatever its load."""
+
+    def __init__(self) -> None:
+        self._turn = itertools.count()
+
+    def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
+        return hosts[next(self._turn) % len(hosts)]
+
+
+ROUTING_POLICIES: Mapping[str, type[RoutingPolicy]] = {
+    "first_token": SoonestFirstToken,
+    "least_pending": LeastPending,
+    "round_robin": RoundRobin,
+}
+
+
+def compared(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The hosts that a request is compared over, and the others, for when none of these has room for it.
+
+    To look at a host takes about as long as to send a token; the best of a few dozen, drawn anew for each request, is
+    about as good as the best of all (Mitzenmacher, "The power of two choices", 2001).
+    """
+    if len(hosts) <= MOST_COMPARED:
+        return [*hosts], []
+    drawn = random.sample(hosts, MOST_COMPARED)
+    asked = {*drawn}
+    return drawn, [host for host in hosts if host not in asked]
+
+
+def make_policy(name: str) -> RoutingPolicy:
+    if name not in ROUTING_POLICIES:
+        raise ValueError(f'There is no routing policy "{name}". Supported: {", ".join(sorted(ROUTING_POLICIES))}.')
+    return ROUTING_POLICIES[name]()
+
+
+def no_host(model: str) -> HostError:
+    return HostError(
+        "no_ready_host",
+        f"No engine host is ready to serve {model} right now.",
+        "Send the request again in a few seconds. If it persists, look at the hosts page for what they wait for.",
+        param="model",
+        retry_after_s=3.0,
+    )

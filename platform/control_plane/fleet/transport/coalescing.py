@@ -1,0 +1,255 @@
+"""A request's own bounded buffer between the engine's steps and its client.
+
+The first token goes out at once. After that a chunk goes out when the last one is
+``max_delay_s`` old or ``max_tokens`` have gathered, whichever comes first. A client that
+reads slowly makes only its own chunks longer; one that stops reading is given up.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from control_plane.fleet.transport.errors import HostError
+from lora_engine.wire import engine_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Coalescing:
+    """When a chunk leaves the buffer, and when its reader is given up."""
+
+    max_delay_s: float = 0.030
+    max_tokens: int = 4
+    stall_tokens: int = 4096
+    stall_bytes: int = 1 << 20
+    stall_s: float = 30.0
+
+
+# For a reader that wants the whole: woken by the first token and by the end.
+WHOLE = Coalescing(max_delay_s=math.inf, max_tokens=1 << 31)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """New output of one choice; ``tokens`` is how many tokens it stands for."""
+
+    choice: int
+    text: str
+    tokens: int
+    finish_reason: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[pb.TokenLogprob] = field(default_factory=list)
+    prompt: pb.PromptDescription | None = None
+    prompt_logprobs: list[pb.PromptLogprobs] = field(default_factory=list)
+    embedding: bytes = b""
+    reasoning: str = ""
+    tool_calls: list[pb.ToolCallDelta] = field(default_factory=list)
+
+    def add_tool_calls(self, deltas: Iterable[pb.ToolCallDelta]) -> None:
+        """What goes on with the last call joins it."""
+        for delta in deltas:
+            if self.tool_calls and self.tool_calls[-1].index == delta.index:
+                self.tool_calls[-1].arguments += delta.arguments
+            else:
+                self.tool_calls.append(delta)
+
+
+class RequestBuffer:
+    """What one request produced and its reader has not taken yet. One reader; all calls on one event loop."""
+
+    __slots__ = (
+        "_bytes",
+        "_due",
+        "_due_since",
+        "_error",
+        "_finished",
+        "_interrupted",
+        "_last_taken",
+        "_most_bytes",
+        "_patient_until",
+        "_pending",
+        "_policy",
+        "_timer",
+        "_tokens",
+        "_total_bytes",
+        "_waiter",
+    )
+
+    def __init__(self, policy: Coalescing, most_bytes: float = math.inf) -> None:
+        """``most_bytes``: no answer to the request is longer."""
+        self._policy = policy
+        self._most_bytes, self._total_bytes = most_bytes, 0
+        self._pending: dict[int, Chunk] = {}
+        self._tokens = self._bytes = 0
+        self._due = False
+        self._due_since = 0.0
+        self._last_taken = float("-inf")
+        self._waiter: asyncio.Future[None] | None = None
+        self._interrupted = False
+        self._patient_until = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._finished = False
+        self._error: HostError | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._finished
+
+    @property
+    def tokens(self) -> int:
+        """That nobody has taken yet."""
+        return self._tokens
+
+    def push(self, delta: pb.Delta, now: float) -> bool:
+        """Add a delta. True if it begins a wait for company: the caller then makes it due within ``max_delay_s``."""
+        begins = not self._pending
+        self._total_bytes += delta.ByteSize()
+        chunk = self._pending.get(delta.choice)
+        if chunk is None:
+            self._pending[delta.choice] = chunk = Chunk(delta.choice, delta.text, delta.num_tokens)
+        else:
+            chunk.text += delta.text
+            chunk.tokens += delta.num_tokens
+        if delta.finish_reason:
+            chunk.finish_reason = delta.finish_reason
+        if delta.token_ids:
+            chunk.token_ids.extend(delta.token_ids)
+        if delta.logprobs:
+            chunk.logprobs.extend(delta.logprobs)
+            self._bytes += sum(entry.ByteSize() for entry in delta.logprobs)
+        if delta.reasoning:
+            chunk.reasoning += delta.reasoning
+            self._bytes += len(delta.reasoning)
+        if delta.tool_calls:
+            chunk.add_tool_calls(delta.tool_calls)
+            self._bytes += sum(call.ByteSize() for call in delta.tool_calls)
+        if not delta.num_tokens:
+            _add_prompt(chunk, delta)
+        elif delta.HasField("prompt"):
+            chunk.prompt = delta.prompt
+        return self._pushed(delta.num_tokens, len(delta.text), now, begins=begins)
+
+    def _pushed(self, tokens: int, size: int, now: float, *, begins: bool) -> bool:
+        self._tokens += tokens
+        self._bytes += size
+        if self._due:
+            return False
+        if self._tokens >= self._policy.max_tokens or now - self._last_taken >= self._policy.max_delay_s:
+            self.make_due(now)
+            return False
+        return begins and self._policy.max_delay_s < math.inf
+
+    def push_plain(self, text: str, token_id: int, now: float) -> bool:
+        """As ``push``, for a token of choice 0 with its text and nothing else."""
+        begins = not self._pending
+        self._total_bytes += len(text)
+        chunk = self._pending.get(0)
+        if chunk is None:
+            self._pending[0] = Chunk(0, text, 1, token_ids=[token_id])
+        else:
+            chunk.text += text
+            chunk.tokens += 1
+            chunk.token_ids.append(token_id)
+        return self._pushed(1, len(text), now, begins=begins)
+
+    @property
+    def overflows(self) -> bool:
+        """Whether its host sends more than any answer to the request has."""
+        return self._total_bytes > self._most_bytes
+
+    def stalled(self, now: float) -> bool:
+        """Whether the reader left too much, or for too long, in the buffer."""
+        if not self._due or self._waiter is not None:
+            return False
+        policy = self._policy
+        too_much = self._tokens > policy.stall_tokens or self._bytes > policy.stall_bytes
+        return too_much or now - self._due_since > policy.stall_s
+
+    def make_due(self, now: float) -> None:
+        """Let the reader have what is there."""
+        if self._pending and not self._due:
+            self._due, self._due_since = True, now
+            self._wake()
+
+    def finish(self, error: HostError | None = None) -> None:
+        """No more will come. The reader still gets what is buffered, then the end or the error."""
+        if not self._finished:
+            self._finished, self._error = True, error
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._wake()
+
+    def give_up(self, error: HostError) -> None:
+        """Drop what is there, of a reader that stalled or a host that never ends; who reads learns why."""
+        self._pending, self._tokens, self._bytes = {}, 0, 0
+        self.finish(error)
+
+    async def take(self) -> list[Chunk]:
+        """Wait for due output. Empty at the end. Raises the ``HostError`` the request ended with."""
+        while not (self._due or self._finished):
+            await self._wait(asyncio.get_running_loop())
+        return self._taken()
+
+    async def take_within(self, seconds: float) -> list[Chunk] | None:
+        """As ``take``; None if nothing comes in time, or ``interrupt`` is called meanwhile."""
+        if not (self._due or self._finished):
+            loop = asyncio.get_running_loop()
+            self._interrupted = seconds <= 0
+            self._be_patient(loop, loop.time() + seconds)
+            while not (self._due or self._finished):
+                if self._interrupted:
+                    return None
+                await self._wait(loop)
+        return self._taken()
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiter = loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _taken(self) -> list[Chunk]:
+        chunks = list(self._pending.values())
+        if not chunks and self._error is not None:
+            raise self._error
+        self._pending, self._tokens, self._bytes, self._due = {}, 0, 0, False
+        self._last_taken = asyncio.get_running_loop().time()
+        return chunks
+
+    def interrupt(self) -> None:
+        """Let a reader that waits go on without output."""
+        self._interrupted = True
+        self._wake()
+
+    def _be_patient(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        # A timer that is set anew for each chunk would cost more than the rest of the buffer's work.
+        self._patient_until = until
+        if self._timer is not None and self._timer.when() > until:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(until, self._look_at_the_time, loop)
+
+    def _look_at_the_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._waiter is None or self._finished:
+            return
+        if loop.time() >= self._patient_until:
+            self.interrupt()
+        else:
+            self._timer = loop.call_at(self._patient_until, self._look_at_the_time, loop)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _add_prompt(chunk: Chunk, delta: pb.Delta) -> None:
+    """What the engine tells of the prompt. That is bounded by the request, so no reader is too slow for it."""
+    if delta.HasField("prompt"):
+        chunk.prompt = delta.prompt
+    if delta.HasField("prompt_logprobs"):
+        chunk.prompt_logprobs.append(delta.prompt_logprobs)
+    chunk.embedding = delta.embedding or chunk.embedding

@@ -1,0 +1,121 @@
+"""Where an engine host listens and how a channel to it is secured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from control_plane.core import config
+from control_plane.fleet.hosts.models import EngineHost
+from control_plane.fleet.joining import authority
+from control_plane.fleet.transport.errors import HostError
+from lora_engine.wire import engine_pb2 as pb
+
+# A host's status lists every resident adapter, a usage page thousands of records: far over gRPC's 4 MiB default.
+MAX_MESSAGE_BYTES = 64 << 20
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # An engine that restarts should be found again in a second, not in gRPC's default of up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # A machine that lost power closes no connection. The engine allows pings this often.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # Two clients in one process must not share a connection's fate or its flow-control window.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+Metadata = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class HostEndpoint:
+    """One engine host: ``unix:/path.sock`` or ``host:port``.
+
+    A host of the settings has a token and, for TCP, an optional CA for TLS; one that joined has a credential, by which
+    both sides prove themselves with certificates of the fleet's own authority.
+    """
+
+    name: str
+    address: str
+    token: str = ""
+    tls_ca: Path | None = None
+    credential: str = ""
+
+    @property
+    def uses_tls(self) -> bool:
+        return bool(self.credential) or (self.tls_ca is not None and not self.address.startswith("unix:"))
+
+    @property
+    def metadata(self) -> Metadata:
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    def open_channel(self) -> grpc.Channel:
+        """A blocking channel, for Celery tasks and commands."""
+        if self.uses_tls:
+            return grpc.secure_channel(self.address, self._credentials(), options=self._options())
+        return grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+
+    def open_async_channel(self) -> grpc.aio.Channel:
+        """A channel bound to the running event loop."""
+        if self.uses_tls:
+            return grpc.aio.secure_channel(self.address, self._credentials(), options=self._options())
+        return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+
+    def reading(self, digest: str) -> pb.AdapterPeer:
+        """For another host to read this adapter there, and nothing else. Of one that joined."""
+        own = authority.reading_identity(digest)
+        return pb.AdapterPeer(
+            address=self.address,
+            server_name=authority.server_name(self.credential),
+            authority=authority.authority_certificate(),
+            certificate=own.certificate,
+            key=own.key,
+        )
+
+    def _options(self) -> list[tuple[str, int | str]]:
+        if not self.credential:
+            return [*CHANNEL_OPTIONS]
+        return [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", authority.server_name(self.credential))]
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        if self.credential:
+            own = authority.client_identity()
+            return grpc.ssl_channel_credentials(authority.authority_certificate(), own.key, own.certificate)
+        assert self.tls_ca is not None
+        return grpc.ssl_channel_credentials(root_certificates=self.tls_ca.read_bytes())
+
+
+def configured_endpoints() -> dict[str, HostEndpoint]:
+    """The hosts of ``LORIKEET_ENGINE_HOSTS`` by name."""
+    settings = config.current()
+    return {
+        name: HostEndpoint(name, address, settings.engine_token, settings.engine_tls_ca)
+        for name, address in settings.engine_hosts.items()
+    }
+
+
+def known_endpoints() -> dict[str, HostEndpoint]:
+    """The hosts of the settings, then those that joined, by name. Reads the database."""
+    configured = configured_endpoints()
+    joined = EngineHost.objects.filter(active=True).exclude(credential="").order_by("joined_at", "name")
+    rows = joined.values_list("name", "address", "credential")
+    others = {name: HostEndpoint(name, address, credential=credential) for name, address, credential in rows}
+    return configured | {name: endpoint for name, endpoint in others.items() if name not in configured}
+
+
+def endpoint_of(host: str) -> HostEndpoint:
+    """Raises HostError."""
+    endpoint = known_endpoints().get(host)
+    if endpoint is None:
+        raise HostError(
+            "host_not_configured",
+            f"Engine host {host} is neither in this process's settings nor has it joined, or its credential was "
+            "revoked.",
+            "Set LORIKEET_ENGINE_HOSTS to the same value for web, worker and beat, or let the host join again.",
+        )
+    return endpoint

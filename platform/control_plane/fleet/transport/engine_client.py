@@ -1,0 +1,398 @@
+"""One multiplexed gRPC session from this event loop to one engine host.
+
+Every request of the process shares the stream: the engine sends one message per step, and
+this client hands each delta to its request's own buffer. Nothing here creates a task, takes
+a lock or touches the database per token.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from control_plane.core.cancellation import end_if_cancelled
+from control_plane.fleet.transport import errors
+from control_plane.fleet.transport.coalescing import Chunk, Coalescing, RequestBuffer
+from control_plane.fleet.transport.endpoint import HostEndpoint
+from control_plane.fleet.transport.errors import HostError, client_too_slow
+from control_plane.fleet.transport.plausible import implausible, most_bytes, require_plausible
+from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire import engine_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_LAST_S = 3.0
+_MOST_HANDLES = (1 << 32) - 1
+UsageSink = Callable[[str, pb.Finished], None]
+LostSink = Callable[[Iterable[str]], None]
+
+
+def ignore_usage(_host: str, _finished: pb.Finished) -> None:
+    """The sink of a client whose usage others collect from the engine's journal."""
+
+
+def ignore_lost(_request_ids: Iterable[str]) -> None:
+    """The sink of a client that keeps nothing for each request."""
+
+
+class RequestStream:
+    """The output of one submitted request: lists of chunks until the end. Leaving it early aborts the request.
+
+    ``usage`` is the engine's own count, set when the iteration ends.
+    """
+
+    __slots__ = ("_buffer", "_client", "_closed", "handle", "held_s", "request_id", "usage")
+
+    def __init__(self, client: "EngineClient", request_id: str, handle: int, buffer: RequestBuffer) -> None:
+        self.request_id, self.handle = request_id, handle
+        self.usage: pb.UsageRecord | None = None
+        self.held_s = 0.0  # that it waited for its tenant's turn, before it was sent
+        self._client = client
+        self._buffer = buffer
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Chunk]:
+        chunks = await self._buffer.take()
+        if not chunks:
+            raise StopAsyncIteration
+        return chunks
+
+    async def next(self, patience_s: float) -> list[Chunk] | None:
+        """The next chunks, empty at the end; None if none come in time, or ``interrupt`` is called meanwhile."""
+        return await self._buffer.take_within(patience_s)
+
+    def interrupt(self) -> None:
+        """Let who waits in ``next`` go on without."""
+        self._buffer.interrupt()
+
+    @property
+    def tokens_waiting(self) -> int:
+        """That its reader has not taken yet."""
+        return self._buffer.tokens
+
+    def hand_out(self) -> bool:
+        """Let the reader have at once what is there; False if that is nothing, and more may come."""
+        self._buffer.make_due(asyncio.get_running_loop().time())
+        return self._buffer.tokens > 0 or self._buffer.finished
+
+    def abort(self) -> None:
+        """Ask the engine to stop. What it did until then, and its usage, still arrive."""
+        if not (self._closed or self._buffer.finished):
+            self._client._send(pb.ClientMessage(abort=pb.Abort(request_id=self.request_id)))
+
+    def close(self) -> None:
+        """Idempotent; needs no await, so it also works while its task is being cancelled."""
+        if not self._closed:
+            self._closed = True
+            self._client._forget(self.request_id, abort=not self._buffer.finished)
+
+
+class EngineClient:
+    """The session to one host: connects on first use, reconnects with back-off, fails open requests when it breaks."""
+
+    def __init__(
+        self,
+        endpoint: HostEndpoint,
+        *,
+        usage_sink: UsageSink = ignore_usage,
+        lost_sink: LostSink = ignore_lost,
+        coalescing: Coalescing | None = None,
+        connect_timeout_s: float = 3.0,
+    ) -> None:
+        self.endpoint = endpoint
+        self.boot_id = ""
+        self.base_digest = ""  # of the engine that greeted last; "" if none has, or it does not state it
+        self.resumes = False  # it goes on with answers that another host began
+        self._usage_sink = usage_sink
+        self._lost_sink = lost_sink
+        self._coalescing = coalescing or Coalescing()
+        self._connect_timeout_s = connect_timeout_s
+        self._client_id = f"web-{uuid.uuid4().hex[:12]}"
+        self._streams: dict[str, RequestStream] = {}
+        self._by_handle: dict[int, RequestStream] = {}
+        self._last_handle = 0
+        self._background: set[str] = set()  # of these, what makes way for others
+        self.has_room: Callable[[], None] = lambda: None  # called when a request is over
+        # Also those whose reader has gone: the engine still reports their end.
+        self._unfinished: set[str] = set()
+        self._lingering: list[RequestStream] = []
+        self._outbox: deque[pb.ClientMessage] = deque()
+        self._outbox_filled = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._last_error = ""
+        self._task: asyncio.Task[None] | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    # -- for the gateway -------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.name
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._streams)
+
+    @property
+    def foreground_requests(self) -> int:
+        """Of the open ones, those that make way for nobody."""
+        return len(self._streams) - len(self._background)
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None = None) -> RequestStream:
+        """Hand a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
+        await self._ensure_connected()
+        submit.handle = self._next_handle()
+        buffer = RequestBuffer(coalescing or self._coalescing, most_bytes(submit))
+        stream = RequestStream(self, submit.request_id, submit.handle, buffer)
+        self._streams[submit.request_id] = self._by_handle[submit.handle] = stream
+        if submit.slo.background:
+            self._background.add(submit.request_id)
+        self._unfinished.add(submit.request_id)
+        self._send(pb.ClientMessage(submit=submit))
+        return stream
+
+    def interrupt(self) -> None:
+        """Let all who wait for output look again whether it is worth waiting for."""
+        for stream in self._streams.values():
+            stream.interrupt()
+
+    async def close(self) -> None:
+        """End the session; open requests fail."""
+        await self._stop_task()
+        if self._channel is not None:
+            await self._channel.close(None)
+            self._channel = None
+
+    async def reset(self, reason: str) -> None:
+        """Drop a session that looks dead and connect anew; open requests fail as if it had broken."""
+        self._last_error = reason
+        if self._task is not None:
+            await self._stop_task()
+            self.start()
+
+    async def describe(self, timeout_s: float = 5.0) -> pb.EngineDescription:
+        description: pb.EngineDescription = await self._unary("Describe", pb.DescribeRequest(), timeout_s)
+        return description
+
+    async def tokenize(self, submit: pb.Submit, timeout_s: float = 10.0) -> pb.TokenizeReply:
+        """Raises ``HostError``, as ``detokenize`` does; what is wrong with the prompt is in the reply."""
+        reply: pb.TokenizeReply = await self._unary("Tokenize", submit, timeout_s)
+        return reply
+
+    async def detokenize(self, token_ids: pb.TokenIds, timeout_s: float = 10.0) -> pb.DetokenizeReply:
+        reply: pb.DetokenizeReply = await self._unary("Detokenize", token_ids, timeout_s)
+        return reply
+
+    async def acknowledge(self, request_ids: Iterable[str], timeout_s: float = 5.0) -> int:
+        """Tell the host that this usage is safely stored. Returns how many records that freed."""
+        reply: pb.AckUsageReply = await self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids), timeout_s)
+        return reply.acknowledged
+
+    async def watch(
+        self, interval_s: float, load_every_s: float = 0.0, *, prefixes: bool = False
+    ) -> AsyncIterator[pb.HostStatus]:
+        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``); in between, its load. Of its
+        adapters those that changed, for an ``AdapterList``; with ``prefixes``, for ``KnownPrefixes`` too."""
+        request = pb.WatchRequest(
+            interval_ms=int(interval_s * 1000),
+            load_every_ms=int(load_every_s * 1000),
+            adapter_changes=True,
+            prefixes=prefixes,
+        )
+        call = self._stub().Watch(request, metadata=self.endpoint.metadata, wait_for_ready=False)
+        async for status in call:
+            yield status
+
+    # -- connection ------------------------------------------------------------
+
+    async def _ensure_connected(self) -> None:
+        if self._connected.is_set():
+            return
+        self.start()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._connected.wait()
+        except TimeoutError:
+            raise errors.unavailable(self.host, self._last_error) from None
+
+    def start(self) -> None:
+        """Begin connecting in the background. Idempotent."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"engine-session-{self.host}")
+
+    async def _stop_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def _stub(self) -> Any:
+        if self._channel is None:
+            self._channel = self.endpoint.open_async_channel()
+        return engine_pb2_grpc.EngineStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def _unary(self, method: str, request: object, timeout_s: float) -> Any:
+        try:
+            call = getattr(self._stub(), method)
+            return await call(request, timeout=timeout_s, metadata=self.endpoint.metadata)
+        except grpc.aio.AioRpcError as error:
+            raise errors.unavailable(self.host, error.details() or str(error.code())) from error
+
+    async def _run(self) -> None:
+        delay = BACKOFF_FIRST_S
+        while True:
+            is_odd = False
+            try:
+                await self._session()
+            except grpc.aio.AioRpcError as error:
+                self._last_error = error.details() or str(error.code())
+            except asyncio.InvalidStateError:
+                self._last_error = "the call ended before the greeting"
+            except HostError as error:
+                self._last_error, is_odd = str(error), True
+            except ValueError as error:  # what it sent cannot be read
+                self._last_error, is_odd = repr(error), True
+            except asyncio.CancelledError:
+                # gRPC reports a call that the server cancelled the same way as a task that was cancelled.
+                self._last_error = "the engine cancelled the session"
+            finally:
+                was_connected = self._connected.is_set()
+                self._disconnect()
+            end_if_cancelled()
+            further = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
+            delay = BACKOFF_LAST_S if is_odd else further
+            logger.warning("engine host %s: session ended (%s), again in %.1f s", self.host, self._last_error, delay)
+            await asyncio.sleep(delay * random.uniform(0.8, 1.2))
+
+    async def _session(self) -> None:
+        call = self._stub().Session(metadata=self.endpoint.metadata)
+        writer: asyncio.Task[None] | None = None
+        try:
+            await call.write(pb.ClientMessage(hello=pb.Hello(client_id=self._client_id)))
+            async for message in call:
+                if message.HasField("step"):
+                    self._deliver(message.step)
+                else:
+                    welcome = message.welcome
+                    self.boot_id, self.base_digest = welcome.boot_id, welcome.base_digest
+                    self.resumes = welcome.resumes
+                    writer = writer or asyncio.create_task(self._write(call), name=f"engine-writer-{self.host}")
+                    self._connected.set()
+            self._last_error = "the engine closed the session"
+        finally:
+            if writer is not None:
+                writer.cancel()
+            call.cancel()
+
+    async def _write(self, call: Any) -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader reports the break
+            while True:
+                while self._outbox:
+                    await call.write(self._outbox.popleft())
+                self._outbox_filled.clear()
+                await self._outbox_filled.wait()
+
+    def _disconnect(self) -> None:
+        self._connected.clear()
+        self._outbox.clear()
+        for stream in [*self._streams.values()]:
+            stream._buffer.finish(errors.disconnected(self.host))
+        self._streams.clear()
+        self._by_handle.clear()
+        self._background.clear()
+        self.has_room()
+        lost, self._unfinished = self._unfinished, set()
+        self._lost_sink(lost)
+
+    # -- per step --------------------------------------------------------------
+
+    def _deliver(self, step: pb.StepDeltas) -> None:
+        now, streams = asyncio.get_running_loop().time(), self._streams
+        for handle, text, token_id in zip(step.plain.handles, step.plain.texts, step.plain.token_ids, strict=True):
+            if (of_handle := self._by_handle.get(handle)) is not None:
+                self._pushed(of_handle, now, begins=of_handle._buffer.push_plain(text, token_id, now))
+        for delta in step.deltas:
+            stream = streams.get(delta.request_id)
+            if stream is not None:  # else closed here; its abort is on the way
+                self._pushed(stream, now, begins=stream._buffer.push(delta, now))
+        for finished in step.finished:
+            self._finish(finished)
+
+    def _pushed(self, stream: RequestStream, now: float, *, begins: bool) -> None:
+        if stream._buffer.overflows:
+            stream._buffer.give_up(implausible(self.host, "an answer is longer than was asked for"))
+            self._forget(stream.request_id, abort=True)
+        elif begins:
+            self._linger(stream)
+        elif stream._buffer.stalled(now):
+            stream._buffer.give_up(client_too_slow(stream.tokens_waiting))
+            self._forget(stream.request_id, abort=True)
+
+    def _linger(self, stream: RequestStream) -> None:
+        # One timer serves every buffer of the host: those that joined later leave a little early.
+        if not self._lingering:
+            asyncio.get_running_loop().call_later(self._coalescing.max_delay_s, self._flush)
+        self._lingering.append(stream)
+
+    def _flush(self) -> None:
+        lingering, self._lingering = self._lingering, []
+        now = asyncio.get_running_loop().time()
+        for stream in lingering:
+            stream._buffer.make_due(now)
+
+    def _finish(self, finished: pb.Finished) -> None:
+        """Raises ``HostError`` for usage that cannot be: the session ends, and others go on with its requests."""
+        require_plausible(self.host, finished.usage)
+        self._unfinished.discard(finished.request_id)
+        if finished.HasField("usage"):
+            self._usage_sink(self.host, finished)
+        else:
+            self._lost_sink([finished.request_id])
+        stream = self._take_out(finished.request_id)
+        if stream is not None:
+            stream.usage = finished.usage
+            error = HostError.from_wire(finished.error) if finished.HasField("error") else None
+            stream._buffer.finish(error)
+
+    def _forget(self, request_id: str, *, abort: bool) -> None:
+        known = self._take_out(request_id)
+        if abort and known is not None:
+            self._send(pb.ClientMessage(abort=pb.Abort(request_id=request_id)))
+
+    def _take_out(self, request_id: str) -> RequestStream | None:
+        stream = self._streams.pop(request_id, None)
+        self._background.discard(request_id)
+        if stream is not None:
+            self._by_handle.pop(stream.handle, None)
+            self.has_room()
+        return stream
+
+    def _next_handle(self) -> int:
+        """One that no open request has; what still comes of one that was closed must find no other."""
+        self._last_handle = self._last_handle % _MOST_HANDLES + 1
+        return self._last_handle if self._last_handle not in self._by_handle else self._next_handle()
+
+    def _send(self, message: pb.ClientMessage) -> None:
+        self._outbox.append(message)
+        self._outbox_filled.set()

@@ -1,0 +1,163 @@
+"""Storing and reading files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Sum
+from django.utils import timezone
+
+from control_plane.core.config import current
+from control_plane.core.db import run_db
+from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.core.jobs import clocks
+from control_plane.core.names import name_problem
+from control_plane.gateway.batches.models import OPEN, Batch, FilePart, Purpose, StoredFile
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Tenant
+
+PART_BYTES = 1 << 20
+LONGEST_NAME = 255
+
+
+class FileNotFound(NotFoundError):
+    """Also for another tenant's."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"No such File object: {name[:64]}", "GET /v1/files lists those that are there.", code="file_not_found",
+            param="file_id",
+        )  # fmt: skip
+
+
+def upload_file(
+    *, acting: Principal, name: str, content: Iterable[bytes], size: int, keep_s: int | None = None
+) -> StoredFile:
+    """Store a file of requests, for `keep_s` seconds. Raises LorikeetError (400, 413, 429)."""
+    if (problem := name_problem(name)) is not None:
+        raise LorikeetError("bad_file_name", problem, "Rename the file.", param="file")
+    if size > current().batch_file_max_bytes:
+        raise too_large()
+    with transaction.atomic():
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the sum holds
+        stored = StoredFile.objects.for_tenant(tenant).aggregate(sum=Sum("bytes", default=0))["sum"]
+        if stored + size > current().batch_tenant_bytes:
+            raise LorikeetError(
+                "file_storage_full",
+                f"The files of this tenant have {stored} bytes; {current().batch_tenant_bytes} is the most.",
+                "Delete files that you no longer need, or wait until they expire.",
+                param="file",
+                status=429,
+            )
+        file = store(tenant, name[-LONGEST_NAME:], Purpose.BATCH, content, keep_s)
+        audit.record(acting.actor, "file.create", file, tenant=tenant, name=name, bytes=file.bytes)
+    return file
+
+
+def too_large() -> LorikeetError:
+    most = current().batch_file_max_bytes
+    return LorikeetError(
+        "file_too_large",
+        f"The file is larger than {most} bytes.",
+        "Send it as several files.",
+        param="file",
+        status=413,
+    )
+
+
+def store(
+    tenant: Tenant, name: str, purpose: Purpose, content: Iterable[bytes], keep_s: int | None = None
+) -> StoredFile:
+    """In the caller's transaction. `keep_s`: seconds until it expires, None for what is set for all files."""
+    now = clocks.database_time()
+    expires = now + timedelta(seconds=current().batch_file_expire_s if keep_s is None else keep_s)
+    file = StoredFile.objects.create(
+        tenant=tenant, name=name, purpose=purpose, bytes=0, created_at=now, expires_at=expires
+    )
+    for number, part in enumerate(_parts(content)):
+        FilePart.objects.create(file=file, number=number, data=part)
+        file.bytes += len(part)
+    file.save(update_fields=["bytes"])
+    return file
+
+
+def _parts(content: Iterable[bytes]) -> Iterator[bytes]:
+    gathered = bytearray()
+    for piece in content:
+        gathered += piece
+        while len(gathered) >= PART_BYTES:
+            yield bytes(gathered[:PART_BYTES])
+            del gathered[:PART_BYTES]
+    if gathered:
+        yield bytes(gathered)
+
+
+def ids(name: str, prefix: str = "file-") -> list[UUID]:
+    """The one that a public name holds; none for what is no name."""
+    try:
+        return [UUID(hex=name.removeprefix(prefix))] if name.startswith(prefix) and len(name) < 64 else []
+    except ValueError:
+        return []
+
+
+def get_file(tenant: Tenant, name: str) -> StoredFile:
+    """Raises FileNotFound (404)."""
+    file = StoredFile.objects.for_tenant(tenant).filter(pk__in=ids(name), expires_at__gt=timezone.now()).first()
+    if file is None:
+        raise FileNotFound(name)
+    return file
+
+
+def part(file: StoredFile, number: int) -> bytes:
+    """b"" behind the last."""
+    data = FilePart.objects.filter(file=file, number=number).values_list("data", flat=True).first()
+    return bytes(data) if data is not None else b""
+
+
+async def parts_of(file: StoredFile) -> AsyncIterator[bytes]:
+    """One in memory at a time, each by a query of its own."""
+    number = 0
+    while data := await run_db(part, file, number):
+        number += 1
+        yield data
+
+
+def lines(file: StoredFile) -> Iterator[bytes]:
+    """Without line ends, one part in memory at a time."""
+    rest, number = b"", 0
+    while data := part(file, number):
+        number += 1
+        *whole, rest = (rest + data).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def delete_file(*, acting: Principal, name: str) -> StoredFile:
+    """Raises FileNotFound (404), LorikeetError (409) while a batch reads it."""
+    with transaction.atomic():
+        file = get_file(acting.tenant, name)
+        if Batch.objects.for_tenant(acting.tenant).filter(input_file=file, state__in=OPEN).exists():
+            raise LorikeetError(
+                "file_in_use", "A batch reads this file.", "Cancel the batch, or wait for its end.", status=409
+            )
+        audit.record(acting.actor, "file.delete", file, tenant=acting.tenant, name=file.name)
+        pk = file.pk
+        file.delete()
+        file.pk = pk
+    return file
+
+
+def forget() -> int:
+    """Delete what has expired and no batch reads. Returns how many files. Raises DeletionPausedError."""
+    used = Batch.objects.filter(state__in=OPEN, input_file__isnull=False).values("input_file")
+    return (
+        StoredFile.objects.filter(expires_at__lt=clocks.deletion_time())
+        .exclude(pk__in=used)
+        .delete()[1]
+        .get("batches.StoredFile", 0)
+    )

@@ -1,0 +1,144 @@
+"""Files of requests and results, batches, and the lines of those that run.
+
+Files are in the database, because the processes of an installation may share no folder.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.jobs.models import Claimable
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+ENDPOINTS = {
+    f"/v1/{kind.replace('.', '/')}": kind
+    for kind in (ApiEndpoint.CHAT, ApiEndpoint.COMPLETIONS, ApiEndpoint.EMBEDDINGS)
+}
+"""Whose requests may be in a batch, by address."""
+
+
+class Purpose(models.TextChoices):
+    BATCH = "batch"
+    BATCH_OUTPUT = "batch_output"
+
+
+class StoredFile(models.Model):
+    """Written once, in parts; complete when its row is there."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="stored_files")
+    name = models.CharField(max_length=255)
+    purpose = models.CharField(max_length=16, choices=Purpose.choices)
+    bytes = models.BigIntegerField()
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    objects = TenantQuerySet["StoredFile"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at"], name="stored_files_by_tenant"),
+            models.Index(fields=["expires_at"], name="stored_files_by_expiry"),
+        ]
+
+    def __str__(self) -> str:
+        return f"file-{self.id.hex}"
+
+
+class FilePart(models.Model):
+    id = models.BigAutoField(primary_key=True)
+    file = models.ForeignKey(StoredFile, on_delete=models.CASCADE, related_name="parts")
+    number = models.PositiveIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["file", "number"], name="stored_file_part_once")]
+
+    def __str__(self) -> str:
+        return f"{self.file_id} {self.number}"
+
+
+class BatchState(models.TextChoices):
+    """OpenAI's."""
+
+    VALIDATING = "validating"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+OPEN = (BatchState.VALIDATING, BatchState.IN_PROGRESS, BatchState.FINALIZING, BatchState.CANCELLING)
+
+
+class Batch(Claimable):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="batches")
+    api_key = models.ForeignKey(
+        ApiKey, on_delete=models.PROTECT, related_name="+", help_text="Whose requests they are."
+    )
+    endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
+    input_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
+    output_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
+    error_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
+    # Their public names stay when the files are gone.
+    file_names = models.JSONField(default=dict)
+    state = models.CharField(max_length=16, choices=BatchState.choices, default=BatchState.VALIDATING)
+    errors = models.JSONField(default=list, help_text="Of lines that are no requests: code, message, param, line.")
+    metadata = models.JSONField(null=True)
+    total = models.PositiveIntegerField(default=0)
+    completed = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    times = models.JSONField(default=dict, help_text="State: seconds since 1970 when it came to it.")
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    objects = TenantQuerySet["Batch"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at"], name="batches_by_tenant"),
+            models.Index(fields=["created_at"], condition=Q(state__in=OPEN), name="batches_that_run"),
+        ]
+
+    def __str__(self) -> str:
+        return f"batch_{self.id.hex}"
+
+    @property
+    def url(self) -> str:
+        """Where its requests could have been sent one by one."""
+        return next(url for url, kind in ENDPOINTS.items() if kind == self.endpoint)
+
+
+class BatchLine(models.Model):
+    """One request of a batch that runs; removed once the result is in a file."""
+
+    id = models.BigAutoField(primary_key=True)
+    batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="lines")
+    number = models.PositiveIntegerField()
+    custom_id = models.CharField(max_length=64)
+    body = models.TextField(help_text="The request as JSON.")
+    result = models.TextField(null=True, help_text="The line of the output or error file. Written once.")
+    failed = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["batch", "number"], name="batch_line_once")]
+        indexes = [
+            models.Index(fields=["batch", "number"], condition=Q(result=None), name="batch_lines_to_run"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.batch_id} {self.number}"

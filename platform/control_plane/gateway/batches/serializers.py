@@ -1,0 +1,63 @@
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from control_plane.gateway.batches.actions import counts_of
+from control_plane.gateway.batches.models import ENDPOINTS, Batch, BatchState, Purpose
+
+ADDRESSES = list(ENDPOINTS)
+
+
+class StoredFileSerializer(serializers.Serializer[Any]):
+    id = serializers.CharField(source="__str__", help_text="As /v1/files names it.")
+    name = serializers.CharField()
+    purpose = serializers.ChoiceField(choices=Purpose.choices)
+    bytes = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(help_text="Deleted then.")
+
+
+class RequestCountsSerializer(serializers.Serializer[Any]):
+    total = serializers.IntegerField(help_text="0 until every line has been checked.")
+    completed = serializers.IntegerField()
+    failed = serializers.IntegerField()
+
+
+class BatchSerializer(serializers.Serializer[Any]):
+    id = serializers.CharField(source="__str__", help_text="As /v1/batches names it.")
+    endpoint = serializers.ChoiceField(choices=ADDRESSES, source="url")
+    state = serializers.ChoiceField(choices=BatchState.choices)
+    key = serializers.CharField(source="api_key.name", help_text="Whose requests they are.")
+    counts = serializers.SerializerMethodField()
+    bad_lines = serializers.SerializerMethodField()
+    input_file = StoredFileSerializer(allow_null=True, help_text="Null = deleted since.")
+    output_file = StoredFileSerializer(allow_null=True)
+    error_file = StoredFileSerializer(allow_null=True)
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(help_text="What has not run by then never will.")
+
+    @extend_schema_field(RequestCountsSerializer)
+    def get_counts(self, batch: Batch) -> dict[str, int]:
+        return counts_of(batch)
+
+    def get_bad_lines(self, batch: Batch) -> int:
+        """How many of the file's lines are no requests."""
+        return len(batch.errors)
+
+
+class LineErrorSerializer(serializers.Serializer[Any]):
+    line = serializers.IntegerField(help_text="Of the file, from 1; 0 = of the file as a whole.")
+    code = serializers.CharField()
+    message = serializers.CharField()
+    param = serializers.CharField(allow_null=True)
+
+
+class NewBatchSerializer(serializers.Serializer[Any]):
+    """The multipart form of a new batch."""
+
+    endpoint = serializers.ChoiceField(choices=ADDRESSES)
+    key = serializers.UUIDField(
+        required=False, default=None, help_text="The API key whose requests they are; for a key: always itself."
+    )
+    file = serializers.FileField(max_length=255, help_text="JSON lines, as POST /v1/files takes them.")

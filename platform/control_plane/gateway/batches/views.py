@@ -1,0 +1,153 @@
+"""Batches and their files over HTTP, for the console and the command line. /v1 has OpenAI's own addresses."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.http import content_disposition_header
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.gateway.batches import actions, files
+from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
+from control_plane.gateway.batches.serializers import (
+    BatchSerializer,
+    LineErrorSerializer,
+    NewBatchSerializer,
+    StoredFileSerializer,
+)
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+USED = Capability.INFER
+_FILES = ("input_file", "output_file", "error_file")
+
+
+def _errors(*statuses: int) -> dict[int, Any]:
+    return dict.fromkeys(statuses, ErrorResponseSerializer)
+
+
+class BatchesView(TenantView):
+    parser_classes = (MultiPartParser,)
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": USED}
+
+    @extend_schema(
+        operation_id="list_tenant_batches",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses=BatchSerializer(many=True),
+        tags=["batches"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Newest first; `search` by the input file's name."""
+        query = read_query(ListQuerySerializer, request)
+        own = Batch.objects.for_tenant(self.principal.tenant).select_related("api_key", *_FILES)
+        found = own.filter(input_file__name__icontains=query["search"]) if query["search"] else own
+        rows = part_of(found, query["offset"], query["limit"])
+        return Response(BatchSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})
+
+    @extend_schema(
+        operation_id="create_tenant_batch",
+        request={"multipart/form-data": NewBatchSerializer},
+        responses={201: BatchSerializer, **_errors(400, 404, 409, 413, 429)},
+        tags=["batches"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Send a file of requests and have them run, within a day, when nobody else's wait."""
+        form = validated(NewBatchSerializer, {**request.POST.dict(), **request.FILES.dict()})
+        sent = form["file"]
+        batch = actions.upload_batch(
+            acting=self.principal,
+            key_id=form["key"],
+            endpoint=ENDPOINTS[form["endpoint"]],
+            name=sent.name,
+            content=sent.chunks(),
+            size=sent.size,
+        )
+        return Response(BatchSerializer(batch).data, status=201)
+
+
+class BatchView(TenantView):
+    @extend_schema(operation_id="read_tenant_batch", responses={200: BatchSerializer, **_errors(404)}, tags=["batches"])
+    def get(self, request: Request, tenant: str, batch_id: str) -> Response:
+        """How far it is."""
+        return Response(BatchSerializer(actions.get_batch(self.principal.tenant, batch_id)).data)
+
+
+class BatchErrorsView(TenantView):
+    @extend_schema(
+        operation_id="list_batch_errors",
+        responses={200: LineErrorSerializer(many=True), **_errors(404)},
+        tags=["batches"],
+    )
+    def get(self, request: Request, tenant: str, batch_id: str) -> Response:
+        """Why a batch failed: the lines of its file that are no requests, a hundred at most."""
+        return Response(LineErrorSerializer(actions.get_batch(self.principal.tenant, batch_id).errors, many=True).data)
+
+
+class CancelView(TenantView):
+    needs: ClassVar = {"POST": USED}
+
+    @extend_schema(
+        operation_id="cancel_tenant_batch",
+        request=None,
+        responses={200: BatchSerializer, **_errors(404, 409)},
+        tags=["batches"],
+    )
+    def post(self, request: Request, tenant: str, batch_id: str) -> Response:
+        """What has run stays, and is in the output file; the rest never runs."""
+        return Response(BatchSerializer(actions.cancel_batch(acting=self.principal, name=batch_id)).data)
+
+
+class FilesView(TenantView):
+    @extend_schema(
+        operation_id="list_tenant_files",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses=StoredFileSerializer(many=True),
+        tags=["batches"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Newest first: what was sent, and what batches wrote."""
+        query = read_query(ListQuerySerializer, request)
+        found = StoredFile.objects.for_tenant(self.principal.tenant).filter(name__icontains=query["search"])
+        rows = part_of(found, query["offset"], query["limit"])
+        return Response(StoredFileSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})
+
+
+class FileView(TenantView):
+    http_method_names = ["delete", "options"]
+    needs: ClassVar = {"DELETE": USED}
+
+    @extend_schema(operation_id="delete_tenant_file", responses={204: None, **_errors(404, 409)}, tags=["batches"])
+    def delete(self, request: Request, tenant: str, file_id: str) -> Response:
+        """Delete a file before it expires."""
+        files.delete_file(acting=self.principal, name=file_id)
+        return Response(status=204)
+
+
+class FileContentView(TenantView):
+    needs: ClassVar = {"GET": USED}
+
+    @extend_schema(
+        operation_id="download_file",
+        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY), **_errors(404)},
+        tags=["batches"],
+    )
+    def get(self, request: Request, tenant: str, file_id: str) -> HttpResponseBase:
+        """What is in it. It may hold prompts and answers, so it takes who may ask for such."""
+        file = files.get_file(self.principal.tenant, file_id)
+        return StreamingHttpResponse(
+            files.parts_of(file),
+            content_type="application/octet-stream",
+            headers={
+                "Content-Disposition": content_disposition_header(True, file.name) or "attachment",
+                "Content-Length": str(file.bytes),
+                "Cache-Control": "private, no-store",
+            },
+        )

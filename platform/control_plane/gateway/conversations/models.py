@@ -1,0 +1,31 @@
+"""A response that was stored because its request said `store: true`, with the conversation up to it."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+class StoredResponse(models.Model):
+    """Its text lives in no other table. It is deleted when it expires, at DELETE, and with its tenant."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="stored_responses")
+    name = models.CharField(max_length=64, unique=True, help_text="`resp_…`")
+    messages = models.TextField(help_text="The conversation as chat messages, the answer last, as JSON.")
+    body = models.TextField(help_text="The response as it was answered, as JSON.")
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    objects = TenantQuerySet["StoredResponse"].as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant", "id"], name="stored_responses_by_tenant"),
+            models.Index(fields=["expires_at"], name="stored_responses_by_expiry"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,1 @@
+"""The path of a request from admission to its last token, whatever API it came through."""

@@ -1,0 +1,163 @@
+"""Who calls and what answers, remembered for a second: a busy key costs at most five looks at the database a second,
+for which no request of it waits, and a revoked one is refused everywhere within a second; by a process that cannot
+reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
+
+What a name means is remembered for longer, as long as the tenant's audit log and the fleet stay as they were: a tenant
+that calls many adapters would otherwise look each of them up every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Hashable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import cast
+from uuid import UUID
+
+from control_plane.adapters.registry.resolve import ModelLoadingError
+from control_plane.core import drain
+from control_plane.core.config import current
+from control_plane.core.events.waiting import TenantChanges, changes_of
+from control_plane.fleet.base_models.demand import BaseDemand
+from control_plane.gateway.dispatch.admission import (
+    Admission,
+    BaseAsleepError,
+    Placed,
+    Serving,
+    Sleeper,
+    Terms,
+    admission,
+    authenticate,
+    place,
+    serving_now,
+    terms_of,
+)
+from control_plane.gateway.transcripts.queries import keeps_text
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit.changes import last_changes
+from control_plane.identity.keys.last_used import last_used
+from control_plane.identity.origins.queries import is_allowed_by_any, origins_of
+from control_plane.identity.single_flight import SingleFlightCache
+from control_plane.identity.tenants.models import Tenant
+
+# Whoever waits is told of changes that this process makes, and looks by itself for those of others.
+LOADING_LOOK_S = 0.5
+# While none of the hosts that it had is there, the database is asked so often whether another has joined.
+JOINED_LOOK_S = 5.0
+# A host that gets an adapter which others have already is used for it after at most so long.
+PLACED_S = 5.0
+
+
+class AdmissionCache:
+    def __init__(self, is_reached: Callable[[str, str], bool] = lambda host, base_digest: True) -> None:
+        """``is_reached``: whether this process could send a request for the base model to the host now."""
+        self._is_reached = is_reached
+        self._demand = BaseDemand()
+        self._callers: SingleFlightCache[Principal] = SingleFlightCache(
+            still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
+        )
+        # Hosts may become ready at any moment, without a signal: that there are none is not remembered.
+        self._serving: SingleFlightCache[Serving] = SingleFlightCache(lambda serving: any(serving.hosts.values()))
+        self._terms: SingleFlightCache[Terms] = SingleFlightCache(tenant_of=lambda key, _: _tenant_in(key))
+        self._changes: SingleFlightCache[Hashable] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
+        self._placed: SingleFlightCache[Placed] = SingleFlightCache(
+            lambda placed: placed.hosts is None or bool(placed.hosts),
+            tenant_of=lambda key, _: _tenant_in(key),
+            fresh_s=PLACED_S,
+        )
+        self._origins: SingleFlightCache[frozenset[str]] = SingleFlightCache(
+            tenant_of=lambda tenant, _: cast(UUID, tenant)
+        )
+        self._known_origins: SingleFlightCache[bool] = SingleFlightCache()
+        self._recording: SingleFlightCache[bool] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
+
+    async def caller(self, token: str | None) -> Principal:
+        """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""
+        # The secret itself is not kept in memory.
+        digest = hashlib.sha256((token or "").encode()).digest()
+        caller = await self._callers.get(digest, lambda: authenticate(token))
+        if caller.api_key is not None:
+            last_used.seen(caller.api_key)
+        return caller
+
+    async def admission(self, principal: Principal, model: str, *, wakes: bool = True) -> Admission:
+        """Raises as ``admit`` does, or BaseAsleepError (503). What is being imported, or brought to a host, is waited
+        for a while, and with ``wakes`` a host for a base model that sleeps."""
+        began = time.monotonic()
+        with ExitStack() as waiting:
+            changes: TenantChanges | None = None
+            while True:
+                try:
+                    found = await self._admission(principal, model)
+                    self._require_awake(found)
+                    return replace(found, took_s=time.monotonic() - began)
+                except BaseAsleepError as asleep:
+                    until = began + current().wake_wait_s
+                    if not wakes or not await self._may_have_woken(asleep.sleeper, until):
+                        raise
+                except ModelLoadingError:
+                    waited_s = time.monotonic() - began
+                    if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
+                        raise
+                    changes = changes or waiting.enter_context(changes_of(principal.tenant.pk))
+                    await changes.wait(LOADING_LOOK_S)
+
+    def _require_awake(self, found: Admission) -> None:
+        if found.sleeper is None:
+            return
+        self._demand.asked(found.sleeper.digest)
+        if not any(self._is_reached(host, found.base_digest) for host in found.hosts):
+            raise BaseAsleepError(found.sleeper)
+
+    async def _may_have_woken(self, sleeper: Sleeper, until: float) -> bool:
+        """Waits until it is worth looking again; False if the time is up before. Thousands may wait here."""
+        next_look = time.monotonic() + JOINED_LOOK_S
+        while time.monotonic() + LOADING_LOOK_S <= until and not drain.is_draining():
+            await asyncio.sleep(LOADING_LOOK_S)
+            self._demand.asked(sleeper.digest)
+            if time.monotonic() >= next_look or any(self._is_reached(host, sleeper.digest) for host in sleeper.hosts):
+                return True
+        return False
+
+    def remembered(self, principal: Principal, model: str) -> Admission | None:
+        """What the last looks say, if all of them still count."""
+        tenant, who = principal.tenant, principal.api_key or principal.user
+        assert who is not None
+        serving, terms = self._serving.peek(None), self._terms.peek((tenant.pk, who.pk))
+        if serving is None or terms is None:
+            return None
+        placed = self._placed.peek((tenant.pk, model, self._changes.peek(tenant.pk), serving.mark))
+        return admission(principal, serving, terms, placed) if placed is not None else None
+
+    async def _admission(self, principal: Principal, model: str) -> Admission:
+        tenant, who = principal.tenant, principal.api_key or principal.user
+        assert who is not None
+        serving = await self._serving.get(None, serving_now)
+        terms = await self._terms.get((tenant.pk, who.pk), lambda: terms_of(principal))
+        changes = await self._changes.get(tenant.pk, lambda: last_changes(tenant))
+        key = (tenant.pk, model, changes, serving.mark)
+        placed = await self._placed.get(key, lambda: place(principal, model, serving))
+        return admission(principal, serving, terms, placed)
+
+    async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
+        """Whether pages of that origin may read answers to this tenant's keys."""
+        return origin in await self._origins.get(tenant.pk, lambda: frozenset(origins_of(tenant)))
+
+    async def some_allow_origin(self, origin: str) -> bool:
+        return await self._known_origins.get(origin, lambda: is_allowed_by_any(origin))
+
+    async def keeps_text(self, tenant: Tenant) -> bool:
+        """Whether the tenant records transcripts."""
+        return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))
+
+
+def _tenant_in(key: object) -> UUID:
+    return cast(tuple[UUID, ...], key)[0]
+
+
+def _key_is_usable(principal: Principal) -> bool:
+    """It may have expired since it was looked up."""
+    return principal.api_key is None or principal.api_key.usable_at()

@@ -1,0 +1,132 @@
+"""Constraints are checked at the door: what cannot be enforced is refused before a host hears of it, with its place.
+
+Compiling takes milliseconds, and up to a second for the largest schemas. It happens on threads of its own, one
+constraint of a tenant at a time, so that nobody waits for another's long ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from control_plane.core.cancellation import to_completion
+from control_plane.gateway.dispatch.errors import ApiError, invalid
+from lora_engine.constraints import (
+    Constraint,
+    ConstraintError,
+    Kind,
+    LibraryMissingError,
+    compile_constraint,
+    door_tokenizer,
+)
+from lora_engine.wire import engine_pb2 as pb
+
+KNOWN = 1024  # verdicts that are kept
+THREADS = 2
+WAITING = 32  # of a tenant, for its turn
+
+
+@dataclass(frozen=True, slots=True)
+class AskedConstraint:
+    """A constraint and the parameter that asks for it."""
+
+    constraint: Constraint
+    param: str
+
+    def wire(self) -> pb.Constraint:
+        constraint = self.constraint
+        return pb.Constraint(kind=constraint.kind.name, text=constraint.text, best_effort=constraint.best_effort)
+
+
+def tool_schemas(submits: Iterable[pb.Submit]) -> Iterator[AskedConstraint]:
+    """Of the tools whose calls are held to their schema: all that must be called, and those that are strict."""
+    for submit in submits:
+        must = submit.chat.tool_choice.mode in (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
+        for index, tool in enumerate(submit.chat.tools):
+            if tool.parameters and (must or tool.strict):
+                constraint = Constraint(Kind.JSON_SCHEMA, tool.parameters, best_effort=not tool.strict)
+                yield AskedConstraint(constraint, f"tools[{index}].function.parameters")
+
+
+class ConstraintChecks:
+    """On one event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "constraints")
+        self._verdicts: OrderedDict[Constraint, ConstraintError | None] = OrderedDict()
+        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+
+    async def check(self, asked: AskedConstraint, tenant: str) -> None:
+        """Raises ``ApiError``: 400 for what cannot be enforced, 429 if the tenant has too many checks waiting."""
+        constraint = asked.constraint
+        if constraint not in self._verdicts:
+            turn = self._turns.setdefault(tenant, _Turn())
+            if turn.waiting >= WAITING:
+                raise _too_many()
+            async with turn:
+                if constraint not in self._verdicts:
+                    # The turn is over when the thread is, also for a caller that leaves.
+                    loop = asyncio.get_running_loop()
+                    check = loop.run_in_executor(self._threads, _verdict, constraint)
+                    self._keep(constraint, await to_completion(check))
+        if (error := self._verdicts.get(constraint)) is not None:
+            param = f"{asked.param}.{error.path}" if error.path else asked.param
+            raise invalid(f"Invalid value for '{param}': {error.message}", error.fix, param, "invalid_constraint")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _keep(self, constraint: Constraint, verdict: ConstraintError | None) -> None:
+        self._verdicts[constraint] = verdict
+        while len(self._verdicts) > KNOWN:
+            self._verdicts.popitem(last=False)
+
+
+class _Turn:
+    """A tenant's checks, one at a time."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        self.waiting += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self.waiting -= 1
+            raise
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.waiting -= 1
+        self._lock.release()
+
+
+def _verdict(constraint: Constraint) -> ConstraintError | None:
+    try:
+        compile_constraint(constraint, door_tokenizer())
+    except ConstraintError as error:
+        # Names of a model's own tokens are known to its hosts only.
+        return None if "unknown special token" in error.message else error
+    except LibraryMissingError:
+        raise ApiError(
+            503,
+            "structured_outputs_unavailable",
+            "This server cannot hold answers to a schema or grammar: llguidance is not installed on it.",
+            'Ask the operator to install it (pip install "lorikeet[platform]").',
+        ) from None
+    return None
+
+
+def _too_many() -> ApiError:
+    return ApiError(
+        429,
+        "too_many_schemas",
+        f"{WAITING} new schemas or grammars of this tenant are being checked.",
+        "Send fewer new ones at once; those that were used before need no check.",
+        retry_after_s=1.0,
+    )

@@ -1,0 +1,209 @@
+"""Where claims and answers of `Idempotency-Key` are kept: in the memory of one process, or in Redis for many.
+
+A tenant has room for so many answers and bytes of them; a new one takes the place of the oldest. Claims are small,
+bounded by the requests that run, and never pushed out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from control_plane.core.redis_client import async_client
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """`body` is None while the request runs; `owner` is whose run it is."""
+
+    fingerprint: str
+    owner: str
+    content_type: str = ""
+    body: bytes | None = None
+
+
+@dataclass(frozen=True)
+class AnswerLimits:
+    """For the answers of one tenant."""
+
+    seconds: int
+    answers: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """Of a key: of one tenant, and a digest of the rest."""
+
+    tenant: str
+    digest: str
+
+
+class AnswerStore(Protocol):
+    """May raise RedisError or OSError."""
+
+    async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
+        """Store for so long if there is nothing; else what is there."""
+
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
+        """Renew the claim; take it again if it expired and no other request has it."""
+
+    async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
+        """The answer, unless the key is another's by now."""
+
+    async def drop(self, name: Name, stored: StoredAnswer) -> None:
+        """Free the key, unless it is another's by now."""
+
+    async def close(self) -> None: ...
+
+
+class MemoryStore:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self._held: dict[Name, tuple[float, StoredAnswer]] = {}
+        self._answers: dict[str, OrderedDict[Name, int]] = {}
+
+    async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
+        known = self._get(name)
+        if known is None:
+            self._held[name] = (time.monotonic() + seconds, stored)
+        return known
+
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
+        known = self._get(name)
+        if known is None or known.owner == stored.owner:
+            self._held[name] = (time.monotonic() + seconds, stored)
+
+    async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
+        known = self._get(name)
+        if known is not None and known.owner != stored.owner:
+            return
+        self._held[name] = (time.monotonic() + room.seconds, stored)
+        kept = self._answers.setdefault(name.tenant, OrderedDict())
+        kept[name] = len(stored.body or b"")
+        for old in list(kept):  # oldest first
+            if len(kept) <= room.answers and sum(kept.values()) <= room.bytes and self._get(old) is not None:
+                break
+            self._forget(old)
+
+    async def drop(self, name: Name, stored: StoredAnswer) -> None:
+        known = self._get(name)
+        if known is not None and known.owner == stored.owner:
+            self._forget(name)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _get(self, name: Name) -> StoredAnswer | None:
+        until, stored = self._held.get(name, (0.0, None))
+        if stored is not None and until <= time.monotonic():
+            self._forget(name)
+            return None
+        return stored
+
+    def _forget(self, name: Name) -> None:
+        self._held.pop(name, None)
+        kept = self._answers.get(name.tenant)
+        if kept is not None:
+            kept.pop(name, None)
+            if not kept:
+                del self._answers[name.tenant]
+
+
+# A key is a hash: owner, fingerprint, and once it is answered type and body.
+CLAIM = """
+local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'owner', 'type', 'body')
+if known[1] then
+  -- A claim that lives longer than any claim was set before the server's clock stepped back.
+  if not known[4] and redis.call('TTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
+  return known
+end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return false
+"""
+RENEW = """
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+DROP = """
+if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+# KEYS: the key; the tenant's answers as "<bytes> <digest>" by the server's time at which they were kept; their bytes
+# together. ARGV: owner, fingerprint, type, body, digest, seconds, answers, bytes, what names of keys begin with.
+KEEP = """
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'fingerprint', ARGV[2], 'type', ARGV[3], 'body', ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+local clock = redis.call('TIME')
+local now = string.format('%.3f', clock[1] + clock[2] / 1000000)
+
+local function forget(member)
+  redis.call('ZREM', KEYS[2], member)
+  redis.call('DECRBY', KEYS[3], string.match(member, '^%d+'))
+end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[6])) do forget(member) end
+-- Later than now: the server's clock stepped back, and these would be pushed out last.
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf')) do
+  redis.call('ZADD', KEYS[2], now, member)
+end
+redis.call('ZADD', KEYS[2], now, #ARGV[4] .. ' ' .. ARGV[5])
+local held = redis.call('INCRBY', KEYS[3], #ARGV[4])
+while held > tonumber(ARGV[8]) or redis.call('ZCARD', KEYS[2]) > tonumber(ARGV[7]) do
+  local oldest = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+  redis.call('DEL', ARGV[9] .. string.match(oldest, ' (.*)$'))
+  forget(oldest)
+  held = tonumber(redis.call('GET', KEYS[3]))
+end
+redis.call('EXPIRE', KEYS[2], ARGV[6])
+redis.call('EXPIRE', KEYS[3], ARGV[6])
+return 1
+"""
+
+
+class RedisStore:
+    """Of many processes."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = async_client(url)
+        self._claim, self._renew, self._drop, self._keep = (
+            self._redis.register_script(script) for script in (CLAIM, RENEW, DROP, KEEP)
+        )
+
+    async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
+        known = await self._claim([self._key(name)], [stored.owner, stored.fingerprint, seconds])
+        if known is None:
+            return None
+        fingerprint, owner, content_type, body = cast(list[Any], known)
+        return StoredAnswer(fingerprint.decode(), owner.decode(), (content_type or b"").decode(), body)
+
+    async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
+        await self._renew([self._key(name)], [stored.owner, stored.fingerprint, seconds])
+
+    async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
+        prefix = self._prefix(name)
+        keys = [self._key(name), f"{prefix}answers", f"{prefix}bytes"]
+        answer = (stored.owner, stored.fingerprint, stored.content_type, stored.body or b"", name.digest)
+        await self._keep(keys, [*answer, room.seconds, room.answers, room.bytes, f"{prefix}key:"])
+
+    async def drop(self, name: Name, stored: StoredAnswer) -> None:
+        await self._drop([self._key(name)], [stored.owner])
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    @staticmethod
+    def _prefix(name: Name) -> str:
+        # In braces: a cluster keeps what belongs to a tenant on one node.
+        return f"lorikeet:idempotency:{{{name.tenant}}}:"
+
+    def _key(self, name: Name) -> str:
+        return f"{self._prefix(name)}key:{name.digest}"

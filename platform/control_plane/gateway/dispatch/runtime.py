@@ -1,0 +1,179 @@
+"""What the gateway keeps for as long as its event loop runs: sessions to the hosts, reservations, what is written
+behind the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from control_plane.billing.quotas.budgets import money_spent
+from control_plane.billing.quotas.limiter_factory import make_limiter
+from control_plane.billing.quotas.reservations import Held, Reservations
+from control_plane.core import config, traces
+from control_plane.core.db import run_db
+from control_plane.core.unavailable import as_unavailable
+from control_plane.fleet.routing.connections import Fleet
+from control_plane.fleet.routing.migration import make_migration
+from control_plane.fleet.routing.router import make_policy
+from control_plane.fleet.transport.endpoint import configured_endpoints, known_endpoints
+from control_plane.gateway.dispatch.admission_cache import AdmissionCache
+from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks
+from control_plane.gateway.dispatch.idempotency import Idempotency, make_answers
+from control_plane.gateway.dispatch.migrator import Migrator, MovableAttempt
+from control_plane.gateway.recording.refusals import RefusalLog
+from control_plane.gateway.recording.transcripts import TranscriptWriter
+from control_plane.gateway.recording.usage import UsageWriter
+from control_plane.gateway.websocket.resume_relay import ResumeRelay
+from control_plane.gateway.websocket.session import Sessions
+from lora_engine.wire import engine_pb2 as pb
+
+logger = logging.getLogger(__name__)
+FOLLOW_EVERY_S = 1.0
+
+
+class EngineAttempt(MovableAttempt, Protocol):
+    """One attempt of a request on an engine. It ends with exactly one of these calls."""
+
+    def finished(self, host: str, finished: pb.Finished) -> None:
+        """The engine reports its end."""
+
+    def lost(self) -> None:
+        """Its host is gone."""
+
+
+class Runtime:
+    """Made on the running event loop; connects in the background."""
+
+    def __init__(self) -> None:
+        settings = config.current()
+        self.closing = False  # what runs is cut off by this process itself
+        self._attempts: dict[str, EngineAttempt] = {}
+        self.usage = UsageWriter(self._acknowledge)
+        self.refusals = RefusalLog()
+        self.transcripts = TranscriptWriter()
+        self.sessions = Sessions()
+        self.resume_relay = ResumeRelay(self.sessions, settings.redis_url)
+        self.constraint_checks = ConstraintChecks()
+        self.idempotency = Idempotency(make_answers())
+        self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
+        self.budgets = Reservations(make_limiter(), fail_open=settings.quota_fail_open, by_ledger=money_spent)
+        self.fleet = Fleet(
+            configured_endpoints(),
+            policy=make_policy(settings.routing_policy),
+            usage_sink=self._finished,
+            lost_sink=self._lost,
+        )
+        self.admission_cache = AdmissionCache(self.fleet.accepts)
+        self.migrator = Migrator(self.fleet, self._attempts, make_migration(settings.migration))
+        self.usage.start()
+        self.refusals.start()
+        self.transcripts.start()
+        self.reservations.start()
+        self.budgets.start()
+        self.fleet.start()
+        self.migrator.start()
+        self.resume_relay.start()
+        self._following = asyncio.create_task(self._follow_fleet(), name="follow-fleet")
+
+    def expect(self, engine_id: str, attempt: EngineAttempt, held: Held) -> None:
+        """An engine request is about to be sent."""
+        self._attempts[engine_id] = attempt
+        if held.limits is not None:
+            self.reservations.expect(engine_id, held.limits)
+        if held.budgets is not None:
+            self.budgets.expect(engine_id, held.budgets)
+
+    def sent(self, held: Held) -> None:
+        """No further engine request of it will come."""
+        if held.limits is not None:
+            self.reservations.sent(held.limits)
+        if held.budgets is not None:
+            self.budgets.sent(held.budgets)
+
+    def ended(self, engine_id: str, tokens: int | None, nanos: int | None) -> None:
+        """It is over, and what it used and cost; None if only the host's journal will tell."""
+        self.reservations.ended(engine_id, tokens)
+        self.budgets.ended(engine_id, nanos)
+
+    def unsent(self, engine_id: str) -> None:
+        """It reached no host."""
+        self._attempts.pop(engine_id, None)
+        self.ended(engine_id, 0, 0)
+
+    def _finished(self, host: str, finished: pb.Finished) -> None:
+        if attempt := self._attempts.pop(finished.request_id, None):
+            attempt.finished(host, finished)
+
+    def _lost(self, engine_ids: Iterable[str]) -> None:
+        for engine_id in engine_ids:
+            if attempt := self._attempts.pop(engine_id, None):
+                attempt.lost()
+
+    async def _acknowledge(self, host: str, request_ids: list[str]) -> None:
+        await self.fleet.client(host).acknowledge(request_ids)
+
+    async def _follow_fleet(self) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_EVERY_S)
+            await self.follow_fleet()
+
+    async def follow_fleet(self) -> None:
+        """Connect to hosts that joined, leave those that were revoked; while the database is away, the same ones."""
+        try:
+            await self.fleet.follow(await run_db(known_endpoints))
+        except Exception as error:
+            if as_unavailable(error) is None:
+                logger.exception("The hosts that joined could not be read.")
+
+    async def close(self) -> None:
+        """Running requests end with an error; their usage is stored, and what has arrived acknowledged, first.
+
+        What cannot be stored, because the database is away, stays in the engines' journals.
+        """
+        self._following.cancel()
+        await _within(1.0, self.migrator.close())
+        await _within(1.0, self.resume_relay.close())
+        self.sessions.close()
+        self.constraint_checks.close()
+        self.closing = True
+        self._lost([*self._attempts])
+        await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
+        await _within(1.0, self.fleet.close())
+        await _within(2.0, asyncio.to_thread(traces.flush, 1.5))
+        await _within(2.0, self.reservations.close(), self.budgets.close(), self.idempotency.close())
+
+
+async def _within(seconds: float, *steps: Coroutine[Any, Any, None]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*steps)
+    except TimeoutError:
+        logger.warning("A part of the gateway did not stop within %.0f s.", seconds)
+    except Exception:
+        logger.exception("A part of the gateway did not stop cleanly.")
+
+
+_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()
+
+
+def runtime() -> Runtime:
+    """The running loop's own; made at first use."""
+    loop = asyncio.get_running_loop()
+    if loop not in _runtimes:
+        _runtimes[loop] = Runtime()
+    return _runtimes[loop]
+
+
+async def start() -> None:
+    """A start-up hook of the web process: the first request should not wait for connections."""
+    await runtime().follow_fleet()
+
+
+async def stop() -> None:
+    """Its shut-down hook."""
+    running = _runtimes.pop(asyncio.get_running_loop(), None)
+    if running is not None:
+        await running.close()

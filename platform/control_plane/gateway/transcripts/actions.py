@@ -1,0 +1,84 @@
+"""The recording setting; storing and deleting transcripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from control_plane.core.jobs import clocks
+from control_plane.core.writes import announce
+from control_plane.gateway.transcripts.models import Recording, Transcript
+from control_plane.gateway.transcripts.queries import oldest_kept
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+
+FORGET_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """The text of one request, on its way to the database."""
+
+    request_id: str
+    tenant_id: UUID
+    created_at: datetime
+    prompt: list[dict[str, str]]
+    answers: list[str]
+    cut: bool
+    settings: dict[str, Any] | None = None
+
+
+def set_recording(*, acting: Principal, enabled: bool, days: int) -> Recording:
+    """In force within a second. What was kept before stays for `days`; `delete_transcripts` removes it at once."""
+    values: dict[str, Any] = {"enabled": enabled, "days": days}
+    with transaction.atomic():
+        own = Recording.objects.for_tenant(acting.tenant)
+        row: Recording = own.update_or_create(tenant=acting.tenant, defaults=values)[0]
+        audit.record(acting.actor, "recording.update", row, tenant=acting.tenant, label=acting.tenant.slug, **values)
+        announce(acting.tenant.pk, "recording.updated", dict)
+    return row
+
+
+def delete_transcripts(*, acting: Principal) -> int:
+    """Everything that is kept of the tenant's requests. Returns how many there were."""
+    tenant = acting.tenant
+    with transaction.atomic():
+        count, _ = Transcript.objects.for_tenant(tenant).delete()
+        audit.record(acting.actor, "recording.delete", tenant, tenant=tenant, label=tenant.slug, transcripts=count)
+        announce(tenant.pk, "recording.updated", dict)
+    return count
+
+
+def store(taken: Sequence[Taken]) -> int:
+    """Keep the texts of tenants that still want it. Returns how many; each request is kept once.
+
+    The rows follow from the tenant's choice, which is audited; they have no audit rows of their own.
+    """
+    with transaction.atomic():
+        tenants = {one.tenant_id for one in taken}
+        # Locked: a tenant that says no waits for what is being written, so nothing is kept after its answer.
+        recording = Recording.objects.filter(tenant__in=tenants, enabled=True).order_by("pk").select_for_update()
+        willing = {row.tenant_id for row in recording}
+        rows = [Transcript(**vars(one)) for one in taken if one.tenant_id in willing]
+        Transcript.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(rows)
+
+
+def forget(now: datetime | None = None) -> int:
+    """Delete what is older than its tenant wants it kept. Returns how many rows. Raises DeletionPausedError."""
+    now = now or clocks.deletion_time()
+    return sum(_forget(recording, now) for recording in Recording.objects.select_related("tenant"))
+
+
+def _forget(recording: Recording, now: datetime) -> int:
+    old = Transcript.objects.for_tenant(recording.tenant).filter(created_at__lt=oldest_kept(recording, now))
+    deleted = 0
+    # In portions, so that no transaction is long.
+    while ids := list(old.values_list("pk", flat=True)[:FORGET_AT_ONCE]):
+        deleted += old.filter(pk__in=ids).delete()[0]
+    return deleted

@@ -1,0 +1,52 @@
+"""The recording setting of a tenant, and its transcripts.
+
+Apart from the usage ledger, which never holds text and is never deleted from.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+LONGEST_DAYS = 365
+
+
+class Recording(models.Model):
+    """A tenant's choice. Without a row nothing is kept."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="recording")
+    enabled = models.BooleanField(default=False)
+    days = models.PositiveSmallIntegerField(default=7, help_text="How long each text is kept.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Recording"].as_manager()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(days__gte=1, days__lte=LONGEST_DAYS), name="recording_days")]
+
+    def __str__(self) -> str:
+        return f"recording of {self.tenant.slug}"
+
+
+class Transcript(models.Model):
+    """Prompt and answer of one engine request."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    request_id = models.CharField(max_length=64, unique=True)
+    prompt = models.JSONField(help_text="Messages: role and content.")
+    answers = models.JSONField(help_text="The text of each choice.")
+    settings = models.JSONField(null=True, help_text="Parameters as the API names them; null = not kept.")
+    cut = models.BooleanField(help_text="The text was longer than is kept.")
+    created_at = models.DateTimeField(help_text="When the request came in.")
+
+    objects = TenantQuerySet["Transcript"].as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant", "created_at"], name="transcripts_by_age")]
+
+    def __str__(self) -> str:
+        return self.request_id

@@ -1,0 +1,13 @@
+"""The periodic task that deletes old rows."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from control_plane.gateway.transcripts import actions
+
+
+@shared_task(name="transcripts.forget")
+def forget() -> None:
+    """Delete the texts whose time is over."""
+    actions.forget()

@@ -1,0 +1,76 @@
+"""Recording, and what was recorded, over HTTP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.gateway.transcripts import actions
+from control_plane.gateway.transcripts.queries import find_transcript, recording_of, transcript_of
+from control_plane.gateway.transcripts.serializers import (
+    RecordingSerializer,
+    TranscriptSerializer,
+    TranscriptsQuerySerializer,
+)
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
+
+
+class RecordingView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TRANSCRIPTS}
+
+    @extend_schema(operation_id="read_recording", responses=RecordingSerializer, tags=["requests"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Whether prompts and answers of this tenant's requests are kept. Every member may know."""
+        return Response(RecordingSerializer(recording_of(self.principal.tenant)).data)
+
+    @extend_schema(
+        operation_id="set_recording",
+        request=RecordingSerializer,
+        responses={200: RecordingSerializer, 400: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Begin or stop keeping them. In force within a second; what is kept already stays for `days`."""
+        body = validated(RecordingSerializer, request.data)
+        return Response(RecordingSerializer(actions.set_recording(acting=self.principal, **body)).data)
+
+
+class TranscriptsView(TenantView):
+    http_method_names = ["get", "delete", "options"]
+    needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS, "DELETE": Capability.WRITE_TRANSCRIPTS}
+
+    @extend_schema(
+        operation_id="find_transcripts",
+        parameters=[TranscriptsQuerySerializer],
+        responses={200: TranscriptSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Prompt and answer of one request; an empty list if they were not kept."""
+        asked = read_query(TranscriptsQuerySerializer, request)
+        found = find_transcript(self.principal.tenant, asked["request"])
+        return Response(TranscriptSerializer([found] if found else [], many=True).data)
+
+    @extend_schema(operation_id="delete_transcripts", responses={204: None}, tags=["requests"])
+    def delete(self, request: Request, tenant: str) -> Response:
+        """Delete every prompt and answer that is kept, now."""
+        actions.delete_transcripts(acting=self.principal)
+        return Response(status=204)
+
+
+class TranscriptView(TenantView):
+    needs: ClassVar = {"GET": Capability.READ_TRANSCRIPTS}
+
+    @extend_schema(
+        operation_id="read_transcript",
+        responses={200: TranscriptSerializer, 404: ErrorResponseSerializer},
+        tags=["requests"],
+    )
+    def get(self, request: Request, tenant: str, request_id: str) -> Response:
+        """Prompt and answer of one request, if they were kept."""
+        return Response(TranscriptSerializer(transcript_of(self.principal.tenant, request_id)).data)

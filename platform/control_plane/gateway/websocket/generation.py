@@ -1,0 +1,233 @@
+"""One generation on a websocket: its frames, numbered, and kept for a client that may come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from control_plane.billing.usage.counters import TIMES
+from control_plane.core import drain
+from control_plane.fleet.transport.coalescing import Chunk
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.errors import ApiError
+from control_plane.gateway.dispatch.generation import Generation, begin
+from control_plane.gateway.dispatch.json_encoding import encode
+from control_plane.gateway.dispatch.runtime import runtime
+from control_plane.gateway.openai.chat_request import ChatCompletionRequest
+from control_plane.gateway.openai.completion_request import CompletionRequest
+from control_plane.gateway.openai.parameters import read_parameters
+from control_plane.gateway.openai.prompt_parts import PromptParts
+from control_plane.gateway.openai.response_writers import (
+    ChatShape,
+    CompletionShape,
+    logprobs_json,
+    of_prompt,
+    tool_call_json,
+    usage_json,
+)
+from control_plane.gateway.recording.refusals import Undispatched
+from control_plane.gateway.websocket.session import Send
+from control_plane.identity.access.principal import Principal
+from lora_engine.wire import engine_pb2 as pb
+
+MOST_KEPT_BYTES = 1 << 20
+
+
+class SocketGeneration:
+    """A task that ends by itself, by ``cancel``, or with its socket; if it is ``resumable``, some time after that."""
+
+    def __init__(self, name: str, body: dict[str, Any], principal: Principal, send: Send, *, resumable: bool) -> None:
+        self._principal, self._body = principal, body
+        self._send_frame: Send | None = send
+        self.resumable = resumable
+        self.at_end: Callable[[], object] = lambda: None
+        self._accepted = ""
+        self._kept: deque[tuple[int, str]] = deque()
+        self._kept_bytes = 0
+        self._id = encode(name)
+        self._seq = 0
+        self._name = name
+        self._begun: set[int] = set()
+        self._reasons: dict[int, str] = {}
+        self._generation: Generation | None = None
+        self._cancelled = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"ws-{self._name}")
+        self._task.add_done_callback(lambda _task: self.at_end())
+
+    def cancel(self) -> None:
+        """The client wants no more; it still gets what was made and the usage."""
+        self._cancelled = True
+        if self._generation is not None:
+            self._generation.abort()
+
+    def end(self) -> None:
+        """The client is gone for good."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def over(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    # -- a socket that breaks, and the next one ----------------------------------
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._kept_bytes
+
+    def has_after(self, seq: int) -> bool:
+        """Whether all that came after frame ``seq`` is kept."""
+        return not self._kept or self._kept[0][0] <= seq + 1
+
+    def detach(self) -> None:
+        """Go on without a socket."""
+        self._send_frame = None
+
+    async def attach(self, send: Send, after: int) -> bool:
+        """Send again what came after frame ``after``, then go on there. False if some of that is no longer kept."""
+        self._send_frame = None
+        if not self.has_after(after):
+            return False
+        if self._accepted:
+            await send(self._accepted)
+        while missed := [(seq, frame) for seq, frame in self._kept if seq > after]:
+            for seq, frame in missed:
+                await send(frame)
+                after = seq
+        self._send_frame = send  # nothing can have come between the last look and this
+        return True
+
+    # -- the generation ------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            with drain.working():
+                await self._generate()
+        except Exception as error:
+            await self._fail(errors.of(error))
+
+    async def _generate(self) -> None:
+        with undispatched(self._principal, self._body) as pending:
+            with pending.reading():
+                asked = self._read()
+            admission = await runtime().admission_cache.admission(self._principal, asked.model)
+            begun = await begin(runtime(), admission, asked, streamed=True)
+        async with begun as generation:
+            self._generation = generation
+            await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
+            if self._cancelled:
+                generation.abort()
+            prompts = asked.prompt_parts()
+            shape = _shape(asked, prompts)
+            async for chunks in generation:
+                for chunk in prompts.ready(chunks):
+                    await self._delta(chunk, asked, shape, prompts)
+            await self._done(generation, asked.total_choices)
+
+    def _read(self) -> ChatCompletionRequest | CompletionRequest:
+        # `stream` belongs to HTTP: everything streams here.
+        body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
+        return read_parameters(_kind(body), body).model_copy(update={"stream": True})
+
+    async def _delta(
+        self,
+        chunk: Chunk,
+        asked: ChatCompletionRequest | CompletionRequest,
+        shape: ChatShape | CompletionShape,
+        prompts: PromptParts,
+    ) -> None:
+        index = chunk.choice
+        if index not in self._begun:
+            self._begun.add(index)
+            if beginning := _beginning(index, asked, shape, prompts):
+                await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(beginning)[1:-1]}')
+        if chunk.finish_reason:
+            self._reasons[index] = chunk.finish_reason
+        chat = ""
+        if chunk.reasoning:
+            chat += f',"reasoning":{encode(chunk.reasoning)}'
+        if chunk.tool_calls:
+            chat += f',"tool_calls":{encode([tool_call_json(call) for call in chunk.tool_calls])}'
+        logprobs = f',"logprobs":{encode(logprobs_json(shape, index, chunk.logprobs))}' if chunk.logprobs else ""
+        ids = f',"token_ids":{encode(chunk.token_ids)}' if chunk.token_ids else ""
+        await self._send_numbered(
+            "delta", f'"choice":{index},"text":{encode(chunk.text)},"tokens":{chunk.tokens}{chat}{logprobs}{ids}'
+        )
+
+    async def _done(self, generation: Generation, choices: int) -> None:
+        reasons = [self._reasons.get(choice, "abort") for choice in range(choices)]
+        usage, timings = encode(usage_json(generation.usages)), encode(timings_json(generation.usages))
+        await self._send_numbered("done", f'"finish_reason":{encode(reasons)},"usage":{usage},"timings":{timings}')
+
+    async def _fail(self, error: ApiError) -> None:
+        body = {**error.frame_body(), "retry_after_s": error.retry_after_s}
+        await self._send_numbered("error", f'"error":{encode(body)}')
+
+    async def _send_numbered(self, kind: str, fields: str) -> None:
+        self._seq += 1
+        await self._send(kind, f'"seq":{self._seq},{fields}')
+
+    async def _send(self, kind: str, fields: str) -> None:
+        frame = f'{{"type":"{kind}","id":{self._id},{fields}}}'
+        if self.resumable:
+            self._keep(frame)
+        if self._send_frame is None:
+            return
+        try:
+            await self._send_frame(frame)
+        except OSError:  # the socket broke; that it did is told to its consumer, which detaches or ends this
+            if not self.resumable:
+                raise
+            self._send_frame = None
+
+    def _keep(self, frame: str) -> None:
+        if self._seq == 0:
+            self._accepted = frame
+            return
+        self._kept.append((self._seq, frame))
+        self._kept_bytes += len(frame)
+        while self._kept_bytes > MOST_KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
+
+def _kind(body: Mapping[str, Any]) -> type[ChatCompletionRequest | CompletionRequest]:
+    return CompletionRequest if "prompt" in body else ChatCompletionRequest
+
+
+def _shape(asked: ChatCompletionRequest | CompletionRequest, prompts: PromptParts) -> ChatShape | CompletionShape:
+    """How log-probabilities are written: as OpenAI does for the same body."""
+    if isinstance(asked, ChatCompletionRequest):
+        return ChatShape(logprobs=True, as_ids=bool(asked.return_tokens_as_token_ids))
+    return CompletionShape(asked, prompts)
+
+
+def _beginning(
+    index: int,
+    asked: ChatCompletionRequest | CompletionRequest,
+    shape: ChatShape | CompletionShape,
+    prompts: PromptParts,
+) -> dict[str, Any]:
+    """What a choice begins with: its prompt, if that is echoed, and the prompt's log-probabilities."""
+    text, logprobs = ("", None) if isinstance(shape, ChatShape) else shape.echo(index)
+    found: dict[str, Any] = {} if logprobs is None else {"logprobs": logprobs}
+    found |= of_prompt(asked, prompts.of(index))
+    return {"text": text, **found} if text or found else {}
+
+
+def undispatched(principal: Principal, body: object) -> Undispatched:
+    """A generation that no engine has yet, whatever its body is."""
+    asked = body if isinstance(body, dict) else {}
+    model = asked.get("model")
+    return runtime().refusals.until_dispatched(
+        principal, _kind(asked).endpoint, model if isinstance(model, str) else ""
+    )
+
+
+def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:
+    """Milliseconds by the engine's clock; the longest of several prompts."""
+    return {name: max((getattr(record, name) for record in records), default=0) for name in TIMES}

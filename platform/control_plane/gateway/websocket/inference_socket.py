@@ -1,0 +1,294 @@
+"""``/ws/inference``: many generations on one socket.
+
+Client frames: ``auth`` (unless the key came as a header), ``generate``, ``cancel``, ``resume``, ``ping``. Server
+frames: ``hello``, then for each generation ``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1
+within the generation. Tokens go from the engine's session to the socket directly. A reader that stalls holds back only
+its own socket.
+
+A generation that was started with ``"resume": true`` outlives its socket by ``RESUME_S``: the client connects again,
+sends ``resume`` with the session in which it began and the last numbers it saw, and gets what it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from control_plane.core import config, drain
+from control_plane.core.errors import LorikeetError
+from control_plane.core.unavailable import UnavailableError
+from control_plane.gateway.dispatch import errors
+from control_plane.gateway.dispatch.errors import ApiError, invalid
+from control_plane.gateway.dispatch.json_encoding import encode
+from control_plane.gateway.dispatch.runtime import runtime
+from control_plane.gateway.websocket.generation import SocketGeneration, undispatched
+from control_plane.gateway.websocket.resume_relay import Remote
+from control_plane.gateway.websocket.session import (
+    LONGEST_ID,
+    RESUME_S,
+    Owner,
+    Session,
+    error_frame,
+    hand_over,
+    process_of,
+    read_resume,
+    resume_lost,
+)
+from control_plane.identity.sockets.authenticated_socket import AuthenticatedSocket, SocketFailedError, close_code
+from control_plane.identity.sockets.handshake import header
+from control_plane.identity.sockets.identity import KeyCaller
+from control_plane.identity.tenants.roles import Capability
+
+MOST_SESSIONS = 16
+"""That one socket may have taken up from broken ones."""
+CLOSE_TAKEN = 4409
+# Frames about no generation in particular.
+NO_ID = None
+
+
+class InferenceConsumer(AuthenticatedSocket):
+    """One socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
+
+    actions: ClassVar = {
+        "auth": None,
+        "ping": None,
+        "generate": Capability.INFER,
+        "cancel": Capability.INFER,
+        "resume": Capability.INFER,
+    }
+    needs: ClassVar = Capability.INFER
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # What began on this socket, and what was resumed on it: from this process, from others.
+        self._own: Session | None = None
+        self._resumed: list[Session] = []
+        self._remotes: list[Remote] = []
+
+    async def connect(self) -> None:
+        await super().connect()
+        scheme, _, key = header(self.scope, "authorization").partition(" ")
+        if scheme.lower() == "bearer":
+            await self._authenticate(key.strip())
+
+    async def disconnect(self, code: int) -> None:
+        """What can be resumed goes on for a while; ending the others' tasks aborts them on the engine."""
+        for session in self._sessions():
+            session.release()
+        await self._leave_remotes(end=False)
+        await super().disconnect(code)
+
+    async def cut(self, error: LorikeetError) -> None:
+        """What its holder may have no more ends. Where only a server of ours is away, it can be resumed."""
+        for_good = not isinstance(error, UnavailableError | SocketFailedError)
+        if for_good:
+            self._end_all()
+        await super().cut(error)
+        await self._leave_remotes(end=for_good)
+
+    async def tell_error(self, error: LorikeetError) -> None:
+        await self._error(NO_ID, errors.from_platform(error))
+
+    def lose(self, session: Session) -> None:
+        """Its client took the session up on another socket; this one is most likely dead."""
+        if session is self._own:
+            self._own = None
+            self._closing = asyncio.ensure_future(self.close(CLOSE_TAKEN))
+        else:
+            self._resumed.remove(session)
+
+    def _sessions(self) -> list[Session]:
+        return [*([self._own] if self._own is not None else []), *self._resumed]
+
+    async def end_generations(self) -> None:
+        """Its holder may infer no more."""
+        for session in self._sessions():
+            for name in [*session.generations]:
+                session.drop(name)
+        await self._leave_remotes(end=True)
+
+    def _end_all(self) -> None:
+        for session in self._sessions():
+            session.end()
+        self._own = None
+        self._resumed.clear()
+
+    async def _leave_remotes(self, *, end: bool) -> None:
+        remotes, self._remotes = self._remotes, []
+        await asyncio.gather(*(remote.close(end=end) for remote in remotes))
+
+    def _running(self) -> Iterator[str]:
+        """Ids, wherever they run."""
+        for session in self._sessions():
+            yield from (name for name, generation in session.generations.items() if not generation.over)
+        for remote in self._remotes:
+            yield from remote.ids
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        message_id: str | None = NO_ID
+        try:
+            message = await self._read(text_data)
+            offered = message.get("id")
+            message_id = offered if isinstance(offered, str) and len(offered) <= LONGEST_ID else NO_ID
+            await self._handle(message)
+        except ApiError as error:
+            await self._error(message_id, error)
+        except LorikeetError as error:
+            await self._error(message_id, errors.from_platform(error))
+
+    # -- messages --------------------------------------------------------------
+
+    async def _read(self, text: str | None) -> dict[str, Any]:
+        if text is None:
+            raise invalid("Binary frames are not understood.", "Send JSON as text frames.", code="malformed_message")
+        return await self.parse(text, nul=True)  # prompts reach no database as they are
+
+    async def _handle(self, message: dict[str, Any]) -> None:
+        kind = message.get("type")
+        if not await self.admits(kind):
+            return
+        if kind == "ping":
+            await self._send({"type": "pong"})
+        elif kind == "auth" and self.caller is None and isinstance(message.get("key"), str):
+            await self._authenticate(message["key"])
+        elif kind == "auth" and self.caller is None and isinstance(message.get("ticket"), str):
+            if await self.hold_by_ticket(message["ticket"]):
+                await self._greet()
+        elif kind == "generate":
+            self._generate(message)
+        elif kind == "cancel":
+            await self._cancel(message)
+        elif kind == "resume":
+            await self._resume(message)
+        else:
+            raise invalid(
+                f"There is no message of type {kind[:40] if isinstance(kind, str) else None!r} in this form.",
+                "Send auth with key once, generate (id, request), cancel (id), resume (session, after), or ping.",
+                "type",
+                "malformed_message",
+            )
+
+    async def _authenticate(self, key: str) -> None:
+        try:
+            found = (await runtime().admission_cache.caller(key)).api_key
+        except (LorikeetError, ApiError) as error:
+            await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
+            await self.close(close_code(error.status))
+            return
+        assert found is not None
+        if await self.hold(KeyCaller.of(found, key)):
+            await self._greet()
+
+    async def _greet(self) -> None:
+        self._own = runtime().sessions.open(self._owner, self)
+        await self._send({"type": "hello", "session": self._own.name, "resume_s": RESUME_S})
+
+    async def _cancel(self, message: dict[str, Any]) -> None:
+        """Its ``done`` tells the client. Raises ``ApiError`` (404) if none of that id is known."""
+        name = message.get("id")
+        if not isinstance(name, str):
+            raise invalid("cancel needs an id.", "Send that of the generation.", "id", "malformed_message")
+        generations = [found for session in self._sessions() if (found := session.generations.get(name)) is not None]
+        remotes = [remote for remote in self._remotes if name in remote.ids]
+        if not generations and not remotes:
+            raise ApiError(
+                404,
+                "unknown_generation",
+                "No generation of this id runs on this socket.",
+                "It has ended, or never began: wait for nothing more of it.",
+                "id",
+            )
+        for generation in generations:
+            generation.cancel()
+        for remote in remotes:
+            await remote.cancel(name)
+
+    def _generate(self, message: dict[str, Any]) -> None:
+        assert self.principal is not None  # else the message was refused
+        with undispatched(self.principal, message.get("request")):
+            message_id, body = self._asked(message)
+        assert self._own is not None  # opened by the greeting
+        resumable = message.get("resume") is True
+        generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
+        self._own.start(message_id, generation)
+
+    def _asked(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Id and body of a generation that may begin. Raises ``ApiError``."""
+        message_id, body = message.get("id"), message.get("request")
+        if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
+            raise invalid(
+                f"A generation needs an id of 1 to {LONGEST_ID} characters.", "Choose one per generation.", "id"
+            )
+        if not isinstance(body, dict):
+            raise invalid("A generation needs a request object.", "Put the request's body there.", "request")
+        running = set(self._running())
+        if message_id in running:
+            raise invalid(f'A generation "{message_id}" is running.', "Use a new id for each.", "id", "duplicate_id")
+        if drain.is_draining():
+            raise ApiError(503, "server_draining", "This server is about to stop.", "Connect again.", retry_after_s=1.0)
+        most = config.current().socket_max_generations
+        if len(running) >= most:
+            raise ApiError(
+                429,
+                "too_many_generations",
+                f"This socket runs {most} generations already.",
+                "Wait for one to end, or open another socket.",
+                retry_after_s=1.0,
+            )
+        return message_id, body
+
+    async def _resume(self, message: dict[str, Any]) -> None:
+        """Take the generations of a broken socket over, each from the frame that the client has."""
+        session, after = read_resume(message)
+        if len(self._resumed) + len(self._remotes) >= MOST_SESSIONS:
+            raise ApiError(
+                429,
+                "too_many_sessions",
+                f"This socket has taken up {MOST_SESSIONS} sessions already.",
+                "Resume further ones on another socket.",
+            )
+        clashing = after.keys() & set(self._running())
+        for name in clashing:
+            await self._error(name, resume_lost())
+        wanted = {name: seq for name, seq in after.items() if name not in clashing}
+        if process_of(session) == runtime().sessions.process:
+            await self._resume_here(session, wanted)
+        else:
+            await self._resume_from_elsewhere(session, wanted)
+
+    async def _resume_here(self, name: str, after: Mapping[str, int]) -> None:
+        session = runtime().sessions.take(name, self._owner, self)
+        if session is not None and session not in self._sessions():
+            self._resumed.append(session)
+        with contextlib.suppress(OSError):  # broken again: its end comes next
+            await hand_over(session, name, after, self.send_frame)
+
+    async def _resume_from_elsewhere(self, name: str, after: Mapping[str, int]) -> None:
+        remote = runtime().resume_relay.remote(name, after, self.send_frame)
+        if remote is None:
+            await hand_over(None, name, after, self.send_frame)
+            return
+        self._remotes.append(remote)
+        remote.start(self._owner).add_done_callback(lambda _task: self._forget(remote))
+
+    def _forget(self, remote: Remote) -> None:
+        if remote in self._remotes:
+            self._remotes.remove(remote)
+
+    @property
+    def _owner(self) -> Owner:
+        assert self.caller is not None and self.principal is not None
+        return (self.caller.group, self.principal.tenant.pk)
+
+    # -- for generations -------------------------------------------------------
+
+    async def send_frame(self, text: str) -> None:
+        await self.base_send({"type": "websocket.send", "text": text})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self.send_frame(encode(message))
+
+    async def _error(self, message_id: str | None, error: ApiError) -> None:
+        await self.send_frame(error_frame(error, message_id))

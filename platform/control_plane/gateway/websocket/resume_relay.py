@@ -1,0 +1,334 @@
+"""Sessions that are resumed in another process than the one where they began.
+
+A generation stays where it began, the home of its session. The process that has the client's new socket asks home by a
+message through Redis; home writes the frames into a list there, which the other reads. Frames of sockets that did not
+move never come here. Lists lose nothing, unlike the channel layer, and nobody writes faster than the other side reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Mapping
+from typing import Any, cast
+from uuid import UUID
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from control_plane.core.cancellation import to_completion
+from control_plane.core.redis_client import async_client
+from control_plane.gateway.websocket.session import (
+    Owner,
+    Send,
+    Session,
+    Sessions,
+    error_frame,
+    hand_over,
+    process_of,
+    resume_lost,
+    resume_unavailable,
+    resumed_frame,
+)
+
+logger = logging.getLogger(__name__)
+
+# Home must begin to answer within this.
+ANSWER_S = 5.0
+# After this long without a frame the reader asks whether home still lives.
+IDLE_S = 5.0
+RETRY_S = 1.0
+LIST_EXPIRES_S = 60
+# Elements of a list that nobody takes, and for how long until the reader counts as gone.
+MOST_WAITING = 256
+STALL_S = 10.0
+POLL_S = 0.05
+MOST_BUFFERED_BYTES = 256 << 10
+MOST_CONNECTIONS = 512
+# What a list may hold beside frames: that all were sent; that home does not write there (any more).
+END = "end"
+BROKEN = "broken"
+# What a reader says who reads no more: its client may come back, or not.
+LEAVES = ("leave", "end")
+
+
+def channel_of(process: str) -> str:
+    return f"lorikeet:home:{process}"
+
+
+class Relay:
+    """At home: holds a session whose client is elsewhere."""
+
+    def __init__(self, connection: redis.asyncio.Redis, address: str) -> None:
+        self._redis, self.address = connection, address
+        self.session: Session | None = None
+        self._frames: list[str] = []
+        self._bytes = 0
+        self._filled, self._room = asyncio.Event(), asyncio.Event()
+        self._gone = self._left = self._complete = False
+
+    async def run(self, sessions: Sessions, name: str, owner: Owner, after: Mapping[str, int]) -> None:
+        """Until everything was sent, or the reader left; then the session is kept for whoever comes next."""
+        self.session = sessions.take(name, owner, self)
+        writing = asyncio.create_task(self._write())
+        try:
+            await hand_over(self.session, name, after, self.send_frame)
+            if self.session is not None:
+                self.session.at_end = self._look_for_the_end
+            self._look_for_the_end()
+            await writing
+        except OSError:
+            logger.info("A client that resumed elsewhere is gone.")
+        finally:
+            self._leave()
+            if self._left:
+                await writing
+                await _clear(self._redis, self.address)
+            writing.cancel()
+
+    async def send_frame(self, text: str) -> None:
+        while self._bytes > MOST_BUFFERED_BYTES and not self._gone:
+            self._room.clear()
+            await self._room.wait()
+        if self._gone:
+            raise ConnectionAbortedError
+        self._frames.append(text)
+        self._bytes += len(text)
+        self._filled.set()
+
+    def lose(self, session: Session) -> None:
+        self.session = None
+        self._taken()
+        self._look_for_the_end()
+
+    def do(self, message: Mapping[str, Any]) -> None:
+        """What the reader asks for."""
+        session = self.session
+        if message["do"] in LEAVES:
+            self._left = True
+            self._leave()
+            self._stop()
+            if message["do"] == "end" and session is not None:
+                session.end()
+        elif message["do"] == "cancel" and session and (generation := session.generations.get(message["id"])):
+            generation.cancel()
+
+    def _leave(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.at_end = lambda: None
+            session.release()
+
+    def _stop(self) -> None:
+        self._gone = True
+        self._filled.set()
+        self._room.set()
+
+    def _look_for_the_end(self) -> None:
+        if self.session is None or not any(self.session.running):
+            self._complete = True
+            self._filled.set()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._filled.wait()
+                if self._gone:
+                    return
+                self._filled.clear()
+                complete = self._complete
+                if self._frames:
+                    await self._push("\n".join(self._taken()))
+                if complete and not self._frames:
+                    await self._push(END)
+                    return
+        except (RedisError, OSError) as error:
+            logger.warning("Frames for a client that resumed elsewhere could not be sent: %s", error)
+        finally:
+            self._stop()
+
+    def _taken(self) -> list[str]:
+        frames, self._frames, self._bytes = self._frames, [], 0
+        self._room.set()
+        return frames
+
+    async def _push(self, element: str) -> None:
+        async with self._redis.pipeline(transaction=False) as both:
+            both.rpush(self.address, element)
+            both.expire(self.address, LIST_EXPIRES_S)
+            waiting: int = (await both.execute())[0]
+        stalled_s = 0.0
+        while waiting > MOST_WAITING and not self._gone:
+            if stalled_s > STALL_S:
+                raise ConnectionAbortedError("nobody reads them")
+            await asyncio.sleep(POLL_S)
+            stalled_s += POLL_S
+            waiting = await self._redis.llen(self.address)
+
+
+class Remote:
+    """Where the socket is: the part of a session that runs elsewhere."""
+
+    def __init__(self, connection: redis.asyncio.Redis, session: str, after: Mapping[str, int], send: Send) -> None:
+        self._redis, self._session, self._send = connection, session, send
+        self._after = after
+        self.ids = set(after)
+        """What has not ended yet."""
+        self._answered = False
+        self._address = f"lorikeet:handover:{uuid.uuid4().hex}"
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, owner: Owner) -> asyncio.Task[None]:
+        self._task = asyncio.create_task(self._run(owner), name="ws-remote")
+        return self._task
+
+    async def cancel(self, message_id: str) -> None:
+        await self._tell("cancel", id=message_id)
+
+    async def close(self, *, end: bool) -> None:
+        """The socket is gone: for good, or its client may come back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await self._tell("end" if end else "leave")
+            await self._redis.delete(self._address)
+        except (RedisError, OSError):
+            logger.warning("The home of a resumed session could not be told that its client left.")
+
+    async def _run(self, owner: Owner) -> None:
+        try:
+            if not await to_completion(self._ask(owner)):  # home hears that before it hears that the client left
+                await self._fail(lost=True)
+            elif (first := await self._next(ANSWER_S)) is None:
+                await self._fail(lost=False)
+            else:
+                await self._forward(first)
+        except (RedisError, OSError) as error:
+            logger.warning("A session could not be resumed from its home: %s", error)
+            await self._fail(lost=False)
+
+    async def _ask(self, owner: Owner) -> bool:
+        caller, tenant = owner
+        return await self._tell("resume", session=self._session, owner=caller, tenant=str(tenant), after=self._after)
+
+    async def _forward(self, element: str | None) -> None:
+        while element != END:
+            if element == BROKEN or (element is None and not await self._tell("ping")):
+                await self._fail(lost=element is None)
+                return
+            for frame in element.split("\n") if element else ():
+                self._note(frame)
+                await self._send(frame)
+                self._answered = True  # the first one says `resumed`
+            element = await self._next(IDLE_S)
+
+    def _note(self, frame: str) -> None:
+        if not frame.startswith('{"type":"delta"'):
+            message = json.loads(frame)
+            if message["type"] in ("done", "error"):
+                self.ids.discard(message.get("id"))
+            elif message["type"] == "resumed":
+                self.ids.difference_update(message["lost"])
+
+    async def _next(self, within_s: float) -> str | None:
+        found = await cast(Awaitable[Any], self._redis.blpop([self._address], timeout=within_s))
+        return None if found is None else str(found[1])
+
+    async def _tell(self, what: str, **more: object) -> bool:
+        """Whether home was there to hear it."""
+        message = json.dumps({"do": what, "address": self._address, **more})
+        return bool(await self._redis.publish(channel_of(process_of(self._session)), message))
+
+    async def _fail(self, *, lost: bool) -> None:
+        ids, self.ids = self.ids, set()
+        error = resume_lost() if lost else resume_unavailable()
+        if self._answered:
+            frames = [error_frame(error, message_id) for message_id in sorted(ids)]
+        else:
+            frames = [resumed_frame(self._session, (), ids, error)]
+        with contextlib.suppress(OSError):
+            for frame in frames:
+                await self._send(frame)
+
+
+async def _say_broken(connection: redis.asyncio.Redis, address: str) -> None:
+    with contextlib.suppress(RedisError, OSError):
+        async with connection.pipeline(transaction=False) as both:
+            both.rpush(address, BROKEN)
+            both.expire(address, LIST_EXPIRES_S)
+            await both.execute()
+
+
+async def _clear(connection: redis.asyncio.Redis, address: str) -> None:
+    """Take away what was on its way when the reader, who left, did so himself."""
+    with contextlib.suppress(RedisError, OSError):
+        await connection.delete(address)
+
+
+class ResumeRelay:
+    """Both sides of one process. Without Redis there is only one process, and nothing to do."""
+
+    def __init__(self, sessions: Sessions, url: str) -> None:
+        self._sessions = sessions
+        self._relays: dict[str, Relay] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._redis: redis.asyncio.Redis | None = (
+            # Waiting for the next frame is no failure.
+            async_client(url, timeout_s=None, decode_responses=True, max_connections=MOST_CONNECTIONS) if url else None
+        )
+
+    def start(self) -> None:
+        if self._redis is not None:
+            self._keep(asyncio.create_task(self._listen(self._redis), name="handover"))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._redis is not None:
+            await self._redis.aclose()
+
+    def remote(self, session: str, after: Mapping[str, int], send: Send) -> Remote | None:
+        """For a session that began elsewhere; None where there is no elsewhere."""
+        return None if self._redis is None else Remote(self._redis, session, after, send)
+
+    async def _listen(self, connection: redis.asyncio.Redis) -> None:
+        while True:
+            try:
+                async with connection.pubsub() as inbox:
+                    await inbox.subscribe(channel_of(self._sessions.process))
+                    async for message in inbox.listen():
+                        if message["type"] == "message":
+                            self._do(connection, json.loads(message["data"]))
+            except (RedisError, OSError) as error:
+                logger.warning("Sessions of this process cannot be resumed elsewhere for now: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    def _do(self, connection: redis.asyncio.Redis, message: dict[str, Any]) -> None:
+        address = message["address"]
+        if message["do"] == "resume":
+            relay = self._relays[address] = Relay(connection, address)
+            owner = (message["owner"], UUID(message["tenant"]))
+            self._keep(asyncio.create_task(self._relay(relay, message["session"], owner, message["after"])))
+            return
+        known = self._relays.get(address)
+        if known is not None:
+            known.do(message)
+        elif message["do"] == "ping":
+            self._keep(asyncio.create_task(_say_broken(connection, address)))
+        elif message["do"] in LEAVES:
+            self._keep(asyncio.create_task(_clear(connection, address)))
+
+    async def _relay(self, relay: Relay, name: str, owner: Owner, after: Mapping[str, int]) -> None:
+        try:
+            await relay.run(self._sessions, name, owner, after)
+        finally:
+            del self._relays[relay.address]
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,119 @@
+"""Making users, and logging in and out."""
+
+from __future__ import annotations
+
+from django.contrib.auth import authenticate, login, logout
+from django.contrib.auth.hashers import make_password
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from control_plane.core.errors import LorikeetError
+from control_plane.core.events.recheck import recheck_user
+from control_plane.core.http.metrics import SIGN_INS
+from control_plane.core.names import require_name
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.accounts.addresses import new_address, normalise_email
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.passwords import hashed, require_passwords
+from control_plane.identity.accounts.sign_ins import begin, forget
+from control_plane.identity.audit import actions as audit
+
+
+class WrongLoginError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "wrong_login",
+            "The e-mail address and the password do not match.",
+            "Check both; if the password is lost, have a link sent to you.",
+            status=401,
+        )
+
+
+class UnprovenAccountError(LorikeetError):
+    """Whoever made the account from an invitation's link chose its password, and need not be who reads the address."""
+
+    def __init__(self, email: str) -> None:
+        super().__init__(
+            "account_unproven",
+            f"There is an account of {email}, but nobody has proven that the address is theirs.",
+            'Have its holder use "Forgot password?" on the sign-in page, or sign in by the provider: either ends what '
+            "was chosen before. Then do this again.",
+            status=409,
+        )
+
+
+def require_proven(user: User) -> None:
+    """For whoever hands something to the person behind an address. Raises UnprovenAccountError."""
+    if not user.address_proven:
+        raise UnprovenAccountError(user.email)
+
+
+def proven_account(email: str) -> User | None:
+    """The account of an address, None if there is none. Raises UnprovenAccountError."""
+    user = User.objects.filter(email=normalise_email(email)).first()
+    if user is not None:
+        require_proven(user)
+    return user
+
+
+def create_user(
+    *, actor: Actor | None, email: str, password: str | None, name: str = "", verified: bool = True
+) -> User:
+    """Make a user; one without a password comes in through the provider. `actor` None: they do it themselves.
+
+    `verified`: it is certain that the address is theirs. Raises InvalidAddressError, BadNameError, WeakPasswordError.
+    """
+    new = None if password is None else hashed(password, User(email=email, name=name))
+    return insert_user(actor=actor, email=email, password_hash=new, name=name, verified=verified)
+
+
+def insert_user(*, actor: Actor | None, email: str, password_hash: str | None, name: str, verified: bool) -> User:
+    """As `create_user`, within a transaction that a hash should not lengthen."""
+    with transaction.atomic():
+        user = User(
+            email=new_address(email), name=require_name(name), email_verified_at=timezone.now() if verified else None
+        )
+        user.password = password_hash or make_password(None)
+        user.save()
+        actor = actor or Actor.of(user)
+        audit.record(actor, "user.create", user, tenant=None, label=user.email)
+    return user
+
+
+def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
+    """Let `user` run the installation, or no longer. Raises UnprovenAccountError."""
+    if operator:
+        require_proven(user)
+    with transaction.atomic():
+        user.is_operator = operator
+        user.save(update_fields=["is_operator"])
+        audit.record(actor, "user.operator", user, tenant=None, label=user.email, operator=operator)
+
+
+def log_in(request: HttpRequest, *, email: str, password: str) -> User:
+    """Start a session (with a new session id). Raises WrongLoginError."""
+    require_passwords()
+    user = authenticate(request, username=email, password=password)
+    if not isinstance(user, User):
+        SIGN_INS.labels("wrong").inc()
+        raise WrongLoginError
+    start_session(request, user)
+    return user
+
+
+def start_session(request: HttpRequest, user: User, **detail: str) -> None:
+    """For a person who has proven who they are."""
+    with transaction.atomic():
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        begin(request, user)
+        audit.record(Actor.of(user), "session.create", user, tenant=None, **detail)
+    SIGN_INS.labels("ok").inc()
+
+
+def log_out(request: HttpRequest, user: User) -> None:
+    with transaction.atomic():
+        forget(user, request.session.session_key)
+        logout(request)
+        audit.record(Actor.of(user), "session.delete", user, tenant=None)
+        recheck_user(user.pk)

@@ -1,0 +1,98 @@
+"""Maps the claims of an OpenID Connect provider to an account.
+
+A person is known by the provider's subject, never by the address alone. An address leads to an account only the first
+time, only if the provider says that it proved it, and then the account's own password ends if nobody ever proved the
+address here: it may have been chosen by somebody else.
+"""
+
+from __future__ import annotations
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from control_plane.core.config import current, split_list
+from control_plane.core.db import is_duplicate
+from control_plane.core.errors import ForbiddenError
+from control_plane.core.events.recheck import recheck_user
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.accounts.actions import create_user
+from control_plane.identity.accounts.models import Identity, User
+from control_plane.identity.accounts.oidc import Claims
+from control_plane.identity.audit import actions as audit
+
+
+class UnprovenAddressError(ForbiddenError):
+    def __init__(self) -> None:
+        super().__init__(
+            "Your provider does not say that your e-mail address is verified.",
+            "Verify it there, then sign in again.",
+            code="email_not_verified",
+        )
+
+
+class NoAccountError(ForbiddenError):
+    def __init__(self, email: str) -> None:
+        super().__init__(
+            f"There is no account for {email} here.",
+            "Ask an owner or admin of your organisation for an invitation to this address.",
+            code="no_account",
+        )
+
+
+class InactiveError(ForbiddenError):
+    def __init__(self) -> None:
+        super().__init__(
+            "This account is switched off.", "Ask whoever runs this installation.", code="account_inactive"
+        )
+
+
+def user_of(claims: Claims) -> User:
+    """The account of a person whom the provider vouches for. Raises ForbiddenError of several codes."""
+    with transaction.atomic():
+        known = Identity.objects.filter(issuer=claims.issuer, subject=claims.subject).select_related("user").first()
+        user = known.user if known else _first_time(claims)
+        if not user.is_active:
+            raise InactiveError
+    return user
+
+
+def _first_time(claims: Claims) -> User:
+    if not (claims.email and claims.email_verified):
+        raise UnprovenAddressError
+    # Two tabs may come at once: the second finds what the first has made.
+    users = User.objects.select_for_update().filter(email=claims.email)
+    try:
+        with transaction.atomic():
+            user = users.first() or _new_user(claims)
+    except IntegrityError as error:
+        if not is_duplicate(error):
+            raise
+        user = users.get()
+    who = {"issuer": claims.issuer, "subject": claims.subject}
+    identity, created = Identity.objects.get_or_create(**who, defaults={"user": user})
+    if created:
+        audit.record(Actor.of(user), "identity.link", identity, tenant=None, label=user.email, issuer=claims.issuer)
+    if not user.address_proven:
+        _prove(user)
+    return user
+
+
+def _prove(user: User) -> None:
+    user.email_verified_at = timezone.now()
+    user.set_unusable_password()
+    user.save(update_fields=["email_verified_at", "password"])
+    audit.record(Actor.of(user), "password.drop", user, tenant=None, label=user.email)
+    recheck_user(user.pk)
+
+
+def _new_user(claims: Claims) -> User:
+    """For invited people, and for those of the domains that are let in."""
+    from control_plane.identity.tenants.models import Invitation
+
+    domain = claims.email.rpartition("@")[2]
+    invited = Invitation.objects.filter(
+        email=claims.email, accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()
+    ).exists()
+    if not invited and domain not in split_list(current().oidc_domains.lower()):
+        raise NoAccountError(claims.email)
+    return create_user(actor=None, email=claims.email, password=None, name=claims.name)

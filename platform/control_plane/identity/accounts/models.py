@@ -1,0 +1,85 @@
+"""A person who logs in."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.db import models
+from django.db.models.functions import Lower
+
+from control_plane.identity.accounts.addresses import normalise_email
+
+
+class UserManager(BaseUserManager["User"]):
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
+        user = self.model(email=normalise_email(email), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def get_by_natural_key(self, username: str | None) -> User:
+        return self.get(email=normalise_email(username or ""))
+
+
+class User(AbstractBaseUser):
+    """A person, known by e-mail address. What they may do is said by their memberships."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    email = models.EmailField(max_length=254, unique=True)
+    name = models.CharField(max_length=120, blank=True)
+    is_active = models.BooleanField(default=True)
+    is_operator = models.BooleanField(default=False, help_text="Runs the installation; sees hosts across tenants.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    email_verified_at = models.DateTimeField(null=True, help_text="When it was proven that the address is theirs.")
+
+    objects = UserManager()
+
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    class Meta:
+        constraints = [models.UniqueConstraint(Lower("email"), name="user_email_ci_unique")]
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def address_proven(self) -> bool:
+        """Else whoever made the account from an invitation's link chose its password, who need not be its reader."""
+        return self.email_verified_at is not None
+
+
+class Identity(models.Model):
+    """A person as an OpenID provider knows them. The subject never changes there; the address may."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="identities")
+    issuer = models.CharField(max_length=255)
+    subject = models.CharField(max_length=255)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once")]
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"
+
+
+class SignIn(models.Model):
+    """Where a person is signed in: a session, and the device it was begun on. The session itself is Django's."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
+    session_key = models.CharField(max_length=40, unique=True)
+    address = models.CharField(max_length=64, blank=True, help_text="Where it was last used from.")
+    user_agent = models.CharField(max_length=300, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_seen_at = models.DateTimeField(help_text="To five minutes.")
+
+    class Meta:
+        indexes = [models.Index(fields=["user", "-last_seen_at"], name="sign_ins_of_a_person")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} on {self.user_agent or 'an unknown device'}"

@@ -1,0 +1,118 @@
+"""Sign-in with the organisation's provider: the redirect to it, and its callback."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+from dataclasses import asdict
+
+from django.core.cache import cache
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from control_plane.core.errors import LorikeetError, NotFoundError
+from control_plane.core.http.access import public
+from control_plane.core.http.metrics import SIGN_INS
+from control_plane.identity.accounts import oidc
+from control_plane.identity.accounts.actions import start_session
+from control_plane.identity.accounts.attempts import PROVIDER, count_address
+from control_plane.identity.accounts.identities import user_of
+from control_plane.identity.accounts.notes import Note
+
+logger = logging.getLogger(__name__)
+
+WITHIN_S = 600
+LONGEST_PATH = 500
+PENDING = Note("lorikeet_oidc", "/api/oidc/", WITHIN_S)
+REFUSAL = Note("lorikeet_sign_in_error", "/api/session", WITHIN_S)
+
+
+class OidcOffError(NotFoundError):
+    def __init__(self) -> None:
+        super().__init__(
+            "This installation has no provider to sign in with.",
+            "Sign in with your password; operators set LORIKEET_OIDC_ISSUER and LORIKEET_OIDC_CLIENT_ID.",
+            code="oidc_off",
+        )
+
+
+class StaleError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "oidc_stale",
+            "This sign-in was not begun in this browser, is older than ten minutes, or has been used already.",
+            "Begin again on the sign-in page.",
+        )
+
+
+@public
+@never_cache
+@require_GET
+def start(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the provider."""
+    try:
+        if not oidc.is_configured():
+            raise OidcOffError
+        count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
+        url, pending = oidc.begin(_own_path(request.GET.get("next", "")))
+    except LorikeetError as error:
+        return _refused(error)
+    response = HttpResponseRedirect(url)
+    PENDING.write(response, asdict(pending))
+    return response
+
+
+@public
+@never_cache
+@require_GET
+def callback(request: HttpRequest) -> HttpResponse:
+    """Back from the provider: begin a session, or say on the sign-in page why not."""
+    response = _come_back(request)
+    PENDING.forget(response)  # good for one answer
+    return response
+
+
+def _come_back(request: HttpRequest) -> HttpResponse:
+    try:
+        count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
+        pending = _pending(request)
+        claims = oidc.finish(pending, request.GET.dict())
+        start_session(request, user_of(claims), issuer=claims.issuer)
+    except LorikeetError as error:
+        return _refused(error)
+    return HttpResponseRedirect(pending.next)
+
+
+def _pending(request: HttpRequest) -> oidc.Pending:
+    """The sign-in that this answer belongs to; its state is used up by this. Raises StaleError."""
+    kept = PENDING.read(request)
+    if not oidc.is_configured() or kept is None:
+        raise StaleError
+    pending = oidc.Pending(**kept)
+    right = hmac.compare_digest(pending.state.encode(), request.GET.get("state", "").encode())
+    # Of two that come at once only one adds it. The cookie alone could be sent again.
+    if not right or not cache.add(_used_name(pending), True, WITHIN_S):
+        raise StaleError
+    return pending
+
+
+def _used_name(pending: oidc.Pending) -> str:
+    return f"lorikeet:oidc-used:{hashlib.sha256(pending.state.encode()).hexdigest()}"
+
+
+def _refused(error: LorikeetError) -> HttpResponse:
+    SIGN_INS.labels("provider_refused").inc()
+    detail = {name: getattr(error, name, "") for name in ("reason", "detail")}
+    logger.warning("A sign-in by provider failed.", extra={"code": error.code, **detail})
+    response = HttpResponseRedirect("/login")
+    REFUSAL.write(response, error.body())
+    return response
+
+
+def _own_path(path: str) -> str:
+    """Only a path of this console: an address from elsewhere must not be followed."""
+    ours = len(path) <= LONGEST_PATH and re.match(r"/(?![/\\])[^\\\x00-\x20]*\Z", path)
+    return path if ours else "/"

@@ -1,0 +1,135 @@
+"""Changing a password, and resetting a forgotten one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.tokens import default_token_generator
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from control_plane.core.config import current
+from control_plane.core.errors import ForbiddenError, LorikeetError
+from control_plane.core.events.recheck import recheck_user
+from control_plane.core.writes import enqueue
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.accounts.addresses import normalise_email
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.sign_ins import end_all, rename
+from control_plane.identity.audit import actions as audit
+
+
+class WeakPasswordError(LorikeetError):
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(
+            "weak_password", " ".join(reasons), "Choose a longer or less common password.", param="password"
+        )
+
+
+class WrongPasswordError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "wrong_password",
+            "The present password is not right.",
+            "Type it again; if it is lost, sign out and use the link for a forgotten password.",
+            param="current_password",
+        )
+
+
+class ResetLinkError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "reset_link_invalid",
+            "This link was used already, or is older than an hour.",
+            "Ask for a new one on the sign-in page.",
+            param="token",
+        )
+
+
+class PasswordsOffError(ForbiddenError):
+    def __init__(self) -> None:
+        super().__init__(
+            "Passwords are switched off on this installation.",
+            "Sign in through your organisation's provider.",
+            code="password_login_off",
+        )
+
+
+def require_passwords() -> None:
+    """Raises PasswordsOffError where LORIKEET_PASSWORD_LOGIN is off."""
+    if not current().password_login:
+        raise PasswordsOffError
+
+
+def check_strength(password: str, user: User) -> None:
+    """Raises WeakPasswordError."""
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise WeakPasswordError(error.messages) from error
+
+
+def hashed(password: str, user: User) -> str:
+    """For the database. Takes long, so call it outside of transactions. Raises WeakPasswordError, HashesBusyError."""
+    check_strength(password, user)
+    return make_password(password)
+
+
+def change_password(request: HttpRequest, user: User, *, current_password: str, password: str) -> None:
+    """This session goes on under a new id; all others of the person end."""
+    require_passwords()
+    if not user.check_password(current_password):
+        raise WrongPasswordError
+    new = hashed(password, user)
+    with transaction.atomic():
+        user.password = new
+        user.save(update_fields=["password"])
+        before = request.session.session_key
+        update_session_auth_hash(request, user)
+        rename(request, user, before)
+        end_all(user, but=request.session.session_key)
+        audit.record(Actor.of(user), "password.change", user, tenant=None, label=user.email)
+        recheck_user(user.pk)
+
+
+def forgot_password(email: str) -> None:
+    """Have a link mailed if there is such an account: the worker looks, so that the answer's time tells nothing."""
+    require_passwords()
+    enqueue("accounts.mail_reset_link", normalise_email(email))
+
+
+def reset_token(user: User) -> str:
+    """Good for an hour, and until the person signs in or has another password: both are part of what is signed."""
+    return f"{user.pk.hex}.{default_token_generator.make_token(user)}"
+
+
+def reset_password(*, token: str, password: str) -> User:
+    """The person behind the link gets the password; all their sessions end. Raises ResetLinkError."""
+    require_passwords()
+    new = hashed(password, _holder(token))
+    with transaction.atomic():
+        user = _holder(token, lock=True)
+        user.password = new
+        user.email_verified_at = user.email_verified_at or timezone.now()
+        user.save(update_fields=["password", "email_verified_at"])
+        end_all(user)
+        audit.record(Actor.of(user), "password.reset", user, tenant=None, label=user.email)
+        recheck_user(user.pk)
+    return user
+
+
+def _holder(token: str, *, lock: bool = False) -> User:
+    who, _, proof = token.partition(".")
+    users = User.objects.select_for_update() if lock else User.objects
+    try:
+        user = users.filter(pk=UUID(hex=who), is_active=True).first()
+    except ValueError:
+        user = None
+    if user is None or not default_token_generator.check_token(user, proof):
+        raise ResetLinkError
+    return user

@@ -1,0 +1,72 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.identity.tenants.roles import Capability, Role
+
+
+class SessionUserSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    email = serializers.EmailField()
+    name = serializers.CharField()
+    is_operator = serializers.BooleanField()
+    has_password = serializers.BooleanField(source="has_usable_password", help_text="Else they come in by provider.")
+
+
+class SessionTenantSerializer(serializers.Serializer[Any]):
+    slug = serializers.CharField()
+    name = serializers.CharField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    capabilities = serializers.ListField(child=serializers.ChoiceField(choices=Capability.choices))
+    suspended_at = serializers.DateTimeField(
+        allow_null=True, help_text="Since then the tenant's keys are refused and its members only read."
+    )
+    suspended_for = serializers.CharField(allow_blank=True, help_text="Why, as the operator wrote it.")
+
+
+class SignInErrorSerializer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    message = serializers.CharField()
+    fix = serializers.CharField()
+
+
+class SessionSerializer(serializers.Serializer[Any]):
+    authenticated = serializers.BooleanField()
+    csrf_token = serializers.CharField(help_text="Send as X-CSRFToken with every POST, PUT, PATCH and DELETE.")
+    password_login = serializers.BooleanField(help_text="Whether one can sign in with a password here.")
+    provider = serializers.CharField(allow_null=True, help_text="Name of the provider to sign in with, if any.")
+    sign_in_error = SignInErrorSerializer(
+        allow_null=True, help_text="Why the last sign-in by provider failed. Told once."
+    )
+    user = SessionUserSerializer(allow_null=True)
+    tenants = SessionTenantSerializer(many=True)
+
+
+class LoginSerializer(serializers.Serializer[Any]):
+    email = serializers.EmailField(max_length=254)
+    password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class ChangePasswordSerializer(serializers.Serializer[Any]):
+    current_password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+    password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class ForgotPasswordSerializer(serializers.Serializer[Any]):
+    email = serializers.EmailField(max_length=254)
+
+
+class ResetPasswordSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField(max_length=200)
+    password = serializers.CharField(max_length=1024, trim_whitespace=False, write_only=True)
+
+
+class DeviceSerializer(serializers.Serializer[Any]):
+    """A session of the person who asks. Its key is told to nobody."""
+
+    id = serializers.UUIDField()
+    current = serializers.BooleanField(help_text="The one that asks.")
+    address = serializers.CharField(help_text="Where it was last used from; empty for one from before this was kept.")
+    user_agent = serializers.CharField(help_text="As the browser says it.")
+    created_at = serializers.DateTimeField()
+    last_seen_at = serializers.DateTimeField(help_text="To five minutes.")

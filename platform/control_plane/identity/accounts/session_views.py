@@ -1,0 +1,47 @@
+"""The sessions of the person who asks: on which devices they are signed in, and ending them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.serializers import ErrorResponseSerializer
+from control_plane.identity.accounts import sign_ins
+from control_plane.identity.accounts.serializers import DeviceSerializer
+from control_plane.identity.accounts.views import PersonView
+
+
+class SessionsView(PersonView):
+    @extend_schema(operation_id="list_sessions", responses=DeviceSerializer(many=True), tags=["session"])
+    def get(self, request: Request) -> Response:
+        """Where one is signed in, the last used first."""
+        own = request._request.session.session_key
+        rows = [
+            {
+                "id": row.pk,
+                "current": row.session_key == own,
+                "address": row.address,
+                "user_agent": row.user_agent,
+                "created_at": row.created_at,
+                "last_seen_at": row.last_seen_at,
+            }
+            for row in sign_ins.of_person(self.person)
+        ]
+        return Response(DeviceSerializer(rows, many=True).data)
+
+    @extend_schema(operation_id="end_other_sessions", responses={204: None}, tags=["session"])
+    def delete(self, request: Request) -> Response:
+        """Sign out everywhere else. Websockets of those sessions close."""
+        sign_ins.end_others(self.person, request._request.session.session_key)
+        return Response(status=204)
+
+
+class OneSessionView(PersonView):
+    @extend_schema(operation_id="end_session", responses={204: None, 404: ErrorResponseSerializer}, tags=["session"])
+    def delete(self, request: Request, session_id: UUID) -> Response:
+        """Sign one device out. Its websockets close."""
+        sign_ins.end_one(self.person, session_id)
+        return Response(status=204)

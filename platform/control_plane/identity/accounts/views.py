@@ -1,0 +1,182 @@
+"""The session, and the user's own password."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.middleware.csrf import get_token
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.config import current
+from control_plane.core.http.access import Access
+from control_plane.core.http.api_view import ApiView
+from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.access.session import session_user
+from control_plane.identity.access.tenant_access import NotAuthenticatedError
+from control_plane.identity.accounts import actions, passwords
+from control_plane.identity.accounts.attempts import MAILS, count_account, count_address
+from control_plane.identity.accounts.auth import SessionAuthentication, enforce_csrf
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.oidc import is_configured
+from control_plane.identity.accounts.oidc_views import REFUSAL
+from control_plane.identity.accounts.serializers import (
+    ChangePasswordSerializer,
+    ForgotPasswordSerializer,
+    LoginSerializer,
+    ResetPasswordSerializer,
+    SessionSerializer,
+)
+from control_plane.identity.tenants.models import Membership
+
+
+class CountedView(ApiView):
+    """Counts what is posted by the client's address, before anything else is done about it. Reading is free."""
+
+    authentication_classes = (SessionAuthentication,)
+    permission_classes = ()
+    counted_as = "login"
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        if request.method == "POST":
+            count_address(self.counted_as, request._request.META["REMOTE_ADDR"])
+        super().initial(request, *args, **kwargs)
+
+
+class PublicView(CountedView):
+    """For people who are not signed in, or not yet. Unsafe methods check CSRF by themselves."""
+
+    access = Access.PUBLIC
+
+
+class PersonView(CountedView):
+    """For a person who is signed in, about themselves: 401 without a session. Keys never get in."""
+
+    access = Access.SESSION
+    person: User
+
+    def admit_caller(self, request: Request, **kwargs: Any) -> None:
+        user = session_user(request._request)
+        if user is None:
+            raise NotAuthenticatedError
+        self.person = user
+
+
+class SessionView(PublicView):
+    @extend_schema(operation_id="read_session", responses=SessionSerializer, tags=["session"], auth=[])
+    def get(self, request: Request) -> Response:
+        """Who is logged in, and the CSRF token to send. Always 200."""
+        refusal = REFUSAL.read(request._request)
+        response = Response(session_state(request._request, sign_in_error=refusal))
+        if refusal is not None:
+            REFUSAL.forget(response)
+        return response
+
+    @extend_schema(
+        operation_id="log_in",
+        request=LoginSerializer,
+        responses={200: SessionSerializer, 401: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        tags=["session"],
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        """Log in."""
+        enforce_csrf(request._request)
+        body = validated(LoginSerializer, request.data)
+        count_account(self.counted_as, body["email"])
+        actions.log_in(request._request, **body)
+        return Response(session_state(request._request))
+
+    @extend_schema(operation_id="log_out", request=None, responses={200: SessionSerializer}, tags=["session"], auth=[])
+    def delete(self, request: Request) -> Response:
+        """Log out."""
+        enforce_csrf(request._request)
+        if user := session_user(request._request):
+            actions.log_out(request._request, user)
+        return Response(session_state(request._request))
+
+
+class PasswordView(PersonView):
+    counted_as = "password"
+
+    @extend_schema(
+        operation_id="change_password",
+        request=ChangePasswordSerializer,
+        responses={200: SessionSerializer, 400: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        tags=["session"],
+    )
+    def post(self, request: Request) -> Response:
+        """Change one's password. All other sessions of the person end."""
+        body = validated(ChangePasswordSerializer, request.data)
+        count_account(self.counted_as, self.person.email)
+        passwords.change_password(request._request, self.person, **body)
+        return Response(session_state(request._request))
+
+
+class ForgotPasswordView(PublicView):
+    counted_as = "password"
+
+    @extend_schema(
+        operation_id="forgot_password",
+        request=ForgotPasswordSerializer,
+        responses={202: None, 429: ErrorResponseSerializer},
+        tags=["session"],
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        """Have a link mailed for choosing a new password. The answer is the same without such an account."""
+        enforce_csrf(request._request)
+        body = validated(ForgotPasswordSerializer, request.data)
+        count_account("mail", body["email"], MAILS)
+        passwords.forgot_password(body["email"])
+        return Response(status=202)
+
+
+class ResetPasswordView(PublicView):
+    counted_as = "password"
+
+    @extend_schema(
+        operation_id="reset_password",
+        request=ResetPasswordSerializer,
+        responses={204: None, 400: ErrorResponseSerializer, 429: ErrorResponseSerializer},
+        tags=["session"],
+        auth=[],
+    )
+    def post(self, request: Request) -> Response:
+        """Choose a new password with a link's token. All sessions of the person end."""
+        enforce_csrf(request._request)
+        body = validated(ResetPasswordSerializer, request.data)
+        passwords.reset_password(**body)
+        return Response(status=204)
+
+
+def session_state(request: HttpRequest, *, sign_in_error: dict[str, Any] | None = None) -> dict[str, Any]:
+    user = session_user(request)
+    session = {
+        "authenticated": user is not None,
+        "csrf_token": get_token(request),
+        "password_login": current().password_login,
+        "provider": current().oidc_name if is_configured() else None,
+        "sign_in_error": sign_in_error,
+        "user": user,
+        "tenants": _tenants(user) if user else [],
+    }
+    return dict(SessionSerializer(session).data)
+
+
+def _tenants(user: User) -> list[dict[str, Any]]:
+    memberships = Membership.objects.filter(user=user).select_related("tenant", "user").order_by("tenant__name")
+    return [
+        {
+            "slug": membership.tenant.slug,
+            "name": membership.tenant.name,
+            "role": membership.role,
+            "capabilities": sorted(Principal.of_member(membership).capabilities),
+            "suspended_at": membership.tenant.suspended_at,
+            "suspended_for": membership.tenant.suspended_for,
+        }
+        for membership in memberships
+    ]

@@ -1,0 +1,81 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.core.http.serializers import MomentField
+from control_plane.identity.access.actor import ActorKind
+
+MOST_ROWS = 200
+
+
+class AuditActorSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=ActorKind.choices, source="actor_kind")
+    id = serializers.CharField(source="actor_id")
+    label = serializers.CharField(source="actor_label")  # type: ignore[assignment]  # a name of DRF's own
+
+
+class AuditTargetSerializer(serializers.Serializer[Any]):
+    kind = serializers.CharField(source="target_kind")
+    id = serializers.CharField(source="target_id")
+    label = serializers.CharField(source="target_label")  # type: ignore[assignment]
+
+
+class AuditEventSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    tenant = serializers.CharField(source="tenant.slug", default=None, allow_null=True)
+    action = serializers.CharField(help_text='"noun.verb".')
+    actor = AuditActorSerializer(source="*")
+    target = AuditTargetSerializer(source="*")
+    detail = serializers.DictField()
+    request_id = serializers.CharField(allow_blank=True)
+    created_at = serializers.DateTimeField()
+
+
+class AuditPageSerializer(serializers.Serializer[Any]):
+    events = AuditEventSerializer(many=True)
+    next = serializers.IntegerField(allow_null=True, help_text="Pass it as `before` for older rows.")
+
+
+class AuditMatchSerializer(serializers.Serializer[Any]):
+    action = serializers.CharField(
+        required=False,
+        max_length=64,
+        allow_blank=True,
+        default="",
+        help_text='"key.create", or "key" for all of that noun.',
+    )
+    actor = serializers.CharField(
+        required=False, max_length=254, allow_blank=True, default="", help_text="Part of who did it."
+    )
+    target = serializers.CharField(
+        required=False, max_length=200, allow_blank=True, default="", help_text="Part of the subject's name, or its id."
+    )
+    since = MomentField(required=False, default=None, help_text="Then or later.")
+    until = MomentField(required=False, default=None, help_text="Before it.")
+
+
+class _OfAnyTenant(serializers.Serializer[Any]):
+    tenant = serializers.CharField(
+        required=False,
+        max_length=48,
+        allow_blank=True,
+        default="",
+        help_text='A tenant\'s short name; "-" for what belongs to none.',
+    )
+
+
+class _Paged(serializers.Serializer[Any]):
+    before = serializers.IntegerField(required=False, default=None, min_value=1)
+    size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=MOST_ROWS)
+
+
+class AuditFiltersSerializer(_Paged, AuditMatchSerializer):
+    """Of a page."""
+
+
+class OperatorAuditMatchSerializer(_OfAnyTenant, AuditMatchSerializer):
+    """Over all tenants."""
+
+
+class OperatorAuditFiltersSerializer(_Paged, OperatorAuditMatchSerializer):
+    """Of a page over all tenants."""

@@ -1,0 +1,89 @@
+"""The audit log over HTTP: read only, as nothing can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http.response import HttpResponseBase
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.csv_files import CSV, csv_answer
+from control_plane.core.http.serializers import read_query
+from control_plane.identity.access.operator import OperatorView
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.audit.audit_csv import AuditTable
+from control_plane.identity.audit.models import AuditEvent
+from control_plane.identity.audit.queries import Filters, of_everybody, of_tenant, page
+from control_plane.identity.audit.serializers import (
+    AuditFiltersSerializer,
+    AuditMatchSerializer,
+    AuditPageSerializer,
+    OperatorAuditFiltersSerializer,
+    OperatorAuditMatchSerializer,
+)
+from control_plane.identity.tenants.roles import Capability
+
+
+class AuditView(TenantView):
+    needs: ClassVar = {"GET": Capability.READ_AUDIT}
+
+    @extend_schema(
+        operation_id="list_audit", parameters=[AuditFiltersSerializer], responses=AuditPageSerializer, tags=["audit"]
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Who changed what in this tenant, newest first."""
+        return _page(partial(of_tenant, self.principal.tenant), _asked(AuditFiltersSerializer, request))
+
+
+class AuditCsvView(TenantView):
+    needs: ClassVar = {"GET": Capability.READ_AUDIT}
+
+    @extend_schema(operation_id="read_audit_csv", parameters=[AuditMatchSerializer], responses=CSV, tags=["audit"])
+    def get(self, request: Request, tenant: str) -> HttpResponseBase:
+        """The same as CSV, all of it, newest first."""
+        rows = of_tenant(self.principal.tenant, Filters(**_asked(AuditMatchSerializer, request)))
+        return csv_answer(AuditTable(rows, self.principal.tenant.slug))
+
+
+class OperatorAuditView(OperatorView):
+    needs: ClassVar = {"GET": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="list_operator_audit",
+        parameters=[OperatorAuditFiltersSerializer],
+        responses=AuditPageSerializer,
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> Response:
+        """Who changed what in all tenants, and who signed in."""
+        return _page(of_everybody, _asked(OperatorAuditFiltersSerializer, request))
+
+
+class OperatorAuditCsvView(OperatorView):
+    needs: ClassVar = {"GET": Capability.OPERATE}
+
+    @extend_schema(
+        operation_id="read_operator_audit_csv",
+        parameters=[OperatorAuditMatchSerializer],
+        responses=CSV,
+        tags=["operator"],
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        """The same as CSV, all of it, newest first."""
+        rows = of_everybody(Filters(**_asked(OperatorAuditMatchSerializer, request)))
+        return csv_answer(AuditTable(rows, "all-tenants"))
+
+
+def _asked(kind: type[AuditMatchSerializer], request: Request) -> dict[str, Any]:
+    return dict(read_query(kind, request))
+
+
+def _page(read: Callable[[Filters], QuerySet[AuditEvent]], asked: dict[str, Any]) -> Response:
+    before, size = asked.pop("before"), asked.pop("size")
+    events, following = page(read(Filters(**asked)), before=before, size=size)
+    return Response(AuditPageSerializer({"events": events, "next": following}).data)

@@ -1,0 +1,121 @@
+"""Making, changing, rotating and revoking API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from control_plane.core.errors import LorikeetError
+from control_plane.core.events.recheck import recheck_key
+from control_plane.core.names import require_name
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.keys import secret as key_secret
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.roles import KEY_SCOPES, Capability
+
+LONGEST_GRACE = timedelta(days=30)
+
+
+def create_key(
+    *, acting: Principal, name: str, scopes: Collection[str] = (), expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """Make a key of the acting member's tenant. Returns the row and the full key text, which is not kept anywhere."""
+    granted = _scopes_within(scopes or [scope.value for scope in KEY_SCOPES], acting.capabilities)
+    _require_future(expires_at)
+    text = key_secret.make()
+    with transaction.atomic():
+        key = ApiKey.objects.create(
+            tenant=acting.tenant,
+            name=require_name(name),
+            prefix=text.prefix,
+            secret_hash=key_secret.hash_secret(text.secret),
+            scopes=granted,
+            expires_at=expires_at,
+            created_by=acting.user,
+        )
+        _audit(acting, "key.create", key, scopes=granted)
+    return key, str(text)
+
+
+def change_key(
+    *, acting: Principal, key: ApiKey, name: str, scopes: Collection[str], expires_at: datetime | None
+) -> ApiKey:
+    """Sockets that the key holds end if it may no longer infer. Raises LorikeetError (400, 403, 409)."""
+    granted = _scopes_within(scopes, acting.capabilities)
+    with transaction.atomic():
+        key = _own(acting, key)
+        if expires_at != key.expires_at:
+            _require_future(expires_at)
+        key.name, key.scopes, key.expires_at = name, granted, expires_at
+        key.save(update_fields=["name", "scopes", "expires_at"])
+        expiry = expires_at.isoformat() if expires_at else None
+        _audit(acting, "key.change", key, scopes=granted, expires_at=expiry)
+        recheck_key(key.pk)
+    return key
+
+
+def rotate_key(*, acting: Principal, key: ApiKey, grace: timedelta) -> tuple[ApiKey, str]:
+    """Give the key a new secret; the old one is good for `grace` more, an even older one no longer.
+
+    Returns the row and the new key text. Raises LorikeetError (403, 409).
+    """
+    with transaction.atomic():
+        key = _own(acting, key)
+        text = key_secret.KeyText(key.prefix, key_secret.make().secret)
+        key.previous_hash, key.previous_until = key.secret_hash, timezone.now() + grace
+        key.secret_hash, key.rotated_at = key_secret.hash_secret(text.secret), timezone.now()
+        key.save(update_fields=["secret_hash", "previous_hash", "previous_until", "rotated_at"])
+        _audit(acting, "key.rotate", key, grace_s=int(grace.total_seconds()))
+        recheck_key(key.pk)
+    return key, str(text)
+
+
+def _own(acting: Principal, key: ApiKey) -> ApiKey:
+    """The row, locked. Raises LorikeetError: 409 if it is revoked, 403 if it may more than the person who acts."""
+    key = ApiKey.objects.for_tenant(acting.tenant).select_for_update().get(pk=key.pk)
+    if key.revoked_at is not None:
+        raise LorikeetError("key_revoked", "The key is revoked.", "Make a new one.", status=409)
+    for scope in key.scopes:
+        acting.require(Capability(scope))
+    return key
+
+
+def _require_future(expires_at: datetime | None) -> None:
+    if expires_at is not None and expires_at <= timezone.now():
+        raise LorikeetError(
+            "expiry_in_past", "expires_at lies in the past.", "Choose a later time or leave it out.", param="expires_at"
+        )
+
+
+def _audit(acting: Principal, action: str, key: ApiKey, **detail: object) -> None:
+    audit.record(acting.actor, action, key, tenant=acting.tenant, label=key.name, prefix=key.prefix, **detail)
+
+
+def _scopes_within(scopes: Collection[str], capabilities: frozenset[Capability]) -> list[str]:
+    known = {scope.value for scope in KEY_SCOPES}
+    for scope in scopes:
+        if scope not in known:
+            raise LorikeetError(
+                "unknown_scope",
+                f'There is no key scope "{scope}".',
+                f"Choose from: {', '.join(sorted(known))}.",
+                param="scopes",
+            )
+    # A key is never more than the person who made it.
+    return sorted(scope for scope in scopes if Capability(scope) in capabilities)
+
+
+def revoke_key(*, acting: Principal, key: ApiKey) -> ApiKey:
+    """Revoke at once. Revoking a revoked key changes nothing."""
+    with transaction.atomic():
+        key = ApiKey.objects.for_tenant(acting.tenant).select_for_update().get(pk=key.pk)
+        if key.revoked_at is None:
+            key.revoked_at = timezone.now()
+            key.save(update_fields=["revoked_at"])
+            _audit(acting, "key.revoke", key)
+            recheck_key(key.pk)
+    return key

@@ -1,0 +1,59 @@
+"""Authenticates an API key."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AnonymousUser
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from control_plane.core.errors import LorikeetError
+from control_plane.core.http.bearer import bearer_token
+from control_plane.core.http.connections import prove, tenant_holder
+from control_plane.core.http.errors import CHALLENGE
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.keys import secret as key_secret
+from control_plane.identity.keys.last_used import last_used
+from control_plane.identity.keys.models import ApiKey
+
+# Compared against when the prefix is unknown, so that both ways take the same work.
+_NO_HASH = "0" * 64
+
+
+class InvalidKeyError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "invalid_api_key",
+            "The API key is unknown, revoked or expired.",
+            "Copy the key again, or make a new one under Keys in the console.",
+            status=401,
+        )
+
+
+def authenticate_key(secret: str) -> Principal | None:
+    """The caller behind a key as the client sent it, or None if it is unknown, revoked or expired."""
+    parts = key_secret.parse(secret)
+    if parts is None:
+        return None
+    key = ApiKey.objects.select_related("tenant").filter(prefix=parts.prefix).first()
+    proven = key_secret.matches(parts.secret, *(key.accepted_hashes() if key else [_NO_HASH]))
+    if key is None or not proven or not key.usable_at():
+        return None
+    last_used.note(key)
+    return Principal.of_key(key)
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """DRF: `request.auth` becomes the key's Principal."""
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Principal] | None:
+        token = bearer_token(request)
+        if token is None:
+            return None
+        principal = authenticate_key(token)
+        if principal is None:
+            raise InvalidKeyError
+        prove(getattr(request._request, "scope", {}), tenant_holder(principal.tenant.pk))
+        return AnonymousUser(), principal
+
+    def authenticate_header(self, request: Request) -> str:
+        return CHALLENGE

@@ -1,0 +1,47 @@
+"""API keys. The secret itself is never stored."""
+
+import uuid
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+class ApiKey(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=16, unique=True, help_text="Public part; finds the row.")
+    secret_hash = models.CharField(max_length=64, help_text="HMAC-SHA256 of the secret under the server's pepper, hex.")
+    # The secret before the last rotation, good until the grace ends.
+    previous_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
+    previous_until = models.DateTimeField(null=True, blank=True)
+    rotated_at = models.DateTimeField(null=True, blank=True)
+    scopes = models.JSONField(default=list)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="Written in batches, up to a minute late.")
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    objects = TenantQuerySet["ApiKey"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [models.Index(fields=["tenant", "-created_at"], name="api_key_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"lk_{self.prefix}_…"
+
+    def accepted_hashes(self, moment: datetime | None = None) -> list[str]:
+        """Of the secret, and of the one before it while its grace lasts."""
+        in_grace = self.previous_until is not None and self.previous_until > (moment or timezone.now())
+        return [self.secret_hash, self.previous_hash] if in_grace else [self.secret_hash]
+
+    def usable_at(self, moment: datetime | None = None) -> bool:
+        moment = moment or timezone.now()
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > moment)

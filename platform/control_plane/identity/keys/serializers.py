@@ -1,0 +1,58 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.core.http.serializers import NameField
+from control_plane.identity.keys.actions import LONGEST_GRACE
+from control_plane.identity.tenants.roles import KEY_SCOPES
+
+SCOPES = sorted(scope.value for scope in KEY_SCOPES)
+
+
+class ApiKeySerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    prefix = serializers.CharField(help_text="Public part of the key: `lk_<prefix>_...`.")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES))
+    created_at = serializers.DateTimeField()
+    created_by = serializers.CharField(source="created_by.email", default=None, allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+    rotated_at = serializers.DateTimeField(allow_null=True)
+    previous_until = serializers.DateTimeField(
+        allow_null=True, help_text="Until when the secret before the last rotation is accepted."
+    )
+
+
+class CreatedApiKeySerializer(ApiKeySerializer):
+    secret = serializers.CharField(help_text="The whole key. It is shown this once and kept nowhere.")
+
+
+class NewApiKeySerializer(serializers.Serializer[Any]):
+    name = NameField(max_length=80)
+    scopes = serializers.ListField(
+        child=NameField(max_length=32),
+        required=False,
+        default=list,
+        max_length=16,
+        help_text=f"Any of {', '.join(SCOPES)}; all of them if left out.",
+    )
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+
+
+class ChangeApiKeySerializer(serializers.Serializer[Any]):
+    """What is left out stays."""
+
+    name = NameField(max_length=80, required=False)
+    scopes = serializers.ListField(child=NameField(max_length=32), required=False, allow_empty=False, max_length=16)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+
+
+class RotateApiKeySerializer(serializers.Serializer[Any]):
+    grace_s = serializers.IntegerField(
+        min_value=0,
+        max_value=int(LONGEST_GRACE.total_seconds()),
+        default=86_400,
+        help_text="Seconds for which the old secret is still accepted.",
+    )

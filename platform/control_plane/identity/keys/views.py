@@ -1,0 +1,104 @@
+"""API keys over HTTP. Only people manage keys: no key can make or revoke another."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.keys import actions
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.keys.queries import find_keys, get_key
+from control_plane.identity.keys.serializers import (
+    ApiKeySerializer,
+    ChangeApiKeySerializer,
+    CreatedApiKeySerializer,
+    NewApiKeySerializer,
+    RotateApiKeySerializer,
+)
+from control_plane.identity.tenants.roles import Capability
+
+_REFUSED = dict.fromkeys((400, 403, 404, 409), ErrorResponseSerializer)
+
+
+class KeysView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="list_keys",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: ApiKeySerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["keys"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Keys of the tenant, newest first, revoked ones too, all or a part. Secrets are never shown again."""
+        query = read_query(ListQuerySerializer, request)
+        keys = find_keys(self.principal.tenant, query["search"])
+        shown = part_of(keys, query["offset"], query["limit"])
+        return Response(ApiKeySerializer(shown, many=True).data, headers={TOTAL_HEADER: str(keys.count())})
+
+    @extend_schema(
+        operation_id="create_key",
+        request=NewApiKeySerializer,
+        responses={201: CreatedApiKeySerializer, 400: ErrorResponseSerializer},
+        tags=["keys"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Make a key. The answer holds its secret, this once."""
+        body = validated(NewApiKeySerializer, request.data)
+        return _with_secret(*actions.create_key(acting=self.principal, **body), status=201)
+
+
+class KeyView(TenantView):
+    http_method_names = ["patch", "delete", "options"]
+    needs: ClassVar = {"PATCH": Capability.WRITE_KEYS, "DELETE": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="change_key",
+        request=ChangeApiKeySerializer,
+        responses={200: ApiKeySerializer, **_REFUSED},
+        tags=["keys"],
+    )
+    def patch(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Change a key's name, scopes or expiry. Its secret stays."""
+        key = get_key(self.principal.tenant, key_id)
+        body = validated(ChangeApiKeySerializer, request.data)
+        now = {"name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}
+        changed = actions.change_key(acting=self.principal, key=key, **{**now, **body})
+        return Response(ApiKeySerializer(changed).data)
+
+    @extend_schema(operation_id="revoke_key", responses={204: None, 404: ErrorResponseSerializer}, tags=["keys"])
+    def delete(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Revoke a key. It stops working at once, and its sockets close."""
+        actions.revoke_key(acting=self.principal, key=get_key(self.principal.tenant, key_id))
+        return Response(status=204)
+
+
+class RotationView(TenantView):
+    http_method_names = ["post", "options"]
+    needs: ClassVar = {"POST": Capability.WRITE_KEYS}
+
+    @extend_schema(
+        operation_id="rotate_key",
+        request=RotateApiKeySerializer,
+        responses={200: CreatedApiKeySerializer, **_REFUSED},
+        tags=["keys"],
+    )
+    def post(self, request: Request, tenant: str, key_id: UUID) -> Response:
+        """Give a key a new secret, shown this once. The old one is accepted for as long as you say."""
+        key = get_key(self.principal.tenant, key_id)
+        body = validated(RotateApiKeySerializer, request.data)
+        grace = timedelta(seconds=body["grace_s"])
+        return _with_secret(*actions.rotate_key(acting=self.principal, key=key, grace=grace), status=200)
+
+
+def _with_secret(key: ApiKey, text: str, *, status: int) -> Response:
+    answer = {**ApiKeySerializer(key).data, "secret": text}
+    return Response(answer, status=status, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,173 @@
+"""Inviting people, and what they do with it.
+
+The token is the invitation's id, signed under the server's pepper: the database alone opens no door, and the worker
+that mails the link can make it again instead of finding it in the queue.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from control_plane.core.config import current
+from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.core.writes import enqueue
+from control_plane.identity.access.actor import Actor
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.actions import insert_user
+from control_plane.identity.accounts.addresses import new_address
+from control_plane.identity.accounts.mail import link
+from control_plane.identity.accounts.models import User
+from control_plane.identity.accounts.passwords import hashed, require_passwords
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.members.actions import add_member
+from control_plane.identity.members.memberships import require_rank
+from control_plane.identity.tenants.models import Invitation, Membership
+from control_plane.identity.tenants.roles import Role
+
+LIFETIME = timedelta(days=7)
+MOST_OPEN = 200
+
+
+class InvitationError(NotFoundError):
+    def __init__(self) -> None:
+        super().__init__(
+            "This invitation was accepted already, taken back, or is too old.",
+            "Ask whoever invited you for a new one.",
+            code="invitation_invalid",
+            param="token",
+        )
+
+
+class OtherPersonError(ForbiddenError):
+    def __init__(self, email: str) -> None:
+        super().__init__(
+            f"The invitation is for {email}.",
+            f"Sign in as {email}, or ask to be invited under your own address.",
+            code="invitation_for_other",
+        )
+
+
+class AccountExistsError(LorikeetError):
+    def __init__(self, email: str) -> None:
+        super().__init__(
+            "account_exists",
+            f"{email} has an account already.",
+            "Sign in with it, then accept the invitation.",
+            status=409,
+        )
+
+
+def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
+    """Replaces an open invitation of the same person. Raises LorikeetError (403, 409)."""
+    require_rank(acting, role)
+    email = new_address(email)
+    with transaction.atomic():
+        own = Invitation.objects.for_tenant(acting.tenant)
+        if Membership.objects.for_tenant(acting.tenant).filter(user__email=email).exists():
+            raise _conflict("already_member", f"{email} is a member already.", "Change the role among the members.")
+        replaced = own.filter(email=email, accepted_at=None, revoked_at=None).update(revoked_at=timezone.now())
+        if own.filter(accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()).count() >= MOST_OPEN:
+            raise _conflict("too_many_invitations", f"{MOST_OPEN} invitations are open.", "Revoke some of them.")
+        invitation = own.create(
+            tenant=acting.tenant,
+            email=email,
+            role=role,
+            invited_by=acting.user,
+            expires_at=timezone.now() + LIFETIME,
+        )
+        _audit(acting.actor, "invitation.create", invitation, role=str(role), replaced=bool(replaced))
+        enqueue("tenants.mail_invitation", str(invitation.pk))
+    return invitation
+
+
+def revoke_invitation(*, acting: Principal, invitation: Invitation) -> None:
+    """Its link stops working. Raises RoleAboveOwnError."""
+    require_rank(acting, Role(invitation.role))
+    with transaction.atomic():
+        own = Invitation.objects.for_tenant(acting.tenant)
+        found = own.select_for_update().filter(pk=invitation.pk, accepted_at=None, revoked_at=None).first()
+        if found is not None:
+            found.revoked_at = timezone.now()
+            found.save(update_fields=["revoked_at"])
+            _audit(acting.actor, "invitation.revoke", invitation)
+
+
+def accept_as(*, token: str, user: User) -> Membership:
+    """For a person who is signed in. Raises InvitationError, OtherPersonError."""
+    with transaction.atomic():
+        invitation = open_invitation(token, lock=True)
+        if invitation.email != user.email:
+            raise OtherPersonError(invitation.email)
+        return _accept(invitation, user)
+
+
+def accept_with_new_account(*, token: str, name: str, password: str) -> User:
+    """Make the account of the invited address and join. Raises InvitationError, AccountExistsError, WeakPasswordError.
+
+    That the address is theirs is not proven by this: whoever invited them has seen the link too.
+    """
+    require_passwords()
+    email = _without_account(open_invitation(token)).email
+    new = hashed(password, User(email=email, name=name))
+    with transaction.atomic():
+        invitation = _without_account(open_invitation(token, lock=True))
+        user = insert_user(actor=None, email=email, password_hash=new, name=name, verified=False)
+        _accept(invitation, user)
+    return user
+
+
+def _without_account(invitation: Invitation) -> Invitation:
+    """Raises AccountExistsError."""
+    if User.objects.filter(email=invitation.email).exists():
+        raise AccountExistsError(invitation.email)
+    return invitation
+
+
+def open_invitation(token: str, *, lock: bool = False) -> Invitation:
+    """The invitation behind a link, with its tenant. Raises InvitationError."""
+    who, _, proof = token.partition(".")
+    try:
+        key = UUID(hex=who)
+    except ValueError:
+        raise InvitationError from None
+    if not hmac.compare_digest(proof.encode(), _proof(key).encode()):
+        raise InvitationError
+    rows = Invitation.objects.select_related("tenant", "invited_by")
+    invitation = (rows.select_for_update(of=("self",)) if lock else rows).filter(pk=key).first()
+    if invitation is None or not invitation.is_open:
+        raise InvitationError
+    return invitation
+
+
+def invitation_link(invitation: Invitation) -> str:
+    return link("invitation", f"{invitation.pk.hex}.{_proof(invitation.pk)}")
+
+
+def _proof(invitation_id: UUID) -> str:
+    signature = hmac.new(current().key_pepper.encode(), b"invitation." + invitation_id.bytes, hashlib.sha256)
+    return base64.urlsafe_b64encode(signature.digest()).decode().rstrip("=")
+
+
+def _accept(invitation: Invitation, user: User) -> Membership:
+    """A member keeps the role they have."""
+    tenant = invitation.tenant
+    invitation.accepted_at = timezone.now()
+    invitation.save(update_fields=["accepted_at"])
+    _audit(Actor.of(user), "invitation.accept", invitation)
+    membership = Membership.objects.for_tenant(tenant).filter(user=user).first()
+    return membership or add_member(actor=Actor.of(user), tenant=tenant, user=user, role=Role(invitation.role))
+
+
+def _conflict(code: str, message: str, fix: str) -> LorikeetError:
+    return LorikeetError(code, message, fix, param="email", status=409)
+
+
+def _audit(actor: Actor, action: str, invitation: Invitation, **detail: object) -> None:
+    audit.record(actor, action, invitation, tenant=invitation.tenant, label=invitation.email, **detail)

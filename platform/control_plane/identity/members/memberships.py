@@ -1,0 +1,103 @@
+"""Changing and ending memberships. Nobody hands out or takes away more than they have; an owner always remains."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+
+from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
+from control_plane.core.events.recheck import recheck_user
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.accounts.actions import require_proven
+from control_plane.identity.accounts.models import User
+from control_plane.identity.audit import actions as audit
+from control_plane.identity.tenants.models import Membership, Tenant
+from control_plane.identity.tenants.roles import CAPABILITIES, Role
+
+
+class RoleAboveOwnError(ForbiddenError):
+    def __init__(self, role: Role) -> None:
+        super().__init__(
+            f'The role "{role}" may do more than yours.', f"Ask one who has the role {role}.", code="role_above_own"
+        )
+
+
+class LastOwnerError(LorikeetError):
+    def __init__(self) -> None:
+        super().__init__(
+            "last_owner",
+            "The tenant would be left without an owner.",
+            "Make somebody else an owner first.",
+            status=409,
+        )
+
+
+def require_rank(acting: Principal, role: Role) -> None:
+    """Raises RoleAboveOwnError unless the caller may do all that `role` may."""
+    if not CAPABILITIES[role] <= acting.capabilities:
+        raise RoleAboveOwnError(role)
+
+
+def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
+    """Raises NotFoundError, RoleAboveOwnError (403), LastOwnerError, UnprovenAccountError (409)."""
+    with transaction.atomic():
+        membership = _locked(acting, user_id)
+        before = Role(membership.role)
+        require_rank(acting, before)
+        require_rank(acting, role)
+        if before == role:
+            return membership
+        _keep_an_owner(membership)
+        if not CAPABILITIES[role] <= CAPABILITIES[before]:
+            # Whoever invited them may have accepted it themselves: the address says nothing about who it is.
+            require_proven(membership.user)
+        membership.role = role
+        membership.save(update_fields=["role"])
+        _audit(acting, "member.role", membership, role=str(role), before=str(before))
+    return membership
+
+
+def remove_member(*, acting: Principal, user_id: UUID) -> None:
+    """Raises as `change_role`. Keys that they made belong to the tenant and stay."""
+    with transaction.atomic():
+        membership = _locked(acting, user_id)
+        require_rank(acting, Role(membership.role))
+        _end(acting, "member.remove", membership)
+
+
+def leave_tenant(*, acting: Principal) -> None:
+    """One's own membership ends. Raises LastOwnerError (409)."""
+    assert acting.user is not None
+    with transaction.atomic():
+        _end(acting, "member.leave", _locked(acting, acting.user.pk))
+
+
+def _locked(acting: Principal, user_id: UUID) -> Membership:
+    """With the tenant's row held, so that two owners who remove each other at once cannot both succeed."""
+    Tenant.objects.select_for_update().get(pk=acting.tenant.pk)
+    members = Membership.objects.for_tenant(acting.tenant).select_related("user")
+    membership = members.filter(user_id=user_id).first()
+    if membership is None:
+        raise NotFoundError(
+            "This person is no member of the tenant.", "GET members lists them.", code="member_not_found", param="id"
+        )
+    return membership
+
+
+def _keep_an_owner(membership: Membership) -> None:
+    owners = Membership.objects.for_tenant(membership.tenant).filter(role=Role.OWNER)
+    if membership.role == Role.OWNER and not owners.exclude(pk=membership.pk).exists():
+        raise LastOwnerError
+
+
+def _end(acting: Principal, action: str, membership: Membership) -> None:
+    _keep_an_owner(membership)
+    _audit(acting, action, membership, role=membership.role)
+    membership.delete()
+
+
+def _audit(acting: Principal, action: str, membership: Membership, **detail: str) -> None:
+    user: User = membership.user
+    audit.record(acting.actor, action, membership, tenant=acting.tenant, label=user.email, user=str(user.pk), **detail)
+    recheck_user(user.pk)

@@ -1,0 +1,75 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.core.http.lists import ListQuerySerializer
+from control_plane.core.http.serializers import NameField
+from control_plane.identity.members.queries import MemberSort
+from control_plane.identity.tenants.roles import Role
+
+
+class MemberSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField(source="user.id")
+    email = serializers.EmailField(source="user.email")
+    name = serializers.CharField(source="user.name")
+    role = serializers.ChoiceField(choices=Role.choices)
+    joined_at = serializers.DateTimeField(source="created_at")
+    address_proven = serializers.BooleanField(
+        source="user.address_proven",
+        help_text="False for an account made from an invitation, until its holder used a reset link or the provider.",
+    )
+
+
+class MemberListQuerySerializer(ListQuerySerializer):
+    sort = serializers.ChoiceField(
+        choices=[sign + column for column in MemberSort.values for sign in ("", "-")],
+        required=False,
+        default=MemberSort.EMAIL.value,
+        help_text="By role: who may do most comes first.",
+    )
+
+
+class NewRoleSerializer(serializers.Serializer[Any]):
+    role = serializers.ChoiceField(choices=Role.choices)
+
+
+class InvitationSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    email = serializers.EmailField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    invited_by = serializers.CharField(source="invited_by.email", default=None, allow_null=True)
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+
+
+class CreatedInvitationSerializer(InvitationSerializer):
+    link = serializers.CharField(help_text="For the invited person alone. It is mailed to them, and shown this once.")
+
+
+class NewInvitationSerializer(serializers.Serializer[Any]):
+    email = serializers.EmailField(max_length=254)
+    role = serializers.ChoiceField(choices=Role.choices)
+
+
+class InvitationTokenSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField(max_length=200)
+
+
+class InvitationDetailsSerializer(serializers.Serializer[Any]):
+    """What an invited person sees before they accept."""
+
+    tenant = serializers.CharField(source="tenant.slug")
+    tenant_name = serializers.CharField(source="tenant.name")
+    email = serializers.EmailField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    invited_by = serializers.CharField(source="invited_by.email", default=None, allow_null=True)
+    expires_at = serializers.DateTimeField()
+    has_account = serializers.BooleanField(help_text="Whether to sign in first, instead of choosing a password.")
+
+
+class AcceptInvitationSerializer(serializers.Serializer[Any]):
+    token = serializers.CharField(max_length=200)
+    name = NameField(max_length=120, required=False, default="", allow_blank=True)
+    password = serializers.CharField(
+        max_length=1024, required=False, trim_whitespace=False, write_only=True, help_text="For a new account."
+    )

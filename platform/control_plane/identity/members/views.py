@@ -1,0 +1,129 @@
+"""Members of a tenant and open invitations."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.errors import NotFoundError
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
+from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.accounts.attempts import MAILS, count_account
+from control_plane.identity.members import invitations, memberships
+from control_plane.identity.members.queries import find_invitations, find_members
+from control_plane.identity.members.serializers import (
+    CreatedInvitationSerializer,
+    InvitationSerializer,
+    MemberListQuerySerializer,
+    MemberSerializer,
+    NewInvitationSerializer,
+    NewRoleSerializer,
+)
+from control_plane.identity.tenants.models import Invitation
+from control_plane.identity.tenants.roles import Capability, Role
+
+_REFUSED = {403: ErrorResponseSerializer, 404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
+
+
+class MembersView(TenantView):
+    @extend_schema(
+        operation_id="list_members",
+        parameters=[MemberListQuerySerializer, TOTAL],
+        responses={200: MemberSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["members"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """People of this tenant and their roles, all or a part."""
+        query = read_query(MemberListQuerySerializer, request)
+        members = find_members(self.principal.tenant, query["search"], query["sort"])
+        shown = part_of(members, query["offset"], query["limit"])
+        return Response(MemberSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(members.count())})
+
+
+class MemberView(TenantView):
+    http_method_names = ["patch", "delete", "options"]
+    needs: ClassVar = {"PATCH": Capability.WRITE_MEMBERS, "DELETE": Capability.WRITE_MEMBERS}
+
+    @extend_schema(
+        operation_id="change_role",
+        request=NewRoleSerializer,
+        responses={200: MemberSerializer, **_REFUSED},
+        tags=["members"],
+    )
+    def patch(self, request: Request, tenant: str, user_id: UUID) -> Response:
+        """Give a member another role. It holds from their next request on."""
+        body = validated(NewRoleSerializer, request.data)
+        role = Role(body["role"])
+        changed = memberships.change_role(acting=self.principal, user_id=user_id, role=role)
+        return Response(MemberSerializer(changed).data)
+
+    @extend_schema(operation_id="remove_member", responses={204: None, **_REFUSED}, tags=["members"])
+    def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
+        """Take a member out. Their open sockets close; keys that they made stay."""
+        memberships.remove_member(acting=self.principal, user_id=user_id)
+        return Response(status=204)
+
+
+class MembershipView(TenantView):
+    http_method_names = ["delete", "options"]
+    needs: ClassVar = {"DELETE": Capability.BE_MEMBER}
+
+    @extend_schema(operation_id="leave_tenant", responses={204: None, 409: ErrorResponseSerializer}, tags=["members"])
+    def delete(self, request: Request, tenant: str) -> Response:
+        """Leave this tenant."""
+        memberships.leave_tenant(acting=self.principal)
+        return Response(status=204)
+
+
+class InvitationsView(TenantView):
+    needs: ClassVar = {"GET": Capability.WRITE_MEMBERS, "POST": Capability.WRITE_MEMBERS}
+
+    @extend_schema(
+        operation_id="list_invitations",
+        parameters=[ListQuerySerializer, TOTAL],
+        responses={200: InvitationSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["members"],
+    )
+    def get(self, request: Request, tenant: str) -> Response:
+        """Those that are neither accepted nor revoked, newest first, all or a part; too old ones too."""
+        query = read_query(ListQuerySerializer, request)
+        invited = find_invitations(self.principal.tenant, query["search"])
+        shown = part_of(invited, query["offset"], query["limit"])
+        return Response(InvitationSerializer(shown, many=True).data, headers={TOTAL_HEADER: str(invited.count())})
+
+    @extend_schema(
+        operation_id="invite",
+        request=NewInvitationSerializer,
+        responses={201: CreatedInvitationSerializer, **_REFUSED},
+        tags=["members"],
+    )
+    def post(self, request: Request, tenant: str) -> Response:
+        """Invite a person by e-mail. The answer holds the link, this once."""
+        body = validated(NewInvitationSerializer, request.data)
+        asked = body
+        count_account("mail", asked["email"], MAILS)
+        invitation = invitations.invite(acting=self.principal, email=asked["email"], role=Role(asked["role"]))
+        link = invitations.invitation_link(invitation)
+        answer = {**InvitationSerializer(invitation).data, "link": link}
+        return Response(answer, status=201, headers={"Cache-Control": "no-store"})
+
+
+class InvitationView(TenantView):
+    http_method_names = ["delete", "options"]
+    needs: ClassVar = {"DELETE": Capability.WRITE_MEMBERS}
+
+    @extend_schema(operation_id="revoke_invitation", responses={204: None, **_REFUSED}, tags=["members"])
+    def delete(self, request: Request, tenant: str, invitation_id: UUID) -> Response:
+        """Take an invitation back. Its link stops working."""
+        invitation = Invitation.objects.for_tenant(self.principal.tenant).filter(pk=invitation_id).first()
+        if invitation is None:
+            raise NotFoundError(
+                "There is no such invitation.", "GET invitations lists them.", code="invitation_not_found", param="id"
+            )
+        invitations.revoke_invitation(acting=self.principal, invitation=invitation)
+        return Response(status=204)

@@ -1,0 +1,15 @@
+"""Reads allowed origins."""
+
+from __future__ import annotations
+
+from control_plane.identity.origins.models import AllowedOrigin
+from control_plane.identity.tenants.models import Tenant
+
+
+def origins_of(tenant: Tenant) -> list[str]:
+    return list(AllowedOrigin.objects.for_tenant(tenant).values_list("origin", flat=True))
+
+
+def is_allowed_by_any(origin: str) -> bool:
+    """Whether some tenant allows it: a preflight carries no key, so it cannot say whose answer it is for."""
+    return AllowedOrigin.objects.filter(origin=origin).exists()

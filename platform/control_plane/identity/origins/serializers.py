@@ -1,0 +1,21 @@
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.identity.origins.models import LONGEST_ORIGIN
+
+MOST_ORIGINS = 32
+
+
+class AllowedOriginsSerializer(serializers.Serializer[Any]):
+    """Web pages of which origins may call inference with this tenant's keys."""
+
+    origins = serializers.ListField(
+        child=serializers.RegexField(
+            r"^https?://(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?\Z",
+            max_length=LONGEST_ORIGIN,
+            error_messages={"invalid": "Write an origin as browsers send it: https://app.example.org, no path, no *."},
+        ),
+        max_length=MOST_ORIGINS,
+        help_text="Like https://app.example.org, without a path. None by default.",
+    )

@@ -1,0 +1,7 @@
+"""Addresses below /api/tenants/{tenant}/."""
+
+from django.urls import path
+
+from control_plane.identity.origins.views import OriginsView
+
+urlpatterns = [path("origins", OriginsView.as_view(), name="origins")]

@@ -1,0 +1,36 @@
+"""Allowed origins over HTTP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control_plane.core.http.serializers import validated
+from control_plane.identity.access.views import TenantView
+from control_plane.identity.origins.actions import set_origins
+from control_plane.identity.origins.queries import origins_of
+from control_plane.identity.origins.serializers import AllowedOriginsSerializer
+from control_plane.identity.tenants.roles import Capability
+
+
+class OriginsView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW, "PUT": Capability.WRITE_TENANT}
+
+    @extend_schema(operation_id="read_allowed_origins", responses=AllowedOriginsSerializer, tags=["keys"])
+    def get(self, request: Request, tenant: str) -> Response:
+        """Web pages of which origins may call inference with this tenant's keys."""
+        return Response({"origins": origins_of(self.principal.tenant)})
+
+    @extend_schema(
+        operation_id="set_allowed_origins",
+        request=AllowedOriginsSerializer,
+        responses=AllowedOriginsSerializer,
+        tags=["keys"],
+    )
+    def put(self, request: Request, tenant: str) -> Response:
+        """Allow exactly these, within a second. A key in a page is its visitors': give it limits for that."""
+        body = validated(AllowedOriginsSerializer, request.data)
+        return Response({"origins": set_origins(acting=self.principal, **body)})

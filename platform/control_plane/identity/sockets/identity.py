@@ -1,0 +1,68 @@
+"""Who holds a websocket, in a form that can be asked again at any time whether they still may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from control_plane.core.events.recheck import key_group, user_group
+from control_plane.identity.access.principal import Principal
+from control_plane.identity.access.tenant_access import NotAuthenticatedError, enter
+from control_plane.identity.accounts.sessions import user_of_session
+from control_plane.identity.keys.auth import InvalidKeyError
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.keys.secret import hash_secret, parse
+
+
+class Caller(Protocol):
+    @property
+    def group(self) -> str:
+        """The channel layer's group that is told to look again."""
+
+    def principal(self) -> Principal:
+        """What the database says of them now. Raises LorikeetError if they may not be here any more."""
+
+
+@dataclass(frozen=True)
+class SessionCaller:
+    """A member, by the session that asked for the ticket."""
+
+    user_id: UUID
+    session_key: str
+    tenant: str
+
+    @property
+    def group(self) -> str:
+        return user_group(self.user_id)
+
+    def principal(self) -> Principal:
+        user = user_of_session(self.session_key)
+        if user is None or user.pk != self.user_id:
+            raise NotAuthenticatedError
+        return enter(self.tenant, user=user, key_principal=None)
+
+
+@dataclass(frozen=True)
+class KeyCaller:
+    """A program, by one secret of its API key."""
+
+    key_id: UUID
+    secret_hash: str
+
+    @classmethod
+    def of(cls, key: ApiKey, text: str) -> KeyCaller:
+        """For a key that was found by its `text`."""
+        parts = parse(text)
+        assert parts is not None
+        return cls(key.pk, hash_secret(parts.secret))
+
+    @property
+    def group(self) -> str:
+        return key_group(self.key_id)
+
+    def principal(self) -> Principal:
+        key = ApiKey.objects.select_related("tenant").filter(pk=self.key_id).first()
+        if key is None or not key.usable_at() or self.secret_hash not in key.accepted_hashes():
+            raise InvalidKeyError
+        return Principal.of_key(key)

@@ -1,0 +1,99 @@
+"""Organisations and who belongs to them."""
+
+import uuid
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.db import models
+from django.utils import timezone
+
+from control_plane.identity.tenants.roles import CAPABILITIES, Capability, Role
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$", "Use 1-48 lower-case letters, digits and hyphens.")
+
+
+class Tenant(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    slug = models.CharField(max_length=48, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=120)
+    weight = models.FloatField(default=1.0, help_text="Share of the hosts when they are full.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    suspended_at = models.DateTimeField(
+        null=True, blank=True, help_text="Since then its keys are refused; its members only read."
+    )
+    suspended_for = models.CharField(
+        max_length=500, blank=True, default="", db_default="", help_text="Shown to its members."
+    )
+    deleted_at = models.DateTimeField(
+        null=True, blank=True, help_text="Then nobody is in it; its usage and its name stay."
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(deleted_at=None) | models.Q(suspended_at__isnull=False),
+                name="tenant_deleted_is_suspended",
+            ),
+            models.CheckConstraint(condition=models.Q(weight__gt=0), name="tenant_weight_positive"),
+            models.CheckConstraint(condition=~models.Q(slug=""), name="tenant_slug_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Membership(models.Model):
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = TenantQuerySet["Membership"].as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "user"], name="membership_once"),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="membership_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} is {self.role} of {self.tenant_id}"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return CAPABILITIES[Role(self.role)]
+
+
+class Invitation(models.Model):
+    """Open until it is accepted, revoked or too old. Its token is not stored: it is signed (`invitations.py`)."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(max_length=254, help_text="In lower case, as of accounts.")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    invited_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    objects = TenantQuerySet["Invitation"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "email"],
+                condition=models.Q(accepted_at=None, revoked_at=None),
+                name="invitation_open_once",
+            ),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="invitation_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} as {self.role} of {self.tenant_id}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.accepted_at is None and self.revoked_at is None and self.expires_at > timezone.now()

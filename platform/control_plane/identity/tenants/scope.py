@@ -1,0 +1,48 @@
+"""The tenant boundary: rows that belong to a tenant are reached through `.for_tenant(tenant)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from django.db import models
+
+if TYPE_CHECKING:
+    from control_plane.identity.tenants.models import Tenant
+
+M = TypeVar("M", bound=models.Model)
+
+
+class TenantQuerySet(models.QuerySet[M, M]):
+    """A queryset whose every use in request code starts with `for_tenant`."""
+
+    def for_tenant(self, tenant: Tenant) -> Self:
+        return self.filter(tenant=tenant)
+
+
+class AppendOnlyError(RuntimeError):
+    """An attempt to change or remove a row of a ledger."""
+
+
+class AppendOnlyQuerySet(TenantQuerySet[M]):
+    """Rows are added and read. Corrections are further rows."""
+
+    def update(self, **values: Any) -> int:
+        raise AppendOnlyError(f"{self.model.__name__} is append-only: add a correcting row instead of updating.")
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        raise AppendOnlyError(f"{self.model.__name__} is append-only: rows are never deleted.")
+
+
+class AppendOnlyModel(models.Model):
+    """Base of the ledgers: a saved row cannot be saved again or deleted."""
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise AppendOnlyError(f"{type(self).__name__} is append-only: add a correcting row instead of updating.")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        raise AppendOnlyError(f"{type(self).__name__} is append-only: rows are never deleted.")

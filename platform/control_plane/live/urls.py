@@ -1,7 +1,0 @@
-"""Addresses below /api/tenants/{tenant}/."""
-
-from django.urls import path
-
-from control_plane.live.views import TicketView
-
-urlpatterns = [path("socket-ticket", TicketView.as_view(), name="socket-ticket")]
