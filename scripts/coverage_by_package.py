@@ -83,10 +83,10 @@ def by_package(files: dict[str, Any]) -> Rates:
 
 
 def package_of(file: Path) -> str:
-    """control_plane/identity/keys/auth.py is of control_plane.identity.keys, control_plane/core/db.py of control_plane."""
+    """Return the package of a file: control_plane.identity.keys, control_plane.core, lora_engine.memory."""
     root = max(file.parts.index(name) for name in ROOTS if name in file.parts)
     inner = file.parts[root:-1]
-    return ".".join(inner[:2])
+    return ".".join(inner[: 3 if inner[0] == "control_plane" else 2])
 
 
 def table(now: Rates, before: Rates | None = None) -> str:

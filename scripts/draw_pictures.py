@@ -1,20 +1,11 @@
-"""Draw the pictures of docs/explanation: python -m scripts.draw_pictures writes docs/images/explanation/*.svg.
-
-The imports of a commit of the past are drawn from the file that scripts.import_graph wrote of it.
-"""
+"""Draw the pictures of docs/explanation: python -m scripts.draw_pictures writes docs/images/explanation/*.svg."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
 from html import escape
-from itertools import pairwise
-from typing import Any
+from pathlib import Path
 
-from scripts.import_graph import FOLDER, measure
-
-# The last commit before packages were split and moved.
-BEFORE = "ee9d5ac"
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "explanation"
 CIRCLE, FAINT_LINE = "#c9302c", "#9aa5b1"
 INK, PAPER, FAINT = "#1f2933", "#ffffff", "#e5e9ee"
 KV, PREFIX, ADAPTER, FREE = "#4c8eda", "#9cc3ee", "#e8a33d", "#f2f4f7"
@@ -119,81 +110,7 @@ def tiers() -> None:
     picture.save("tiers.svg")
 
 
-def levels(packages: Iterable[str], edges: Mapping[str, list[str]], circles: list[list[str]]) -> list[list[str]]:
-    """Rows of packages, each above all that it imports; packages of one circle share a row."""
-    group = {name: tuple(circle) for circle in circles for name in circle}
-    members = {group.get(name, (name,)) for name in packages}
-    height: dict[tuple[str, ...], int] = {}
-
-    def measured(key: tuple[str, ...]) -> int:
-        if key not in height:
-            below = {group.get(target, (target,)) for name in key for target in edges[name]} - {key}
-            height[key] = 1 + max(map(measured, below), default=-1)
-        return height[key]
-
-    rows: list[list[str]] = [[] for _ in range(1 + max(map(measured, members)))]
-    for key in sorted(members):
-        rows[-1 - height[key]] += sorted(key)
-    return rows
-
-
-def imports(found: Mapping[str, Any], name: str, title: str) -> None:
-    """Packages as boxes, imports as arrows downwards; circles in red."""
-    row, line, column = 34, 84, 104
-    pictures = []
-    for root in ("control_plane", "lora_engine"):
-        packages = [package for package in found["packages"] if package.startswith(root)]
-        pairs = [(a, b) for a, b, _ in found["package_imports"] if a.startswith(root) and b.startswith(root)]
-        edges = {package: [b for a, b in pairs if a == package] for package in packages}
-        circles = [circle for circle in found["package_circles"] if circle[0].startswith(root)]
-        pictures.append((root, levels(packages, edges, circles), pairs, circles))
-    rows = [split for _, levels_, _, _ in pictures for row_ in levels_ for split in wrapped(row_)]
-    picture = Picture(40 + 10 * column, 150 + line * len(rows), title)
-    picture.text(20, 28, title, size=16)
-    y = 60
-    for root, levels_, pairs, circles in pictures:
-        picture.text(20, y, root, size=14)
-        y += 14
-        red = {package: index for index, circle in enumerate(circles) for package in circle}
-        at: dict[str, tuple[float, float]] = {}
-        for packages in [split for row_ in levels_ for split in wrapped(row_)]:
-            left = 20 + (10 - len(packages)) * column / 2
-            at |= {package: (left + index * column, y) for index, package in enumerate(packages)}
-            y += line
-        for same in (False, True):  # those of circles last, above the others
-            for a, b in pairs:
-                if (a in red and red[a] == red.get(b)) != same:
-                    continue
-                (x1, y1), (x2, y2) = at[a], at[b]
-                color = CIRCLE if same else FAINT_LINE
-                start, end = (y1 + row, y2) if y1 < y2 else (y1, y2 + row) if y1 > y2 else (y1 + row, y2 + row)
-                picture.arrow(x1 + 47, start, x2 + 47, end, color, 1.0 if same else 0.5)
-        for package, (x, top) in at.items():
-            label = package.removeprefix(f"{root}.")
-            picture.box(x, top, 94, row, "#f6d5d4" if package in red else FAINT)
-            picture.text(x + 47, top + 21, label, "middle", 11 if len(label) < 15 else 9)
-        y += 20
-    circled = [f"{len(circle)} packages" for circle in found["package_circles"]]
-    picture.text(
-        20,
-        y,
-        f"{found['modules']} modules, {found['imports']} imports; circles of modules: {len(found['module_circles'])}; "
-        f"circles of packages: {len(circled)}" + (f" (of {' and of '.join(circled)})" if circled else ""),
-    )
-    picture.save(name)
-
-
-def wrapped(packages: list[str], most: int = 10) -> list[list[str]]:
-    """Lines of at most ten boxes, of about equal length."""
-    lines = -(-len(packages) // most)
-    cuts = [round(index * len(packages) / lines) for index in range(lines + 1)]
-    return [packages[a:b] for a, b in pairwise(cuts)]
-
-
 if __name__ == "__main__":
-    before = json.loads((FOLDER / f"imports_{BEFORE}.json").read_text())
-    imports(before, "imports_before.svg", f"Imports at {BEFORE}, before the packages were split")
-    imports(measure(), "imports_now.svg", "Imports now")
     pool()
     step()
     tiers()

@@ -18,17 +18,6 @@ def test_ten_changes_begin_in_files_that_exist() -> None:
     assert not missing
 
 
-def test_what_was_renamed_exists_under_its_new_name() -> None:
-    """Paths in the last column of docs/renamed.md: whole ones, or one below the package that its section names."""
-    text = (REPOSITORY / "docs" / "renamed.md").read_text()
-    packages = ("platform/control_plane", "inference_engine/lora_engine", "kernels/lora_kernels", ".")
-    roots = [REPOSITORY / package for package in packages]
-    new = [cell for row in text.splitlines() if row.startswith("| `") for cell in [row.rstrip(" |").rpartition("|")[2]]]
-    paths = [path for cell in new for path in re.findall(r"`([\w./]+\.py)`", cell)]
-    assert len(paths) > 50
-    assert not [path for path in paths if not any((root / path).is_file() for root in roots)]
-
-
 def test_scripts_are_a_package_that_hides_no_module() -> None:
     """Run as `python -m scripts.NAME`: their folder is on no path, where `test.py` would hide Python's own `test`."""
     scripts = REPOSITORY / "scripts"
