@@ -1,0 +1,122 @@
+"""Check the English of docstrings and the words of identifiers; part of `make check`.
+
+    python -m scripts.prose                 what fails, with its line
+    python -m scripts.prose --count         how much fails, by package
+    python -m scripts.prose PATH [PATH …]   only these files and folders
+
+The rules are in CONTRIBUTING.md, "English". A docstring's first line is a whole sentence that stands without the name
+above it, and identifiers are nouns and verbs of the field. Only what a program can see is checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("platform", "inference_engine", "kernels", "scripts", "benchmarks", "tests/support")
+GENERATED = ("_pb2.py", "_pb2_grpc.py", "/migrations/")
+# First words of a sentence that needs the name above it to be understood.
+FRAGMENTS = frozenset(
+    "Also And As At Because Before Beside Besides But By For From How If In Into It Its Like Nor Not Of On One Only Or "
+    "Out So Such Than That Their Then They This Those Though Until Up What Whatever When Whence Where Wherever Whether "
+    "Which While Who Whoever Whose Why With Without".split()
+)
+# Words that say nothing about what a value is. The field has a noun for each.
+WORDS = frozenset("asked found own told said given held turn turns look looks looked".split())
+# Names of other libraries and formats, and words with a meaning of their own in the field.
+ALLOWED = frozenset("not_found page_not_found model_not_found rows_found look_ahead lookup".split())
+NAME = re.compile(r"[a-z0-9]+|[A-Z][a-z0-9]*")
+
+
+@dataclass(frozen=True)
+class Finding:
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
+
+
+def python_files(chosen: list[str]) -> list[Path]:
+    roots = [ROOT / name for name in (chosen or FOLDERS)]
+    files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
+    return [path for path in files if not any(part in str(path) for part in GENERATED)]
+
+
+def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is None:
+                continue
+            line = node.body[0].lineno
+            first = text.split("\n\n")[0].replace("\n", " ").strip()
+            word = re.split(r"[\s,.:;]", first)[0]
+            if word in FRAGMENTS:
+                yield Finding(path, line, f"a docstring begins with a fragment: {first[:70]!r}")
+            elif not first.endswith((".", "!", "?", ":", "`", "…", ")")):
+                yield Finding(path, line, f"a docstring's first sentence has no end: {first[:70]!r}")
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.Module | ast.ClassDef) and isinstance(body, list):
+            for before, after in zip(body, body[1:], strict=False):
+                if (
+                    isinstance(before, ast.Assign | ast.AnnAssign)
+                    and isinstance(after, ast.Expr)
+                    and isinstance(after.value, ast.Constant)
+                    and isinstance(after.value.value, str)
+                ):
+                    yield Finding(path, after.lineno, "a constant's comment stands below it: write it above, with #")
+
+
+def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of everything that a file names itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def word_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
+    for line, name in identifiers(tree):
+        if name.strip("_").lower() in ALLOWED:
+            continue
+        bad = {part.lower() for part in NAME.findall(name)} & WORDS
+        if bad:
+            yield Finding(path, line, f"the name {name!r} contains {', '.join(sorted(bad))!r}")
+
+
+def findings(chosen: list[str]) -> Iterator[Finding]:
+    for path in python_files(chosen):
+        tree = ast.parse(path.read_text())
+        yield from docstring_findings(path, tree)
+        yield from word_findings(path, tree)
+
+
+def main() -> int:
+    chosen = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    rows = list(findings(chosen))
+    if "--count" in sys.argv:
+        by_package = Counter("/".join(row.path.relative_to(ROOT).parts[:4][:-1]) for row in rows)
+        for package, number in sorted(by_package.items(), key=lambda row: -row[1]):
+            print(f"{number:6d} {package}")
+        print(f"{len(rows):6d} in all")
+        return 0
+    for row in rows:
+        print(row)
+    return 1 if rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
