@@ -11,6 +11,7 @@ above it, and identifiers are nouns and verbs of the field. Only what a program 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 from collections import Counter
@@ -23,14 +24,69 @@ FOLDERS = ("platform", "inference_engine", "kernels", "scripts", "benchmarks", "
 GENERATED = ("_pb2.py", "_pb2_grpc.py", "/migrations/")
 # First words of a sentence that needs the name above it to be understood.
 FRAGMENTS = frozenset(
-    "Also And As At Because Before Beside Besides But By For From How If In Into It Its Like Nor Not Of On One Only Or "
-    "Out So Such Than That Their Then They This Those Though Until Up What Whatever When Whence Where Wherever Whether "
-    "Which While Who Whoever Whose Why With Without".split()
+    [
+        "Also",
+        "And",
+        "As",
+        "At",
+        "Because",
+        "Before",
+        "Beside",
+        "Besides",
+        "But",
+        "By",
+        "For",
+        "From",
+        "How",
+        "If",
+        "In",
+        "Into",
+        "It",
+        "Its",
+        "Like",
+        "Nor",
+        "Not",
+        "Of",
+        "On",
+        "One",
+        "Only",
+        "Or",
+        "Out",
+        "So",
+        "Such",
+        "Than",
+        "That",
+        "Their",
+        "Then",
+        "They",
+        "This",
+        "Those",
+        "Though",
+        "Until",
+        "Up",
+        "What",
+        "Whatever",
+        "When",
+        "Whence",
+        "Where",
+        "Wherever",
+        "Whether",
+        "Which",
+        "While",
+        "Who",
+        "Whoever",
+        "Whose",
+        "Why",
+        "With",
+        "Without",
+    ]
 )
 # Words that say nothing about what a value is. The field has a noun for each.
-WORDS = frozenset("asked found own told said given held turn turns look looks looked".split())
+WORDS = frozenset(
+    ["asked", "found", "own", "told", "said", "given", "held", "turn", "turns", "look", "looks", "looked"]
+)
 # Names of other libraries and formats, and words with a meaning of their own in the field.
-ALLOWED = frozenset("not_found page_not_found model_not_found rows_found look_ahead lookup".split())
+ALLOWED = frozenset(["not_found", "page_not_found", "model_not_found", "rows_found", "look_ahead", "lookup"])
 NAME = re.compile(r"[a-z0-9]+|[A-Z][a-z0-9]*")
 
 
@@ -65,7 +121,7 @@ def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
                 yield Finding(path, line, f"a docstring's first sentence has no end: {first[:70]!r}")
         body = getattr(node, "body", None)
         if isinstance(node, ast.Module | ast.ClassDef) and isinstance(body, list):
-            for before, after in zip(body, body[1:], strict=False):
+            for before, after in itertools.pairwise(body):
                 if (
                     isinstance(before, ast.Assign | ast.AnnAssign)
                     and isinstance(after, ast.Expr)

@@ -41,7 +41,7 @@ _ZERO = timedelta(0)
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """The database's time, and how long before and after it this process's clocks were read."""
 
     at: datetime
@@ -57,7 +57,7 @@ class Reading:
             return self.before - self.at
         return min(_ZERO, self.after - self.at)
 
-    def step_since(self, last: Reading) -> timedelta:
+    def step_since(self, last: ClockReading) -> timedelta:
         """How far the database's clock moved more than this process's monotonic clock; negative if less."""
         moved = self.at - last.at
         least = timedelta(seconds=self.steady_before - last.steady_after)
@@ -65,7 +65,7 @@ class Reading:
         return max(moved - most, _ZERO) + min(moved - least, _ZERO)
 
 
-_last: Reading | None = None
+_last: ClockReading | None = None
 _reported_s: float | None = None
 
 
@@ -86,11 +86,11 @@ def now() -> datetime:
     return _last.at + timedelta(seconds=_steady_s() - _last.steady_after)
 
 
-def read_clock() -> Reading:
+def read_clock() -> ClockReading:
     steady_before, before = _steady_s(), timezone.now()
     at = database_time()
     after, steady_after = timezone.now(), _steady_s()
-    return Reading(at, before, after, steady_before, steady_after)
+    return ClockReading(at, before, after, steady_before, steady_after)
 
 
 def deletion_time() -> datetime:
@@ -163,7 +163,7 @@ def _report(problem: str) -> None:
         _reported_s = None
 
 
-def _difference(reading: Reading) -> str:
+def _difference(reading: ClockReading) -> str:
     ahead = reading.ahead
     if abs(ahead) <= MOST_APART:
         return ""
@@ -173,7 +173,7 @@ def _difference(reading: Reading) -> str:
     )
 
 
-def _step(reading: Reading, last: Reading | None, read_at: datetime) -> str:
+def _step(reading: ClockReading, last: ClockReading | None, read_at: datetime) -> str:
     """How the database's clock stepped since it was last read, by this process or another; "" if it did not."""
     step = reading.step_since(last) if last is not None else _ZERO
     if abs(step) > MOST_APART:
