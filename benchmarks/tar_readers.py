@@ -1,4 +1,4 @@
-"""Our tar reader beside Python's `tarfile`, on hostile archives of a few kilobytes and on a real one (ADR 0045).
+"""Our tar reader beside Python's `tarfile`, on hostile archives of a few kilobytes and on a real one (see ADR 0010).
 
     python benchmarks/tar_readers.py        adds rows to benchmarks/results/tar_readers.jsonl
 

@@ -1,4 +1,4 @@
-"""What an ASGI server costs, and what one endless header does to it: the figures of ADR 0040.
+"""What an ASGI server costs, and what one endless header does to it: the figures behind `core/http/protocol.py`.
 
     python benchmarks/web_servers.py              every server that is installed, into results/web_servers.jsonl
     python benchmarks/web_servers.py --dry --servers ours uvicorn

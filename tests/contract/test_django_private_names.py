@@ -1,4 +1,4 @@
-"""What ADR 0051 says is used of Django's private names, and that Django still has it."""
+"""Django's private names are used where ADR 0010 says, and Django still has them."""
 
 from __future__ import annotations
 

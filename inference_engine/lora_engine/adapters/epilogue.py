@@ -1,6 +1,6 @@
 """What some kinds of adapters do to a projection after LoRA: ``y = y + factor * y + offset``, output by output.
 
-That is all of DoRA and of biases (ADR 0080). With ``c = m / ||W + s B A||`` (the norm of each row), DoRA's
+That is all of DoRA and of biases (ADR 0014). With ``c = m / ||W + s B A||`` (the norm of each row), DoRA's
 ``c (W x + s B A x) + bias`` is ``y = W x + s B A x + bias`` with the factor ``c - 1`` and the offset
 ``(1 - c) * bias``. Biases of lora_B, and those that replace the base's, are offsets. Both vectors are computed once,
 when the adapter is packed, and lie in pool pages behind the rows of A and B. Zero changes nothing, exactly.

@@ -1,7 +1,7 @@
 """A config without regular expressions: what they say of each module, written out in PEFT's own form.
 
 A hostile expression costs up to the matcher's whole budget, a harmless one still milliseconds. That is paid once, at
-upload; what is stored, and what engines read at every load, names its modules (ADR 0046).
+upload; what is stored, and what engines read at every load, names its modules.
 """
 
 from __future__ import annotations

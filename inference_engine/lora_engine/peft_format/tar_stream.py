@@ -1,7 +1,7 @@
 """A tar reader for untrusted archives: forward only, bounded memory, ordinary files only.
 
 Python's ``tarfile`` reads extended headers and sparse maps of any size into memory, and takes
-minutes over some of a kilobyte (ADR 0045). This one knows ustar, the PAX ``path`` record and
+minutes over some of a kilobyte (ADR 0010). This one knows ustar, the PAX ``path`` record and
 GNU long names, which is all that tar programs write for plain files, and refuses the rest by
 name.
 """

@@ -3,7 +3,8 @@
 The file is a zip with ``data.pkl`` and one stored member for each storage. A pickle is a program; this one is
 stepped through by an interpreter that knows the few instructions a dict of tensors takes, and that has nothing to
 call: a global is a pair of strings, a "call" of one of three known names makes a record, anything else is refused by
-its name. ``torch.load(weights_only=True)`` would need torch in the child (ADR 0070).
+its name. ``torch.load(weights_only=True)`` would need torch in the child, seconds and 200 MB
+for each upload (``benchmarks/torch_pickles.py``, ADR 0010).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What the Hugging Face Hub says of a repository, by its HTTP protocol. No client library: its connections are its own,
-and must be ours, which go to public addresses only (ADR 0072)."""
+and must be ours, which go to public addresses only (ADR 0010)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A second web process, which goes on with connections that this one accepted. ADR 0092 has why.
+"""A second web process that takes over connections which this one accepted.
+
+Uploads, the console and sign-ins would otherwise share Python's lock and the collector's pauses with the event loop
+that streams tokens.
 
 Both can serve everything. The first listens, reads the first bytes of each connection, and sends it with these over a
 Unix socket if its first request is not for inference; the second goes on with it as with one of its own. The bounds of

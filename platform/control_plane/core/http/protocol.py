@@ -2,7 +2,7 @@
 
 uvicorn's own protocols bound neither the size of a head nor the time that it, a body or the reading of an answer may
 take. These do, without a timer for each connection: `sweep` looks at all of them once a second. The figures are those
-of Apache's mod_reqtimeout and nginx; ADR 0040 has what was weighed.
+of Apache's mod_reqtimeout and nginx; ADR 0010 has the alternatives.
 """
 
 from __future__ import annotations
