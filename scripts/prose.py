@@ -86,7 +86,18 @@ WORDS = frozenset(
     ["asked", "found", "own", "told", "said", "given", "held", "turn", "turns", "look", "looks", "looked"]
 )
 # Names of other libraries and formats, and words with a meaning of their own in the field.
-ALLOWED = frozenset(["not_found", "page_not_found", "model_not_found", "rows_found", "look_ahead", "lookup"])
+ALLOWED = frozenset(
+    [
+        "asked_at",
+        "restart_asked_at",
+        "not_found",
+        "page_not_found",
+        "model_not_found",
+        "rows_found",
+        "look_ahead",
+        "lookup",
+    ]
+)
 NAME = re.compile(r"[a-z0-9]+|[A-Z][a-z0-9]*")
 
 

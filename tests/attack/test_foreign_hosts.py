@@ -457,7 +457,7 @@ def test_what_failed_is_tried_again_after_growing_pauses(
 def test_many_failures_are_tried_a_few_at_a_time(
     engines: SimpleNamespace, acme: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "MOST_RETRIED", 3)
+    monkeypatch.setattr(actions, "MAX_RETRIED", 3)
     see("one")
     host = EngineHost.objects.get(name="one")
     versions = [add_version(acme.tenant, f"a{number}") for number in range(5)]

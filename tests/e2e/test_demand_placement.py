@@ -47,7 +47,7 @@ for name, share in json.loads(sys.argv[1]).items():
     series, _ = Series.objects.get_or_create(identity=f"an hour of {name}", defaults=row)
     figures = {**counts, "tenant": version.tenant, "device_us": round(share * 3600e6)}
     HourlyUsage.objects.update_or_create(series=series, start=hour, defaults=figures)
-Placement.objects.exclude(unneeded_since=None).update(unneeded_since=timezone.now() - demand.HELD)
+Placement.objects.exclude(unneeded_since=None).update(unneeded_since=timezone.now() - demand.REMOVE_AFTER)
 print(json.dumps(demand.place_by_demand(served_bases().only)))
 """
 """As each minute, after an hour in which adapters took these shares of a device; what is too much was so for long."""

@@ -7,7 +7,7 @@ import pytest
 from control_plane.fleet.routing.connections import Fleet
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.router import (
-    MOST_COMPARED,
+    MAX_COMPARED,
     ROUTING_POLICIES,
     HostLoad,
     SoonestFirstToken,
@@ -134,15 +134,15 @@ def test_of_many_hosts_some_are_compared_drawn_anew_each_time() -> None:
     seen = set[str]()
     for _ in range(60):
         drawn, others = compared(names)
-        assert len(drawn) == MOST_COMPARED and sorted(drawn + others) == sorted(names)
+        assert len(drawn) == MAX_COMPARED and sorted(drawn + others) == sorted(names)
         seen |= {*drawn}
     assert seen == {*names}
-    assert compared(names[:MOST_COMPARED]) == (names[:MOST_COMPARED], [])
+    assert compared(names[:MAX_COMPARED]) == (names[:MAX_COMPARED], [])
 
 
 async def test_a_host_with_room_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that are drawn are full: the others come before them."""
-    fleet = Fleet({f"h{n}": HostEndpoint(f"h{n}", f"unix:/nowhere/{n}.sock") for n in range(MOST_COMPARED + 8)})
+    fleet = Fleet({f"h{n}": HostEndpoint(f"h{n}", f"unix:/nowhere/{n}.sock") for n in range(MAX_COMPARED + 8)})
     for host in fleet._hosts.values():
         host.client._connected.set()
     names = [*fleet._hosts]

@@ -301,7 +301,7 @@ def test_hosts_without_pins_are_not_asked(acme: Any, engine: FakeEngine) -> None
 
 
 def test_a_tenant_has_so_many_prefixes_at_most(acme: Any, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "MOST_PREFIXES", 1)
+    monkeypatch.setattr(prefixes, "MAX_PREFIXES", 1)
     allow(acme, 100)
     assert pin(acme).status_code == 201
     assert refused(pin(acme, "another"), 409) == "too_many_prefixes"

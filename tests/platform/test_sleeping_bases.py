@@ -16,9 +16,9 @@ from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.config import current
 from control_plane.core.db import run_db
 from control_plane.fleet.base_models import demand as base_demand
-from control_plane.fleet.base_models.actions import BaseModelNotFoundError, set_sleep
+from control_plane.fleet.base_models.actions import BaseModelNotServedError, set_sleep
 from control_plane.fleet.base_models.base_model import served_bases
-from control_plane.fleet.base_models.demand import note_asked
+from control_plane.fleet.base_models.demand import store_demand
 from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState
 from control_plane.fleet.placements.waking import wakefulness
 from control_plane.gateway.dispatch import admission_cache
@@ -61,7 +61,7 @@ def test_one_that_never_sleeps_is_always_wanted(host: EngineHost) -> None:
 
 def test_one_that_may_sleep_is_wanted_for_a_while_after_each_request(sleeper: BaseModel) -> None:
     assert served_bases().all[0].may_sleep and not is_wanted()
-    note_asked(sleeper.digest)
+    store_demand(sleeper.digest)
     assert is_wanted()
     BaseModel.objects.update(asked_at=timezone.now() + timedelta(days=40))
     assert not is_wanted(), "noted by a clock that was ahead"
@@ -107,7 +107,7 @@ def test_operators_say_when_it_may_sleep(host: EngineHost, acme: Org) -> None:
     both = client.patch(path, {"name": "other", "sleeps_after_s": 0}, format="json").json()
     assert (both["name"], both["sleeps_after_s"]) == ("other", 0)
     assert acme.client().patch(path, {"sleeps_after_s": 900}, format="json").status_code == 403
-    with pytest.raises(BaseModelNotFoundError):
+    with pytest.raises(BaseModelNotServedError):
         set_sleep(actor=SYSTEM, digest="sha256:none", after_s=0)
 
 
@@ -119,11 +119,11 @@ async def test_what_could_not_be_written_is_tried_again_and_the_rest_costs_nothi
         if len(written) == 1:
             raise OperationalError("away")
 
-    monkeypatch.setattr(base_demand, "note_asked", note)
-    monkeypatch.setattr(base_demand, "AGAIN_S", 0.1)
+    monkeypatch.setattr(base_demand, "store_demand", note)
+    monkeypatch.setattr(base_demand, "RETRY_S", 0.1)
     demand = base_demand.BaseDemand()
     for _ in range(30):
-        demand.asked("a")
+        demand.note("a")
         await asyncio.sleep(0.02)
     assert written == ["a", "a"]
 

@@ -139,7 +139,7 @@ export interface paths {
         delete: operations["withdraw_base_model"];
         options?: never;
         head?: never;
-        /** @description Callers name it so from now on, and not as before; or when it may go without a host. */
+        /** @description Rename a served base model, or set after which time without requests it needs no host. */
         patch: operations["change_base_model"];
         trace?: never;
     };
@@ -218,7 +218,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Whose each page of a host's pool is, of all tenants. */
+        /** @description The owner of each page of a host's pool, of all tenants. */
         get: operations["read_all_host_pages"];
         put?: never;
         post?: never;
@@ -296,7 +296,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Nobody joins with it any more. A host that did stays. */
+        /** @description Let no machine join with the token any more. A host that did join stays. */
         delete: operations["withdraw_join_token"];
         options?: never;
         head?: never;
@@ -841,7 +841,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Whether the adapter is pinned, and what that takes. */
+        /** @description Read whether the adapter is pinned, and how much memory that takes. */
         get: operations["read_pin"];
         /** @description Keep the live version loaded on the hosts that have it, so that no request waits for it. */
         put: operations["pin_adapter"];
@@ -998,7 +998,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description On which tier of each host the version is, and how long a request would wait for it from each. */
+        /** @description Read on which tier of each host the version is, and how long a request would wait for it from each. */
         get: operations["read_version_tiers"];
         put?: never;
         post?: never;
@@ -1484,7 +1484,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Whose each page of a host's pool is: the tenant's own by adapter, others' only as taken. */
+        /** @description The owner of each page of a host's pool: the tenant's own by adapter, others' only as taken. */
         get: operations["read_host_pages"];
         put?: never;
         post?: never;
@@ -3868,7 +3868,7 @@ export interface components {
             now: components["schemas"]["ServiceGap"] | null;
             points: components["schemas"]["ServiceGapPoint"][];
         };
-        /** @description Whose each page of a host's pool is. */
+        /** @description A map of a host's pool: the owner of each page. */
         HostPages: {
             /**
              * Format: double
@@ -4054,7 +4054,7 @@ export interface components {
             expires_at: string;
             name: string;
         };
-        /** @description Of a host that joined by itself, with a credential of its own. */
+        /** @description The membership of a host that joined, with a credential of its own. */
         JoinedHost: {
             /** Format: date-time */
             at: string;
@@ -4196,7 +4196,7 @@ export interface components {
             prefix: string;
             used: components["schemas"]["KeyLimitUsage"];
         };
-        /** @description Of an engine that did not end as it should. */
+        /** @description The end of an engine that did not stop normally. */
         LastEnd: {
             /**
              * Format: date-time
@@ -4282,7 +4282,7 @@ export interface components {
          * @enum {string}
          */
         LoadStep: "to_device" | "from_disk" | "download";
-        /** @description What bringing an adapter one tier nearer to the device takes on a host: so long, and its bytes at this rate. */
+        /** @description The time to bring an adapter one tier nearer to the device on a host: a fixed part, and its bytes at a rate. */
         LoadTime: {
             bytes_per_second: number | null;
             /** Format: double */
@@ -4494,7 +4494,7 @@ export interface components {
             /** @description The only name that it lets a machine join by, also if there is such a host: it takes that one's place. Left out, the machine says its name, and it must be a new one. */
             host?: string;
         };
-        /** @description Either a `prompt`, for completions, or `messages`, for chats, as the requests have them that begin with it. */
+        /** @description A `prompt`, for completions, or `messages`, for chats, with which the requests begin that are to share it. */
         NewPrefixRequest: {
             /** @description Of the requests, if they have one. */
             cache_salt?: string;
@@ -4734,7 +4734,7 @@ export interface components {
             /** @description For operators. */
             tenant: string | null;
         };
-        /** @description What is left out stays. */
+        /** @description A change of a base model: fields that are left out stay. */
         PatchedBaseModelChangeRequest: {
             name?: string;
             /** @description Without a request for so many seconds (60 or more) it needs no host; 0 = never. */
@@ -4762,7 +4762,7 @@ export interface components {
             /** Format: double */
             p99_ms: number | null;
         };
-        /** @description Whether an adapter's live version stays in the device memory of its hosts, and what that takes. */
+        /** @description The pin of an adapter's live version in the device memory of its hosts, and its size. */
         Pin: {
             /** @description Of each host's device memory; null: nothing is live. */
             bytes: number | null;
@@ -4825,7 +4825,7 @@ export interface components {
             /** @description That all longer prompts have; full pages of them are kept. */
             tokens: number;
         };
-        /** @description As it was sent. */
+        /** @description The pinned text, as it was sent. */
         PrefixContent: {
             chat_template_kwargs?: {
                 [key: string]: unknown;
@@ -5131,7 +5131,7 @@ export interface components {
             password: string;
             token: string;
         };
-        /** @description One of the tenant's own. */
+        /** @description An adapter of the tenant on a host. */
         ResidentAdapter: {
             bytes: number;
             /**
@@ -5496,7 +5496,7 @@ export interface components {
             is_operator: boolean;
             name: string;
         };
-        /** @description A tenant's part of an engine, by the engine's last word. */
+        /** @description A tenant's share of an engine, as the engine last reported it. */
         Share: {
             /**
              * Format: double
@@ -5885,7 +5885,7 @@ export interface components {
             results: components["schemas"]["TenantRow"][];
             total: number;
         };
-        /** @description All that a tenant keeps in device memory. */
+        /** @description The adapters and prefixes that a tenant keeps in device memory. */
         TenantPins: {
             adapters: components["schemas"]["PinnedAdapter"][];
             /** @description What it may take; null or 0 = nothing may. */
@@ -5914,7 +5914,7 @@ export interface components {
             /** Format: double */
             weight: number;
         };
-        /** @description A tenant's part of an engine, by the engine's last word. */
+        /** @description A tenant's share of an engine, as the engine last reported it. */
         TenantShare: {
             /**
              * Format: double
@@ -6323,7 +6323,7 @@ export interface components {
              */
             verdict: (components["schemas"]["VerdictEnum"] | components["schemas"]["NullEnum"]) | null;
         };
-        /** @description Where a version is on a host, and how long a request would wait for it there. */
+        /** @description The tier of a version on a host, and how long a request would wait for it there. */
         VersionTier: {
             by_tier: components["schemas"]["ColdStarts"];
             /**

@@ -66,7 +66,7 @@ UNAUDITED = {
 # Functions that change audited tables in ways that are no decision of anybody.
 UNAUDITED_PLACES = {
     "keys/last_used.py _write": "when a key was last used, in batches",
-    "fleet/base_demand.py note_asked": "when a base model was last asked for",
+    "fleet/base_models/demand.py store_demand": "when a base model was last requested",
     "placements/prefixes.py _note": "how many tokens a host says that a prefix has",
     "placements/actions.py follow_renamed": "a copy of the name that operators gave a base model",
     "webhooks/delivery.py claim_next": "when an endpoint was last tried",

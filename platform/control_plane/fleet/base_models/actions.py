@@ -31,8 +31,8 @@ class AdaptersDoNotFitError(LorikeetError):
     def __init__(self, name: str) -> None:
         super().__init__(
             "adapters_do_not_fit",
-            f"{name} has other shapes than the base model so far, so adapters of that cannot run on it.",
-            "Decide without keeping the adapters; their owners upload adapters that were trained for it.",
+            f"{name} has other shapes than the base model that it replaces, so that one's adapters cannot run on it.",
+            "Repeat without keep_adapters. The adapters' owners then upload adapters trained for the new base model.",
             param="keep_adapters",
             status=409,
         )
@@ -42,7 +42,7 @@ class HostNotConfiguredError(NotFoundError):
     def __init__(self, name: str, known: list[str]) -> None:
         super().__init__(
             f'There is no engine host "{name}".',
-            f"Those of LORIKEET_ENGINE_HOSTS and those that joined: {', '.join(known) or 'none'}.",
+            f"Known hosts, from LORIKEET_ENGINE_HOSTS or joined: {', '.join(known) or 'none'}.",
             code="host_not_found",
             param="host",
         )
@@ -54,7 +54,7 @@ class HostAwayError(LorikeetError):
 
 
 def describe_host(name: str) -> pb.EngineDescription:
-    """What a host serves at this moment, by its own word. Raises NotFoundError (404) or HostAwayError (503)."""
+    """Return what a host's engine reports that it serves now. Raises NotFoundError (404) or HostAwayError (503)."""
     endpoints = known_endpoints()
     if name not in endpoints:
         raise HostNotConfiguredError(name, list(endpoints))
@@ -65,11 +65,11 @@ def describe_host(name: str) -> pb.EngineDescription:
         raise HostAwayError(failure) from failure
 
 
-class BaseModelNotFoundError(NotFoundError):
+class BaseModelNotServedError(NotFoundError):
     def __init__(self, digest: str) -> None:
         super().__init__(
             f"No base model with the digest {json.dumps(digest[:LONGEST_NAME])} is served.",
-            "GET /api/operator/base-models lists those that are.",
+            "GET /api/operator/base-models lists the base models that are served.",
             code="base_model_not_found",
             param="digest",
         )
@@ -119,16 +119,16 @@ class ServedWithOtherTokenizerError(LorikeetError):
 
 
 def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adapters: bool = False) -> BaseModel:
-    """From now on this installation serves the model of ``description``, as a host gave it, and no other.
+    """Serve the model of ``description``, an engine's own report, and no other base model.
 
-    Hosts of another model go into quarantine, and adapters of another one are no longer called. ``keep_adapters``
-    declares that adapters of the base models so far are right for this one too: the same model, saved anew.
-    Raises AdaptersDoNotFitError (409). To say it again changes nothing.
+    Hosts of another base model go into quarantine, and its adapters can no longer be called. ``keep_adapters``
+    declares that adapters of the replaced base models fit this one too: the same model, saved anew.
+    Raises AdaptersDoNotFitError (409). Idempotent.
     """
     with transaction.atomic():
         rows = _locked()
-        so_far = [row for row in rows if row.withdrawn_at is None]
-        replaced = [row for row in so_far if row.digest != description.base_digest]
+        served = [row for row in rows if row.withdrawn_at is None]
+        replaced = [row for row in served if row.digest != description.base_digest]
         same = next((row for row in rows if row.digest == description.base_digest), None)
         row = _described(same, description)
         if same is None or same.withdrawn_at is not None:
@@ -148,7 +148,7 @@ def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adap
             tenant=None,
             label=row.name,
             digest=row.digest,
-            before=so_far[0].digest if so_far else None,
+            before=served[0].digest if served else None,
             adapters_of=row.adapters_of,
         )
         _apply()
@@ -157,11 +157,10 @@ def set_base_model(*, actor: Actor, description: pb.EngineDescription, keep_adap
 
 
 def admit_base_model(*, actor: Actor, description: pb.EngineDescription, name: str = "") -> BaseModel:
-    """From now on this installation serves the model of ``description`` too, by ``name`` or else by the host's name
-    for it, or the one by which it was served before.
+    """Serve the model of ``description`` beside the others.
 
-    Raises BaseNameTakenError, ServedWithOtherTokenizerError (409) or BadBaseNameError (400). To say it again changes
-    nothing.
+    Its name is ``name``, or the one by which it was served before, or the host's name for it.
+    Raises BaseNameTakenError, ServedWithOtherTokenizerError (409) or BadBaseNameError (400). Idempotent.
     """
     with transaction.atomic():
         rows = _locked()
@@ -181,9 +180,9 @@ def admit_base_model(*, actor: Actor, description: pb.EngineDescription, name: s
 
 
 def rename_base_model(*, actor: Actor, digest: str, name: str) -> BaseModel:
-    """Callers name it so from now on, and not as before.
+    """Rename a served base model. Requests by its old name fail from now on.
 
-    Raises BaseModelNotFoundError (404), BaseNameTakenError (409) or BadBaseNameError (400).
+    Raises BaseModelNotServedError (404), BaseNameTakenError (409) or BadBaseNameError (400).
     """
     with transaction.atomic():
         rows = _locked()
@@ -199,9 +198,9 @@ def rename_base_model(*, actor: Actor, digest: str, name: str) -> BaseModel:
 
 
 def set_sleep(*, actor: Actor, digest: str, after_s: int) -> BaseModel:
-    """Let it go without a host once nobody has asked for it for so many seconds; 0: it is always to have one.
+    """Let a base model go without a host after ``after_s`` seconds without a request; 0 means that it never sleeps.
 
-    Raises BaseModelNotFoundError (404). Who starts and stops hosts reads which base models are wanted from `/metrics`.
+    Raises BaseModelNotServedError (404). An autoscaler reads from `/metrics` which base models need a host.
     """
     with transaction.atomic():
         row = _find(_locked(), digest)
@@ -217,10 +216,10 @@ def set_sleep(*, actor: Actor, digest: str, after_s: int) -> BaseModel:
 
 
 def withdraw_base_model(*, actor: Actor, digest: str) -> None:
-    """It is not served any more: its hosts go into quarantine, and its adapters are not called until it is admitted
-    again. Requests that run go on to their end.
+    """Stop serving a base model: its hosts go into quarantine, and its adapters cannot be called until it is admitted
+    again. Running requests are completed.
 
-    Raises BaseModelNotFoundError (404) or LastBaseModelError (409).
+    Raises BaseModelNotServedError (404) or LastBaseModelError (409).
     """
     with transaction.atomic():
         rows = _locked()
@@ -234,10 +233,9 @@ def withdraw_base_model(*, actor: Actor, digest: str) -> None:
 
 
 def adopt_first(host: str, description: pb.EngineDescription) -> None:
-    """At the very first start, the base model is that of the host which LORIKEET_ENGINE_HOSTS names first, or
-    else of the one that joined first.
+    """Adopt the base model of the first configured host, or of the first that joined, if none is decided yet.
 
-    After that a host changes it no more; it only completes what an earlier version did not write down.
+    Later calls only complete a row that an earlier version stored without its text digest.
     """
     if host != next(iter(known_endpoints()), None):
         return
@@ -254,12 +252,12 @@ def adopt_first(host: str, description: pb.EngineDescription) -> None:
 
 
 def require_served(digest: str) -> BaseModel:
-    """Raises BaseModelNotFoundError (404)."""
+    """Return the served base model. Raises BaseModelNotServedError (404)."""
     return _find(list(BaseModel.objects.all()), digest)
 
 
 def _locked() -> list[BaseModel]:
-    """All of them, so that who decides sees what others decided."""
+    """Lock and return all base models, so that concurrent decisions are serialised."""
     return list(BaseModel.objects.select_for_update().order_by("pk"))
 
 
@@ -267,11 +265,11 @@ def _find(rows: list[BaseModel], digest: str) -> BaseModel:
     for row in rows:
         if row.digest == digest and row.withdrawn_at is None:
             return row
-    raise BaseModelNotFoundError(digest)
+    raise BaseModelNotServedError(digest)
 
 
 def _described(known: BaseModel | None, description: pb.EngineDescription) -> BaseModel:
-    """The row of what a host serves, not saved: a new one, or a copy of the one there is."""
+    """Return the unsaved row for a host's report: a new one, or a changed copy of ``known``."""
     row = BaseModel() if known is None else copy(known)
     if known is None or known.name == known.description.get("base_model"):  # not renamed by an operator
         row.name = description.base_model
@@ -297,15 +295,15 @@ def _apply() -> None:
 
 def _require_name(row: BaseModel, rows: list[BaseModel]) -> None:
     name = row.name
-    known = name.isprintable() and name_problem(name) is None  # requests name it, and those are printable
-    if not 0 < len(name) <= LONGEST_NAME or not known or name != name.strip() or name.startswith("hub:"):
+    valid = name.isprintable() and name_problem(name) is None  # requests carry it as `model`, which is printable
+    if not 0 < len(name) <= LONGEST_NAME or not valid or name != name.strip() or name.startswith("hub:"):
         raise BadBaseNameError
     if any(other.name == name and other.digest != row.digest and other.withdrawn_at is None for other in rows):
         raise BaseNameTakenError(name)
 
 
 def _taken_over(row: BaseModel, replaced: list[BaseModel]) -> list[str]:
-    """Base digests of the adapters that are to run on it."""
+    """Return the base digests of the replaced models' adapters, which are to run on ``row``."""
     if any(_geometry(other) != _geometry(row) for other in replaced):
         raise AdaptersDoNotFitError(f"{row.name} ({short(row.digest)})")
     digests = [digest for other in replaced for digest in (other.digest, *other.adapters_of)]
@@ -313,7 +311,7 @@ def _taken_over(row: BaseModel, replaced: list[BaseModel]) -> list[str]:
 
 
 def _geometry(row: BaseModel) -> dict[str, int]:
-    """Without zeros: rows of before a field was added do not have it. Tying changes no shape."""
+    """Return the sizes that adapters depend on. Zeros are dropped: rows older than a field do not have it."""
     sizes = row.description.get("geometry", {}).items()
     return {name: size for name, size in sizes if size and name != "untied_head"}
 

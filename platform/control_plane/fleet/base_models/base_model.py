@@ -1,7 +1,7 @@
 """The base models that this installation serves, and which hosts serve each.
 
-Which models these are is written in rows (`BaseModel`), and only an operator changes them. A host is matched by what it
-says of itself: one that serves anything else is in quarantine and gets neither placements nor requests.
+The rows of `BaseModel` say which models are served, and only an operator changes them. A host is matched by what its
+engine reports: a host that serves anything else is in quarantine and gets neither placements nor requests.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Protocol
 from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
 
+# Base models that an error message names before it only counts the rest.
 MOST_NAMED = 3
-"""Of several, in a sentence."""
+# `EngineDescription` as JSON.
 Description = Mapping[str, Any]
-"""`EngineDescription` as JSON."""
 
 
 @dataclass(frozen=True)
 class Quarantine:
-    """Why a host gets neither placements nor requests."""
+    """The reason why a host gets neither placements nor requests."""
 
     code: str
     message: str
@@ -34,32 +34,32 @@ class Quarantine:
 
 @dataclass(frozen=True)
 class ServedBase:
-    """What a host must serve, what an adapter must fit, and how large the engine lets it be."""
+    """A base model that is served: what its hosts must report and what its adapters must fit."""
 
     pk: int
+    # What callers put into `model`, unique among the served base models.
     name: str
-    """What callers put into `model`, unique among those that are served."""
+    # The engines' name for it.
     model: str
-    """As its engines call it."""
     digest: str
     text_digest: str
     chat_template_digest: str
+    # Base digests of the adapters that it serves: its own, and those that an operator declared to be the same model.
     adapters_of: tuple[str, ...]
-    """Base digests of the adapters that are served: its own, and those that an operator declared to be the same."""
+    # Tokens that its tokenizer adds, such as `<|im_end|>`; empty if its engines do not report them.
     added_tokens: tuple[str, ...]
-    """Of its tokenizer, such as `<|im_end|>`; empty where its engines do not state them."""
     geometry: BaseGeometry
     max_lora_rank: int
     max_context: int
     decided_at: datetime
+    # Without requests it needs no host, and a request for it waits until it has one.
     may_sleep: bool
-    """Without requests it needs no host, and one for it waits until it has one."""
 
     def is_served_by(self, description: Description) -> bool:
         return description.get("base_digest") == self.digest and not self._differs_in_text(description)
 
     def _differs_in_text(self, description: Description) -> bool:
-        """An engine of an earlier version does not state it."""
+        """Compare the text digests, if both sides have one: older engines report none."""
         stated = description.get("text_digest", "")
         return bool(stated and self.text_digest and stated != self.text_digest)
 
@@ -69,7 +69,7 @@ class ServedBase:
 
 @dataclass(frozen=True)
 class ServedBases:
-    """The base models that operators have admitted, in that order. Empty while none is decided."""
+    """The base models that operators have admitted, in order of admission. Empty while none is decided."""
 
     all: tuple[ServedBase, ...] = ()
 
@@ -81,7 +81,7 @@ class ServedBases:
 
     @property
     def only(self) -> ServedBase | None:
-        """The one that needs no name, if there is just one."""
+        """The default base model: the only one, or None if there are several."""
         return self.all[0] if len(self.all) == 1 else None
 
     @property
@@ -93,7 +93,7 @@ class ServedBases:
         return next((base for base in self.all if base.name == name), None)
 
     def for_adapters_of(self, base_digest: str) -> ServedBase | None:
-        """On which adapters run that were validated against this base digest."""
+        """Return the base model that runs adapters validated against this base digest."""
         return next((base for base in self.all if base_digest in base.adapters_of), None)
 
     def of_host(self, description: Description) -> ServedBase | None:
@@ -108,46 +108,46 @@ class ServedBases:
 
 
 class Served(Protocol):
-    """One base model, or all of them."""
+    """Anything that recognises its hosts: one base model, or all of them."""
 
     def is_served_by(self, description: Description) -> bool: ...
 
 
 def served_bases() -> ServedBases:
-    """Those that are admitted and not withdrawn."""
+    """Return the base models that are admitted and not withdrawn."""
     rows = list(BaseModel.objects.filter(withdrawn_at=None))
     hosts = [host.description for host in described_hosts()] if rows else []
     owned = {row.digest for row in rows}
-    found = []
+    bases = []
     for row in rows:
-        # What another one serves as its own is that one's; what two would take over is the first one's.
+        # A digest that another base model serves itself belongs to that one; if two take it over, the first has it.
         others = tuple(digest for digest in row.adapters_of if digest not in owned)
         owned.update(others)
-        found.append(_read(row, _with_least_limits(row, hosts), others))
-    return ServedBases(tuple(found))
+        bases.append(_read(row, _with_least_limits(row, hosts), others))
+    return ServedBases(tuple(bases))
 
 
 _LIMITS = ("max_lora_rank", "max_context")
 
 
 def _with_least_limits(row: BaseModel, hosts: Sequence[Description]) -> Description:
-    """A version may come to any host of the base model, so the least of them counts."""
+    """Return the description with the lowest limits of its hosts: a version may be placed on any of them."""
     base = _read(row, row.description, ())
-    own = [description for description in hosts if base.is_served_by(description)]
-    limits = {name: min(each.get(name, 0) for each in own) for name in _LIMITS if own}
-    # The row may be of before engines stated them.
-    added_tokens: list[str] = next((tokens for each in own if (tokens := each.get("added_tokens"))), [])
+    reports = [description for description in hosts if base.is_served_by(description)]
+    limits = {name: min(each.get(name, 0) for each in reports) for name in _LIMITS if reports}
+    # The stored description may be older than this field of the engines' reports.
+    added_tokens: list[str] = next((tokens for each in reports if (tokens := each.get("added_tokens"))), [])
     return {**row.description, "added_tokens": added_tokens, **limits}
 
 
 def described_hosts() -> list[EngineHost]:
-    """Active hosts that have been seen and are not revoked, without their last status."""
+    """Return the active hosts that have been seen and are not revoked, without their last status."""
     seen = EngineHost.objects.filter(active=True, revoked_at=None).exclude(boot_id="")
     return list(seen.defer("last_status"))
 
 
 def serving_hosts(served: Served | None) -> list[EngineHost]:
-    """The hosts that may get placements and requests: of this base model, and not cordoned by an operator."""
+    """Return the hosts that may get placements and requests: of this base model, and not cordoned by an operator."""
     return [
         host
         for host in described_hosts()
@@ -156,7 +156,7 @@ def serving_hosts(served: Served | None) -> list[EngineHost]:
 
 
 def host_quarantine(bases: ServedBases, host: EngineHost) -> Quarantine | None:
-    """Why this host is not used; None if it is, or if it has never been seen."""
+    """Return why this host is not used; None if it is used, or has never been seen."""
     if host.revoked_at is not None:
         return Quarantine(
             "revoked",
@@ -171,7 +171,7 @@ _ADMIT = "an operator admits it on the page Hosts & staging, or with manage.py"
 
 
 def quarantine(bases: ServedBases, description: Description) -> Quarantine | None:
-    """Why a host of this description is not used; None if it is, or if it has never been seen."""
+    """Return why a host with this description is not used; None if it is used, or has never been seen."""
     if not description or bases.is_served_by(description):
         return None
     model, digest = description.get("base_model", ""), description.get("base_digest", "")
@@ -179,8 +179,8 @@ def quarantine(bases: ServedBases, description: Description) -> Quarantine | Non
         return Quarantine(
             "base_model_undecided",
             "It is not decided yet which base model this installation serves.",
-            "It is that of the first host in LORIKEET_ENGINE_HOSTS, or else of the first that joined, as soon as it is "
-            f"seen. Or {_DECIDE} set_base_model --host NAME.",
+            "It will be that of the first host in LORIKEET_ENGINE_HOSTS, or else of the first that joins, once it "
+            f"is seen. Otherwise {_DECIDE} set_base_model --host NAME.",
         )
     same = next((base for base in bases if base.digest == digest), None)
     if same is None:
@@ -198,7 +198,7 @@ def quarantine(bases: ServedBases, description: Description) -> Quarantine | Non
 
 
 def short(digest: str) -> str:
-    """For people."""
+    """Return a digest's first characters, for messages."""
     return digest[:19] or "no digest"
 
 

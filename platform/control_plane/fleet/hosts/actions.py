@@ -1,4 +1,4 @@
-"""Every write about hosts."""
+"""Actions that write host rows: boots, heartbeats, service and restarts."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def sync_hosts(endpoints: Mapping[str, HostEndpoint]) -> None:
 
 
 def record_boot(name: str, description: pb.EngineDescription) -> bool:
-    """Store what a host says of itself. True if this engine process was not known before."""
+    """Store what an engine reports about itself. Returns True for an engine process that was not known before."""
     with transaction.atomic():
         host = EngineHost.objects.select_for_update().get(name=name)
-        if host.revoked_at is not None:  # since the watcher asked it
+        if host.revoked_at is not None:  # revoked after the watcher's call
             return False
         is_new, before = host.boot_id != description.boot_id, quarantine(served_bases(), host.description)
         host.boot_id = description.boot_id
@@ -52,7 +52,7 @@ def record_boot(name: str, description: pb.EngineDescription) -> bool:
 
 
 def _note_quarantine(host: EngineHost, before: Quarantine | None, *, is_new: bool) -> None:
-    """Tell operators when a host begins or ends to be one that is not used, and take away what it was to hold."""
+    """Record that a host goes into or leaves quarantine, and remove its placements while it is in it."""
     now = quarantine(served_bases(), host.description)
     model = {name: host.description.get(name, "") for name in ("base_model", "base_digest", "text_digest")}
     if now is not None:
@@ -69,9 +69,9 @@ _VERBS = {HostService.SERVING: "uncordon", HostService.CORDONED: "cordon", HostS
 
 
 def set_service(*, actor: Actor, name: str, service: HostService) -> EngineHost:
-    """What operators want of a host. New requests and placements follow within a second; what runs goes on to its end.
+    """Set whether a host takes new work. It takes effect within a second; running requests are completed.
 
-    The engine is told of draining and of its end after the commit, and again whenever it starts anew.
+    The engine is sent a drain, or its end, after the commit, and again at every boot.
     Raises NotFoundError (404).
     """
     with transaction.atomic():
@@ -86,9 +86,9 @@ def set_service(*, actor: Actor, name: str, service: HostService) -> EngineHost:
 
 
 def restart_host(*, actor: Actor, name: str, wait_s: int) -> EngineHost:
-    """Have a host's engine end once its requests have, and so many seconds from now at the latest, to be started anew.
+    """Have a host's engine end once its requests have, ``wait_s`` seconds from now at the latest, to be started anew.
 
-    Told after the commit, and again while it does not say that it restarts. Asked again, the last word holds.
+    The engine is called after the commit, and again until it reports that it restarts. The latest call counts.
     Raises NotFoundError (404), HostSilentError (409).
     """
     with transaction.atomic():
@@ -106,8 +106,8 @@ class HostSilentError(LorikeetError):
     def __init__(self, name: str) -> None:
         super().__init__(
             "host_offline",
-            f'The engine host "{name}" does not answer, so its engine cannot be asked to restart.',
-            "Start its engine where it runs; its log says why it ended.",
+            f'The engine host "{name}" does not answer, so its engine cannot be restarted from here.',
+            "Start its engine on its machine; the engine's log shows why it ended.",
             param="host",
             status=409,
         )
@@ -126,23 +126,23 @@ def _locked(name: str) -> EngineHost:
 
 
 def note_drained(host: EngineHost, *, drained: bool) -> None:
-    """The engine process that runs now was told to drain, or to go on."""
+    """Record that the running engine process was told to drain, or to resume."""
     EngineHost.objects.filter(pk=host.pk).update(drained_boot_id=host.boot_id if drained else "")
 
 
 def record_status(name: str, status: pb.HostStatus, adapters: Mapping[str, pb.AdapterResidency] | None = None) -> None:
-    """Store a heartbeat; with ``adapters``, all of the host, whatever is known of them is brought up to date."""
+    """Store a heartbeat. ``adapters``, if passed, is the host's complete list and replaces the stored one."""
     state = HostState.DRAINING if status.draining else HostState.ONLINE
     with transaction.atomic():
         seen = EngineHost.objects.filter(name=name, revoked_at=None)
         seen.update(last_status=host_status.status_json(status), last_seen=timezone.now(), state=state)
-        tells = adapters is not None or not status.adapter_changes or status.adapters or status.adapters_gone
-        if tells and (host := seen.only("pk").first()) is not None:
+        has_adapters = adapters is not None or not status.adapter_changes or status.adapters or status.adapters_gone
+        if has_adapters and (host := seen.only("pk").first()) is not None:
             host_adapters.record(host, status, adapters)
     if status.HasField("service_gap") and status.service_gap.bound > 0:
         service_gaps.record(name, status.service_gap)
 
 
 def record_offline(name: str) -> None:
-    """A host stopped answering. Its last status stays, for whoever looks for the cause."""
+    """Mark a host offline. Its last status stays, to find the cause."""
     EngineHost.objects.filter(name=name).update(state=HostState.OFFLINE)

@@ -17,14 +17,14 @@ def make_watcher() -> FleetWatcher:
 
 
 async def start() -> None:
-    """A start-up hook of the web process."""
+    """Start the watcher; a start-up hook of the web process."""
     global _task
     if config.current().is_embedded and _task is None:
         _task = asyncio.create_task(make_watcher().run(), name="fleet-watcher")
 
 
 async def stop() -> None:
-    """Its shut-down hook."""
+    """Stop the watcher; a shut-down hook of the web process."""
     global _task
     if _task is not None:
         _task.cancel()

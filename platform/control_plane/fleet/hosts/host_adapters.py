@@ -1,4 +1,4 @@
-"""Which adapters a host has, in rows: a host may have ten thousand, and in two seconds a few of them change."""
+"""Rows for the adapters that a host has: it may have ten thousand, of which a heartbeat changes a few."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from control_plane.fleet.hosts.models import EngineHost, HostAdapter
 from lora_engine.wire import engine_pb2 as pb
 
 _VALUES = ("tier", "running", "bytes", "rank")
-_AT_ONCE = 1000
+# Rows per statement, below SQLite's limit of parameters.
+_BATCH = 1000
 
 
 def record(host: EngineHost, status: pb.HostStatus, whole: Mapping[str, pb.AdapterResidency] | None = None) -> None:
-    """Store what a heartbeat says of them. With ``whole``, or where the heartbeat lists all of them, rows are compared
-    with these first: what is there may be of another stream of heartbeats.
+    """Store the adapters of a heartbeat.
+
+    With ``whole``, or where the heartbeat lists all adapters, the rows are compared with that list first: they may come
+    from another stream of heartbeats.
     """
     if whole is None and not status.adapter_changes:
         whole = {adapter.digest: adapter for adapter in status.adapters}
@@ -26,12 +29,12 @@ def record(host: EngineHost, status: pb.HostStatus, whole: Mapping[str, pb.Adapt
         gone = [digest for digest in known if digest not in whole]
     rows = [HostAdapter(host=host, digest=adapter.digest, **_values(adapter)) for adapter in changed]
     HostAdapter.objects.bulk_create(
-        rows, _AT_ONCE, update_conflicts=True, unique_fields=("host", "digest"), update_fields=_VALUES
+        rows, _BATCH, update_conflicts=True, unique_fields=("host", "digest"), update_fields=_VALUES
     )
     if whole is not None:
         EngineHost.objects.filter(pk=host.pk).update(adapters_boot_id=status.boot_id)
-    for start in range(0, len(gone), _AT_ONCE):
-        host.adapters.filter(digest__in=gone[start : start + _AT_ONCE]).delete()
+    for start in range(0, len(gone), _BATCH):
+        host.adapters.filter(digest__in=gone[start : start + _BATCH]).delete()
 
 
 def _values(adapter: pb.AdapterResidency) -> dict[str, str | int]:

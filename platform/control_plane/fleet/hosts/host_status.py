@@ -1,4 +1,4 @@
-"""Wire messages as the JSON that host rows keep."""
+"""Conversion of wire messages to the JSON that host rows keep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 POOL_FIELDS = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
 SHARE_FIELDS = ("tenant", "weight", "waiting", "running", "counter", "owed", "received", "reason")
-# What brings an adapter nearer to the device, from there on.
+# Loads that bring an adapter one tier nearer to the device, from the nearest.
 LOADS = ("to_device", "from_disk", "download")
 LOAD_FIELDS = ("loads", "fixed_s", "seconds_per_byte")
 GAP_FIELDS = ("gap", "bound", "ahead", "behind")
@@ -25,7 +25,7 @@ GEOMETRY_FIELDS = (
     "fused_gate_up",
     "untied_head",
 )
-# Engines with more of them state none.
+# Added tokens that are stored of one tokenizer; an engine with more reports none.
 MAX_ADDED_TOKENS = 2048
 DESCRIPTION_FIELDS = (
     "engine_version",
@@ -48,7 +48,7 @@ DESCRIPTION_FIELDS = (
 
 
 def description_json(description: pb.EngineDescription) -> dict[str, Any]:
-    """What an engine says of itself; ``geometry`` is what adapters are validated against."""
+    """Return an engine's description; adapters are validated against its ``geometry``."""
     data: dict[str, Any] = {name: getattr(description, name) for name in DESCRIPTION_FIELDS}
     data["policies"] = dict(description.policies)
     data["added_tokens"] = list(description.added_tokens[:MAX_ADDED_TOKENS])
@@ -58,7 +58,7 @@ def description_json(description: pb.EngineDescription) -> dict[str, Any]:
 
 
 def status_json(status: pb.HostStatus) -> dict[str, Any]:
-    """A heartbeat: load, pool pages, who is served. Its adapters have rows of their own (`host_adapters.py`)."""
+    """Return a heartbeat without its adapters, which have rows (`host_adapters.py`)."""
     return {
         "unix_time": status.unix_time,
         "steps": status.steps,

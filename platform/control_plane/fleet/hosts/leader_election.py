@@ -1,4 +1,4 @@
-"""One leader among processes: who follows the hosts and writes what they report."""
+"""Election of one leader among processes: only it follows the hosts and writes what they report."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Protocol
 from control_plane.core import config
 from control_plane.core.redis_client import client
 
-# Renews only what is still ours: a leader that was suspended must not take the lease back from its successor. Another's
-# lease that lives longer than any lease was set before the server's clock stepped back; it is cut to its usual life.
+# Renew only this process's lease: a leader that was suspended must not take it back from its successor. A foreign lease
+# with more than the usual lifetime left was set before the server's clock stepped back; cut it to the usual lifetime.
 _RENEW = """
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end
 if redis.call('pttl', KEYS[1]) > tonumber(ARGV[2]) then redis.call('pexpire', KEYS[1], ARGV[2]) end
@@ -22,7 +22,7 @@ _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del
 
 
 class Lease(Protocol):
-    """``hold`` acquires or renews and says whether this process leads now."""
+    """A lease on leadership: ``hold`` acquires or renews it and returns whether this process leads now."""
 
     def hold(self) -> bool: ...
 
@@ -30,7 +30,7 @@ class Lease(Protocol):
 
 
 class RedisLease:
-    """For processes on several machines. A leader that dies is replaced after ``ttl_s``."""
+    """A lease in Redis, for processes on several machines. A leader that dies is replaced after ``ttl_s``."""
 
     def __init__(self, url: str, name: str, ttl_s: float) -> None:
         self._redis = client(url)
@@ -48,7 +48,7 @@ class RedisLease:
 
 
 class FileLease:
-    """For processes of one machine. The kernel gives the lock back when its holder dies."""
+    """A file lock, for processes of one machine. The kernel releases it when its holder dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -74,7 +74,7 @@ class FileLease:
 
 
 def make_lease(name: str, ttl_s: float = 10.0) -> Lease:
-    """In Redis if there is one, else in a file of the run-time folder."""
+    """Return a lease in Redis if it is configured, else a file lock in the run-time folder."""
     settings = config.current()
     if settings.redis_url:
         return RedisLease(settings.redis_url, name, ttl_s)

@@ -1,4 +1,4 @@
-"""How many engine hosts are in which state, for Prometheus: read from the database at each scrape."""
+"""Prometheus gauge of engine hosts by state, read from the database at each scrape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HostStates(Collector):
         yield self._gauge()
 
     def collect(self) -> Iterator[Metric]:
-        """Nothing while the database is away."""
+        """Yield nothing while the database is away."""
         try:
             counts = host_states()
         except DatabaseError:
@@ -37,7 +37,7 @@ class HostStates(Collector):
 
 
 def host_states() -> Counter[str]:
-    """A host that answers and is not used counts as in quarantine."""
+    """Count active hosts by state. A host that answers and is not used counts as in quarantine."""
     bases = served_bases()
     hosts = EngineHost.objects.filter(active=True).defer("last_status")
     used = (HostState.ONLINE, HostState.DRAINING)

@@ -46,15 +46,15 @@ class HostState(models.TextChoices):
 
 
 class HostService(models.TextChoices):
-    """What operators want of a host."""
+    """The service that operators want of a host."""
 
     SERVING = "serving"
-    CORDONED = "cordoned"  # nothing new: neither adapters nor requests
-    DRAINED = "drained"  # and the engine itself takes nothing any more, not even from others
+    CORDONED = "cordoned"  # no new adapters and no new requests
+    DRAINED = "drained"  # cordoned, and the engine itself refuses requests from anywhere
 
 
 class EngineHost(models.Model):
-    """One engine process. Hosts belong to the installation and not to a tenant."""
+    """An engine process. Hosts belong to the installation and not to a tenant."""
 
     name = models.CharField(max_length=64, unique=True)
     address = models.CharField(max_length=300, help_text='"unix:/path" or "host:port".')
@@ -98,12 +98,12 @@ class EngineHost(models.Model):
 
     @property
     def restarts(self) -> bool:
-        """Whether operators wait for it to be started anew."""
+        """True while a requested restart is not done."""
         return bool(self.restart_boot_id) and self.restart_boot_id == self.boot_id
 
 
 class HostAdapter(models.Model):
-    """An adapter that a host has, as its last heartbeats said. A row changes when the host says that it did."""
+    """An adapter that a host has, as its last heartbeats reported. A row changes when the host reports a change."""
 
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="adapters")
     digest = models.CharField(max_length=71)
@@ -120,7 +120,7 @@ class HostAdapter(models.Model):
 
 
 class JoinToken(models.Model):
-    """Lets one machine join as an engine host, once. Only its hash is kept."""
+    """A token that lets one machine join as an engine host, once. Only its hash is kept."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     secret_hash = models.CharField(max_length=64, unique=True)
@@ -141,7 +141,7 @@ class JoinToken(models.Model):
 
 
 class ServiceGap(models.Model):
-    """The gap in service per weight of two tenants that both waited on a host, the nearest to its bound in a step."""
+    """The gap in service per weight of two tenants that both waited on a host: the widest of one step of time."""
 
     id = models.BigAutoField(primary_key=True)
     host = models.ForeignKey(EngineHost, on_delete=models.CASCADE, related_name="+")

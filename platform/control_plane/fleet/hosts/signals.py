@@ -2,8 +2,8 @@
 
 from django.dispatch import Signal
 
+# Sent with `name` after a host's status was written.
 host_changed = Signal()
-"""`name`: its status was written."""
 
+# Sent with `host` in the transaction that puts it into quarantine.
 quarantined = Signal()
-"""`host`: it is not to be used, in the transaction that finds so."""

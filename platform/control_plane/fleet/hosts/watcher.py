@@ -1,4 +1,4 @@
-"""Follows every engine host and writes what it reports: the one source of observed state in the database."""
+"""The watcher: follows every engine host and writes what it reports, the only source of host state in the database."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ from lora_engine.wire.adapter_list import AdapterList, AdapterListError
 
 logger = logging.getLogger(__name__)
 
+# Seconds between two heartbeats of a host.
 HEARTBEAT_S = 2.0
+# Heartbeats missed in a row before a host is offline.
 SILENT_HEARTBEATS = 4
+# Heartbeats between two comparisons of all adapter rows: a former leader may have written late.
 WHOLE_EVERY = 30
-"""At the first heartbeat and every so many, all rows of adapters are compared: who led before may have written late."""
+# Seconds before a host that cannot be followed is tried again.
 RETRY_S = 1.0
+# Seconds between two attempts to acquire or renew the lease.
 LEASE_CHECK_S = 3.0
 
 
 class HostWatcher:
-    """One host: its boots, its heartbeats, its absence."""
+    """A follower of one host: it records boots, heartbeats and absence."""
 
     def __init__(self, endpoint: HostEndpoint, *, interval_s: float = HEARTBEAT_S) -> None:
         self.name = endpoint.name
@@ -56,12 +60,12 @@ class HostWatcher:
             await self._client.close()
 
     async def _survive(self, step: Callable[[], Awaitable[None]]) -> None:
-        """An engine or a database that is away for a while is waited for."""
+        """Run a step, and only log when an engine or the database is away: the caller tries again."""
         try:
             await step()
         except (grpc.aio.AioRpcError, HostError, AdapterListError, TimeoutError) as error:
             end_if_cancelled()
-            # Of a host that says what cannot be, once: it is asked again every second.
+            # Warn once about implausible values: the host is tried again every second.
             odd = isinstance(error, HostError) and error.code == IMPLAUSIBLE and self._online is not False
             logger.log(logging.WARNING if odd else logging.INFO, "following host %s: %s", self.name, error)
         except Exception as error:
@@ -92,7 +96,7 @@ class HostWatcher:
         return description
 
     async def _booted(self, description: pb.EngineDescription) -> None:
-        """A connection breaks when an engine restarts, so a boot is always seen at the start of a new one."""
+        """Record a boot. An engine's restart breaks the connection, so each new connection starts here."""
         is_new = await run_db(actions.record_boot, self.name, description)
         if is_new or not self._online:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
@@ -108,35 +112,35 @@ class HostWatcher:
 
 
 class FleetWatcher:
-    """All hosts of the settings and all that joined, while this process holds the lease."""
+    """A follower of all hosts, configured or joined, while this process holds the lease."""
 
     def __init__(
         self, endpoints: Callable[[], Mapping[str, HostEndpoint]], lease: Lease, *, interval_s: float = HEARTBEAT_S
     ) -> None:
-        """``endpoints`` is asked again all the time: hosts join and are revoked. It may read the database."""
+        """``endpoints`` is called every few seconds, as hosts join and are revoked. It may read the database."""
         self._endpoints, self._lease, self._interval_s = endpoints, lease, interval_s
         self._followed: dict[HostEndpoint, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled, whatever is away meanwhile. Leads whenever it can; steps back when another does."""
+        """Lead whenever the lease can be acquired, until cancelled. Outages and errors do not end it."""
         try:
             while True:
                 try:
-                    await self._take_turn()
+                    await self._lead_or_step_back()
                 except Exception:
                     end_if_cancelled()
-                    logger.exception("The watcher goes on after an error.")
+                logger.exception("The watcher continues after an error.")
                 await asyncio.sleep(LEASE_CHECK_S)
         finally:
             await self._step_back()
             with contextlib.suppress(RedisError, OSError):  # it expires
                 await run_db(self._lease.release)
 
-    async def _take_turn(self) -> None:
+    async def _lead_or_step_back(self) -> None:
         try:
-            leads = await to_completion(run_db(self._lease.hold))  # before it is released
+            leads = await to_completion(run_db(self._lease.hold))  # a cancelled call could acquire it after the release
         except (RedisError, OSError) as error:
-            # Nobody else can take the lease either: who leads goes on. Two for a moment would write the same facts.
+            # No other process can acquire the lease either, so the leader goes on. Two leaders write the same facts.
             logger.warning("The watcher's lease cannot be renewed: %s", error)
             return
         if leads:
@@ -153,7 +157,7 @@ class FleetWatcher:
         except Exception as unread:
             if not self._followed or as_unavailable(unread) is None:
                 raise
-            return  # the database is away: the same are followed
+            return  # the database is away: keep following the same hosts
         await self._leave(self._followed.keys() - set(known.values()))
         for endpoint in known.values():
             task = self._followed.get(endpoint)

@@ -1,7 +1,7 @@
 """The fleet's certificate authority, by which the control plane and hosts that joined know each other.
 
-Its key is derived from the installation's pepper, as the keys of sealed secrets are: every process has it, and a copy
-of the database opens no host. A host's certificate names its credential, which the database has and takes back.
+Its key is derived from the installation's pepper, like the keys of sealed secrets: every process has it, and a copy
+of the database opens no host. A host's certificate names its credential, which the database can revoke.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from control_plane.core.config import current
 
-# Of P-256. A number below it and above zero is a private key.
+# Order of the curve P-256. A private key is a number above zero and below it.
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _FIRST_DAY, _LAST_DAY = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
-# Clocks of machines differ.
+# How far the clocks of two machines may differ.
 _BEFORE = timedelta(minutes=10)
+# Lifetime of the control plane's certificate: a process makes its own at start.
 _CLIENT_LIFE = timedelta(days=5 * 365)
+# Lifetime of a certificate for reading one adapter from another host.
 _READING_LIFE = timedelta(minutes=10)
 _DOMAIN = "hosts.lorikeet.invalid"
 
 
 class BadRequestForCertificateError(ValueError):
-    """It cannot be read, was altered, or its key is of a kind that is not taken."""
+    """A certificate request that cannot be read, was altered, or has a key of an unsupported kind."""
 
 
 @dataclass(frozen=True)
 class Certified:
-    """A private key and what certifies it, as PEM."""
+    """A private key and its certificate, as PEM."""
 
     key: bytes
     certificate: bytes
@@ -43,17 +45,17 @@ class Certified:
 
 
 def server_name(credential: str) -> str:
-    """What the certificate of a host with this credential is for: no address, as hosts may move."""
+    """Return the name in the certificate of a host with this credential. It is no address: hosts may move."""
     return f"{credential}.{_DOMAIN}"
 
 
 def authority_certificate() -> bytes:
-    """PEM, for hosts to know the control plane by."""
+    """Return the authority's certificate as PEM, by which hosts recognise the control plane."""
     return _pem(_authority(current().key_pepper))
 
 
 def certify_host(request: bytes, credential: str, lifetime: timedelta) -> Certified:
-    """The certificate that a host asks for (PKCS #10, PEM); ``key`` is empty, as it never leaves the host.
+    """Certify a host's request (PKCS #10, PEM). The result's ``key`` is empty: the key never leaves the host.
 
     Raises BadRequestForCertificateError.
     """
@@ -65,13 +67,13 @@ def certify_host(request: bytes, credential: str, lifetime: timedelta) -> Certif
 
 
 def fingerprint(request: bytes) -> str:
-    """Of the key that the request is for. Raises BadRequestForCertificateError."""
+    """Return the SHA-256 fingerprint of a request's public key. Raises BadRequestForCertificateError."""
     kind, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(_public_key(request).public_bytes(kind, form)).hexdigest()
 
 
 def client_identity() -> Certified:
-    """This process's own, for as long as it runs. It can make as many as it likes: a short life would save nothing."""
+    """Return this process's client certificate, made once. It lives long: the pepper can make new ones anyway."""
     return _client_identity(current().key_pepper)
 
 
@@ -84,7 +86,7 @@ def _client_identity(_pepper: str) -> Certified:
 
 
 def reading_identity(digest: str) -> Certified:
-    """For a host to read this adapter from another one, and for nothing else (`lora_engine.server.grants`)."""
+    """Return a certificate with which a host reads one adapter from another host (`lora_engine.server.grants`)."""
     key = ec.generate_private_key(ec.SECP256R1())
     expires_at = datetime.now(UTC) + _READING_LIFE
     name = digest.removeprefix("sha256:")
@@ -108,7 +110,7 @@ def _public_key(request: bytes) -> ec.EllipticCurvePublicKey:
 def _certify(
     key: ec.EllipticCurvePublicKey, name: str, expires_at: datetime, usage: x509.ObjectIdentifier
 ) -> x509.Certificate:
-    """For one side of a connection only: a host's certificate cannot be used to call another host."""
+    """Certify for one side of a connection only: a host's certificate cannot be used to call another host."""
     pepper = current().key_pepper
     return (
         x509.CertificateBuilder()

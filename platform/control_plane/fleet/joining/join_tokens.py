@@ -19,13 +19,13 @@ from control_plane.identity.access.actor import Actor
 from control_plane.identity.audit import actions as audit
 
 SCHEME = "lkj_"
-# How long what is over stays in the list.
+# How long used, expired and withdrawn tokens stay in the list.
 SHOWN_FOR = timedelta(days=7)
 _BYTES = 32
 
 
 def create_token(*, actor: Actor, host_name: str, lifetime: timedelta) -> tuple[JoinToken, str]:
-    """Returns the row and the token itself, which is not kept anywhere. ``host_name`` "" lets the host say its name."""
+    """Return the row and the token, which is not stored. With ``host_name`` "" the host chooses its name."""
     text = SCHEME + secrets.token_urlsafe(_BYTES)
     with transaction.atomic():
         row = JoinToken.objects.create(
@@ -41,7 +41,7 @@ def create_token(*, actor: Actor, host_name: str, lifetime: timedelta) -> tuple[
 
 
 def withdraw_token(*, actor: Actor, token_id: UUID) -> None:
-    """It lets nobody join any more; who joined with it stays. To say it again changes nothing. Raises NotFoundError."""
+    """Withdraw a token. A host that joined with it stays. Idempotent. Raises NotFoundError."""
     with transaction.atomic():
         row = JoinToken.objects.select_for_update().filter(pk=token_id).first()
         if row is None:
@@ -55,13 +55,15 @@ def withdraw_token(*, actor: Actor, token_id: UUID) -> None:
 
 
 def shown_tokens() -> QuerySet[JoinToken]:
-    """Those that are good, and those that were until lately."""
+    """Return the tokens that are valid, and those that expired in the last days."""
     return JoinToken.objects.filter(expires_at__gt=timezone.now() - SHOWN_FOR).select_related("used_by")
 
 
 def usable_token(text: str, key: str) -> JoinToken:
-    """The row, locked. ``key``: the fingerprint of whose key it is for; the same may ask again, as its answer may have
-    been lost. Raises JoinTokenError (403).
+    """Return a token's row, locked. Raises JoinTokenError (403).
+
+    ``key`` is the fingerprint of the joining host's key; the same key may use the token again, as the response may have
+    been lost.
     """
     row = JoinToken.objects.select_for_update().filter(secret_hash=hash_token(text)).first()
     if row is None:

@@ -32,7 +32,7 @@ ADDRESS_FORM = r"(?:[A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\]):[0-
 
 @dataclass(frozen=True)
 class Joined:
-    """What a host is given: its certificate, and whom to believe."""
+    """The response to a host that joined: its certificate, and the authority's to verify the control plane with."""
 
     name: str
     certificate: str
@@ -41,7 +41,7 @@ class Joined:
 
 
 def join(*, token: str, name: str, address: str, request: str) -> Joined:
-    """Make the machine that holds the token a host. ``request``: for its certificate (PKCS #10, PEM).
+    """Make the machine that presents the token a host. ``request`` is its certificate request (PKCS #10, PEM).
 
     Raises JoinTokenError (403), LorikeetError (400 for the request, 409 for the name).
     """
@@ -101,7 +101,7 @@ def revoke_host(*, actor: Actor, name: str) -> EngineHost:
 
 
 def forget_host(*, actor: Actor, name: str) -> None:
-    """Take a revoked host out of the lists. Its name is free again. Raises NotFoundError (404), LorikeetError (409)."""
+    """Remove a revoked host from the lists. Its name is free again. Raises NotFoundError (404), LorikeetError (409)."""
     with transaction.atomic():
         host = revoke_host(actor=actor, name=name)
         host.active, host.revoked_at = False, None
@@ -124,7 +124,7 @@ def renew(endpoint: HostEndpoint) -> None:
 
 
 def renew_due() -> None:
-    """Queue the renewal of certificates of which less than a third of their time is left."""
+    """Queue the renewal of certificates with less than a third of their lifetime left."""
     soon = timezone.now() + _lifetime() / 3
     due = EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING])
     for host in due.exclude(credential="").filter(certificate_expires_at__lt=soon):
@@ -148,10 +148,10 @@ def _fingerprint(request: str) -> str:
 
 
 def _free(name: str, token: JoinToken) -> EngineHost:
-    """The row of a name that this token may take, locked, or a new one. Raises LorikeetError (409)."""
+    """Return the row of a name that this token may take, locked, or a new one. Raises LorikeetError (409)."""
     if not re.fullmatch(NAME_FORM, name):
         raise LorikeetError(
-            "bad_host_name", f'"{name[:80]}" is no name of a host.', "Letters, digits, dots and dashes.", param="name"
+            "bad_host_name", f'"{name[:80]}" is not a host name.', "Use letters, digits, dots and dashes.", param="name"
         )
     if name in configured_endpoints():
         raise HostNameTakenError(f'"{name}" is a host of LORIKEET_ENGINE_HOSTS.')

@@ -1,1 +1,1 @@
-"""Placements: which version is to be on which host, and how it gets there."""
+"""Placements: which version is to be on which host, and its staging there."""

@@ -1,4 +1,4 @@
-"""Every write about placements, each with its live events after commit."""
+"""Actions that write placements, each with its live events after commit."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 from lora_engine.wire import engine_pb2 as pb
 
-MOST_RETRIED = 50
-MOST_DROPPED = 100
-LONGEST_RETRY_PAUSE = timedelta(hours=1)
+# Failed placements that one reconciliation stages again on a host.
+MAX_RETRIED = 50
+# Leftover adapters that one reconciliation drops from a host.
+MAX_DROPPED = 100
+MAX_RETRY_PAUSE = timedelta(hours=1)
 PLACED_STATES = (VersionState.VALIDATED, VersionState.STAGING, VersionState.READY)
-# At once on one host: one that hangs must not hold every slot.
+# Concurrent stagings on one host: a host that hangs must not occupy every slot.
 HOST_STAGINGS = 3
-# What a worker reports of a placement; its claim is another column, which is renewed beside.
+# Columns that a worker's report writes. The claim is not among them: another thread renews it at the same time.
 REPORTED = (
     "phase",
     "bytes_done",
@@ -62,8 +64,8 @@ REPORTED = (
     "boot_id",
     "updated_at",
 )
-# Slots that are asked for at most for one change: each asks for another when it has done something.
-MOST_SLOTS = 100
+# Staging tasks that one change enqueues. Each task enqueues the next one after it has staged something.
+MAX_SLOTS = 100
 
 
 class OtherBaseModelError(LorikeetError):
@@ -102,7 +104,7 @@ def restage_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
 
 
 def retry_placement(*, actor: Actor, placement_id: UUID) -> Placement:
-    """Stage it again now, without waiting for its pause. One that a worker has in hand is left alone.
+    """Stage a placement again now, without its pause after a failure. One that a worker has claimed is left alone.
 
     Raises NotFoundError (404), VersionArchivedError (409).
     """
@@ -127,37 +129,37 @@ def retry_placement(*, actor: Actor, placement_id: UUID) -> Placement:
 
 
 def place_version(version: AdapterVersion) -> list[Placement]:
-    """Want ``version`` where it belongs, and begin staging it where it is not ready: on every host that serves its
-    base model, or, where adapters are placed by demand, on those that have it, else on the one that has least.
+    """Place ``version`` on hosts of its base model, and begin staging it where it is not ready.
 
-    Hosts that are offline keep the wish; the reconciler acts on it when they return.
+    Placed everywhere, it goes to every such host. Placed by demand, it goes to the hosts that have it, or else to the
+    one with the fewest bytes. Offline hosts are staged by the reconciler when they return.
     """
     base = served_bases().for_adapters_of(version.base_digest)
     if base is None:
-        return []  # `settle_base_models` says so
+        return []  # `settle_base_models` marks the version failed
     hosts = serving_hosts(base)
     return place_on(version, hosts if current().placement == "everywhere" else _homes(version, hosts))
 
 
 def _homes(version: AdapterVersion, hosts: list[EngineHost]) -> list[EngineHost]:
-    """The plan by demand comes later; until then one host must have it."""
+    """Return the hosts for a version until the plan by demand is made: those that have it, else one."""
     has = set(version.placements.values_list("host", flat=True))
-    if own := [host for host in hosts if host.pk in has]:
-        return own
-    held = Placement.objects.filter(host__in=hosts).order_by().values_list("host").annotate(Sum("version__bytes"))
-    bytes_on = dict(held)
+    if present := [host for host in hosts if host.pk in has]:
+        return present
+    sizes = Placement.objects.filter(host__in=hosts).order_by().values_list("host").annotate(Sum("version__bytes"))
+    bytes_on = dict(sizes)
     return sorted(hosts, key=lambda host: (host.state != HostState.ONLINE, bytes_on.get(host.pk, 0), host.name))[:1]
 
 
 def place_on(version: AdapterVersion, hosts: list[EngineHost]) -> list[Placement]:
-    """Want ``version`` on these hosts, and begin staging it where it is not ready. Those that are staged now."""
+    """Place ``version`` on these hosts, and stage it where it is not ready. Returns the placements to be staged."""
     with transaction.atomic():
         version = lock_version(version)
-        if version.state in OUT_OF_USE:  # archived at this moment
+        if version.state in OUT_OF_USE:  # archived since the caller read it
             return []
         for host in hosts:
             Placement.objects.get_or_create(version=version, host=host)
-        # What a worker has in hand goes on there.
+        # A placement that a worker has claimed is left to that worker.
         idle = version.placements.filter(claims.unclaimed(), host__in=hosts)
         placements = _requeue(idle.exclude(ready_here()))
         mark_version_staging(version)
@@ -166,7 +168,7 @@ def place_on(version: AdapterVersion, hosts: list[EngineHost]) -> list[Placement
 
 
 def stage_again(version: AdapterVersion) -> list[Placement]:
-    """Stage again everywhere, also where it is ready: there it stays callable."""
+    """Stage a version again everywhere, also where it is ready: there it stays callable."""
     with transaction.atomic():
         version = lock_version(version)
         _requeue(version.placements.all())
@@ -174,7 +176,7 @@ def stage_again(version: AdapterVersion) -> list[Placement]:
 
 
 def withdraw_version(version: AdapterVersion) -> None:
-    """No longer want ``version`` anywhere; hosts forget it once no version of any tenant has its content."""
+    """Remove all placements of a version; hosts drop its content once no version of any tenant has it."""
     with transaction.atomic():
         hosts = [placement.host.name for placement in version.placements.select_related("host")]
         version.placements.all().delete()
@@ -183,9 +185,9 @@ def withdraw_version(version: AdapterVersion) -> None:
 
 
 def requeue_after_boot(host: EngineHost) -> int:
-    """An engine that restarted has an empty memory: stage again what should be there. How many."""
+    """Stage again what a restarted engine has lost from memory. Returns the number of placements."""
     with transaction.atomic():
-        # What is not ready waits for a worker, who finds the new process by itself.
+        # Placements that are not ready wait for a worker, who sees the new process itself.
         ready = Placement.objects.filter(host=host, phase=StagingPhase.READY, version__state__in=PLACED_STATES)
         placements = _requeue(ready.exclude(boot_id=host.boot_id))
         _stage_after_commit(placements)
@@ -193,7 +195,7 @@ def requeue_after_boot(host: EngineHost) -> int:
 
 
 def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
-    """Stage again what is marked ready but absent from the host's own report. How many."""
+    """Stage again what is marked ready but absent from the host's report. Returns the number of placements."""
     if host.adapters_boot_id != host.boot_id:
         return 0  # this engine has not reported yet
     resident = host.adapters.values("digest")
@@ -207,44 +209,44 @@ def requeue_unobserved(host: EngineHost, grace: timedelta) -> int:
 
 
 def drop_leftovers(host: EngineHost) -> int:
-    """Have the host forget what it reports and no version wants there: the task of a withdrawal may have been lost, or
-    have met a host that was away. How many."""
+    """Have the host drop adapters that it reports and that no version wants there: the task of a withdrawal may have
+    been lost, or the host was away. Returns the number of adapters."""
     if host.adapters_boot_id != host.boot_id:
-        return 0  # as above
+        return 0  # this engine has not reported yet
     resident = set(host.adapters.values_list("digest", flat=True))
     wanted = Placement.objects.filter(host=host, version__digest__in=resident).values_list("version__digest", flat=True)
-    leftovers = sorted(resident.difference(wanted))[:MOST_DROPPED]
+    leftovers = sorted(resident.difference(wanted))[:MAX_DROPPED]
     for digest in leftovers:
         enqueue("fleet.drop_unwanted", host.name, digest)
     return len(leftovers)
 
 
 def requeue_failed(host: EngineHost, now: datetime | None = None) -> int:
-    """Stage again what failed there, once its pause is over or the host was started anew. How many.
+    """Stage failed placements again once their pause is over or the host restarted. Returns their number.
 
-    Nobody tells when the cause of a failure is gone. The version stays as it is until it is ready: that it is tried
-    again is no news for its owner.
+    Nothing reports that the cause of a failure is gone, so they are retried. The version keeps its state until it is
+    ready: its owner gets no event for a retry.
     """
-    over = clocks.due("next_attempt_at", now or clocks.database_time(), LONGEST_RETRY_PAUSE)
+    over = clocks.due("next_attempt_at", now or clocks.database_time(), MAX_RETRY_PAUSE)
     due = Q(next_attempt_at=None) | over | ~Q(failed_boot_id=host.boot_id)
     states = [*PLACED_STATES, VersionState.FAILED]
     with transaction.atomic():
         failed = Placement.objects.filter(due, host=host, phase=StagingPhase.FAILED, version__state__in=states)
-        first = failed.order_by(F("next_attempt_at").asc(nulls_first=True)).values_list("pk", flat=True)[:MOST_RETRIED]
+        first = failed.order_by(F("next_attempt_at").asc(nulls_first=True)).values_list("pk", flat=True)[:MAX_RETRIED]
         placements = _requeue(Placement.objects.filter(pk__in=list(first), phase=StagingPhase.FAILED))
         _stage_after_commit(placements)
     return len(placements)
 
 
 def retry_pause(failures: int) -> timedelta:
-    """After so many failures in a row: a minute, two, four, at most an hour."""
-    return min(LONGEST_RETRY_PAUSE, timedelta(minutes=1 << min(failures - 1, 10)))
+    """Return the pause after so many failures in a row: 1, 2, 4, ... minutes, at most an hour."""
+    return min(MAX_RETRY_PAUSE, timedelta(minutes=1 << min(failures - 1, 10)))
 
 
 def settle_base_models(bases: ServedBases) -> int:
-    """Adapters are neither called nor kept on hosts of another base model. How many versions that ends.
+    """Remove placements on hosts of another base model, and mark versions of no served base model failed.
 
-    It is undone by itself: when their base model is served again they are placed like new ones.
+    Returns the number of these versions. They are placed like new ones when their base model is served again.
     """
     foreign = [host for host in described_hosts() if not bases.is_served_by(host.description)]
     Placement.objects.filter(host__in=foreign).delete()
@@ -252,17 +254,17 @@ def settle_base_models(bases: ServedBases) -> int:
         return 0
     Placement.objects.exclude(version__base_digest__in=bases.adapters_of).delete()
     for base in bases:
-        own = [host for host in described_hosts() if base.is_served_by(host.description)]
-        Placement.objects.filter(host__in=own).exclude(version__base_digest__in=base.adapters_of).delete()
+        hosts = [host for host in described_hosts() if base.is_served_by(host.description)]
+        Placement.objects.filter(host__in=hosts).exclude(version__base_digest__in=base.adapters_of).delete()
     others = AdapterVersion.objects.filter(state__in=PLACED_STATES).exclude(base_digest__in=bases.adapters_of)
-    found = list(others.select_related("tenant"))
-    for version in found:
+    versions = list(others.select_related("tenant"))
+    for version in versions:
         mark_version_failed(version, of_other_base(version, bases), ready_too=True)
-    return len(found)
+    return len(versions)
 
 
 def follow_renamed(bases: ServedBases) -> None:
-    """What versions say of their base model is its name of today."""
+    """Write the current names of base models into their versions."""
     for base in bases:
         AdapterVersion.objects.filter(base_digest=base.digest).exclude(base_model=base.name).update(
             base_model=base.name
@@ -272,26 +274,26 @@ def follow_renamed(bases: ServedBases) -> None:
 def of_other_base(version: AdapterVersion, bases: ServedBases) -> dict[str, str]:
     return {
         "code": "other_base_model",
-        "message": f"It was made for the base model {version.base_model} ({short(version.base_digest)}); "
+        "message": f"It was trained for the base model {version.base_model} ({short(version.base_digest)}); "
         f"this installation serves {bases} now.",
-        "fix": f"Upload an adapter that was trained for {' or '.join(base.name for base in bases)}. This one is used "
-        "again if its model comes back.",
+        "fix": f"Upload an adapter that was trained for {' or '.join(base.name for base in bases)}. This one becomes "
+        "usable again when its base model is served again.",
     }
 
 
 def claim_next() -> Placement | None:
-    """Take a placement for staging, of the tenant whose turn it is. None if there is none to take now.
+    """Claim a placement for staging, chosen fairly among tenants. Returns None if none can be staged now.
 
-    What a worker reports after another has claimed the placement, or it was queued anew, is ignored.
+    Reports of a worker that lost its claim, or whose placement was queued again, are ignored.
     """
-    line = turns.FairQueue("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
-    if not line.is_open():
+    queue = turns.FairQueue("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
+    if not queue.is_open():
         return None
     with transaction.atomic():
-        placement = line.choose()
+        placement = queue.choose()
         if placement is None:
             return None
-        # One that is under a claim still was begun by a worker that died: that attempt goes on.
+        # A placement with an expired claim was left by a worker that died: its attempt is continued.
         placement.attempts += placement.claim is None
         placement.error = None
         placement.save(update_fields=["attempts", "error", "updated_at"])
@@ -300,10 +302,10 @@ def claim_next() -> Placement | None:
 
 
 def _waiting() -> QuerySet[Placement]:
-    """Those that nobody has in hand, on hosts that answer."""
+    """Return the unclaimed placements that are due, on hosts that are online."""
     wanted = Placement.objects.filter(version__state__in=[*PLACED_STATES, VersionState.FAILED])
     open_ = wanted.exclude(phase__in=[StagingPhase.READY, StagingPhase.FAILED])
-    over = clocks.due("next_attempt_at", clocks.database_time(), LONGEST_RETRY_PAUSE)
+    over = clocks.due("next_attempt_at", clocks.database_time(), MAX_RETRY_PAUSE)
     due = open_.filter(Q(next_attempt_at=None) | over, claims.unclaimed())
     busy = _staging().order_by().values("host").annotate(count=Count("pk")).filter(count__gte=HOST_STAGINGS)
     serving = due.filter(host__active=True, host__state=HostState.ONLINE, host__service=HostService.SERVING)
@@ -318,11 +320,11 @@ def _staging() -> QuerySet[Placement]:
 def record_stage_event(
     placement: Placement, event: pb.StageEvent, boot_id: str, bytes_per_second: float, *, to_be_tried: bool = False
 ) -> None:
-    """Store a phase or its progress and tell the tenant's consoles. READY also makes the version ready, and with
-    ``to_be_tried`` not live."""
+    """Store a phase or its progress and send it to the tenant's consoles. READY also makes the version ready; with
+    ``to_be_tried`` it does not go live yet."""
     with transaction.atomic():
         if event.phase == pb.StageEvent.READY:
-            lock_version(placement.version)  # before its placement, as whoever places it does
+            lock_version(placement.version)  # before its placement, in the order of `place_on`
         if _superseded(placement):
             return
         placement.phase = StagingPhase(pb.StageEvent.Phase.Name(event.phase).lower())
@@ -340,9 +342,9 @@ def record_stage_event(
 
 
 def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: float | None) -> None:
-    """Store why an attempt failed; `pause_s` until the next one, None if there is none.
+    """Store why an attempt failed. `pause_s` is the time to the next attempt, None after the last one.
 
-    A final failure on the last hope makes the version failed.
+    The version fails when no placement of it on an active host is left that has not failed.
     """
     final = pause_s is None
     error = {"code": failure.code, "message": failure.message, "fix": failure.fix}
@@ -367,17 +369,17 @@ def record_stage_failure(placement: Placement, failure: HostError, *, pause_s: f
 
 
 def ready_here() -> Q:
-    """Placements that are ready on the engine process that runs now."""
+    """Return the condition for placements that are ready on the engine process that runs now."""
     return Q(phase=StagingPhase.READY, boot_id=F("host__boot_id"))
 
 
 def callable_here() -> Q:
-    """Placements that this engine process has had ready, also while they are staged again."""
+    """Return the condition for placements that were ready on this engine process, also while staged again."""
     return Q(boot_id=F("host__boot_id")) & ~Q(phase=StagingPhase.FAILED)
 
 
 def not_probed(host_name: str) -> QuerySet[Placement]:
-    """Versions that are ready there and that no host has tried to the end, the oldest first."""
+    """Return ready placements whose version no host has tried completely, the oldest first."""
     pending = Q(version__effect__agreement__outcome=AgreementOutcome.PENDING)
     versions = Q(version__state=VersionState.READY) & (Q(version__effect__isnull=True) | pending)
     ready = Placement.objects.filter(ready_here(), versions, host__name=host_name)
@@ -385,34 +387,34 @@ def not_probed(host_name: str) -> QuerySet[Placement]:
 
 
 def settle_untried(grace: timedelta) -> int:
-    """A worker that waited for their trial has died. How many versions."""
+    """Put versions live whose trial was never reported: the worker died. Returns their number."""
     ready = AdapterVersion.objects.filter(state=VersionState.READY, effect__isnull=True)
     waiting = ready.filter(adapter__archived_at__isnull=True).exclude(adapter__aliases__name=LIVE)
     now = clocks.database_time()
     settled = Q(ready_at__lt=now - grace) | Q(ready_at__gt=now + grace)
-    found = list(waiting.filter(settled).select_related("adapter", "tenant"))
-    for version in found:
+    versions = list(waiting.filter(settled).select_related("adapter", "tenant"))
+    for version in versions:
         go_live_untried(version)
-    return len(found)
+    return len(versions)
 
 
 def _superseded(placement: Placement) -> bool:
-    """Whether it is in other hands, queued anew or gone. Locks it until the transaction ends."""
-    own = Placement.objects.select_for_update().filter(pk=placement.pk, claim=placement.claim)
-    return own.first() is None
+    """Return whether another worker has the placement, or it was queued again or deleted. Locks the row."""
+    claimed = Placement.objects.select_for_update().filter(pk=placement.pk, claim=placement.claim)
+    return claimed.first() is None
 
 
 def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
-    """Back to the queue, and which they were. Locked first: one that becomes ready at this moment is left alone."""
-    found = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
+    """Queue placements again and return them. The rows are locked first, so that one that just became ready is kept."""
+    rows = list(placements.order_by("pk").select_for_update(of=("self",)).select_related("host"))
     idle = {"claim": None, "claimed_until": None, "attempts": 0, "next_attempt_at": None, "pinned": False}
     again = {"phase": StagingPhase.QUEUED, "bytes_done": 0, "error": None, "updated_at": timezone.now(), **idle, **also}
-    Placement.objects.filter(pk__in=[placement.pk for placement in found]).update(**again)
-    return found
+    Placement.objects.filter(pk__in=[placement.pk for placement in rows]).update(**again)
+    return rows
 
 
 def _stage_after_commit(placements: list[Placement]) -> None:
-    for _ in placements[:MOST_SLOTS]:
+    for _ in placements[:MAX_SLOTS]:
         enqueue("fleet.stage_next")
 
 

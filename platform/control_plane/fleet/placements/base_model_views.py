@@ -58,9 +58,9 @@ class OperatorBaseModelView(OperatorView):
     )
     def put(self, request: Request) -> Response:
         """Serve the base model of a host from now on, and no other. Hosts of others go into quarantine."""
-        asked = validated(NewBaseModelSerializer, request.data)
+        body = validated(NewBaseModelSerializer, request.data)
         row = set_base_model(
-            actor=self.actor, description=describe_host(asked["host"]), keep_adapters=asked["keep_adapters"]
+            actor=self.actor, description=describe_host(body["host"]), keep_adapters=body["keep_adapters"]
         )
         return Response(BaseModelSerializer(row).data)
 
@@ -82,10 +82,10 @@ class OperatorBaseModelsView(OperatorView):
     )
     def post(self, request: Request) -> Response:
         """Serve the base model of a host from now on, beside the others."""
-        asked = validated(AdmittedBaseModelSerializer, request.data)
-        if asked["name"]:
-            require_no_adapters_name(asked["name"])
-        row = admit_base_model(actor=self.actor, description=describe_host(asked["host"]), name=asked["name"])
+        body = validated(AdmittedBaseModelSerializer, request.data)
+        if body["name"]:
+            require_no_adapters_name(body["name"])
+        row = admit_base_model(actor=self.actor, description=describe_host(body["host"]), name=body["name"])
         return Response(BaseModelSerializer(row).data)
 
 
@@ -100,14 +100,14 @@ class OperatorServedBaseModelView(OperatorView):
         tags=["operator"],
     )
     def patch(self, request: Request, digest: str) -> Response:
-        """Callers name it so from now on, and not as before; or when it may go without a host."""
-        asked = validated(BaseModelChangeSerializer, request.data)
+        """Rename a served base model, or set after which time without requests it needs no host."""
+        body = validated(BaseModelChangeSerializer, request.data)
         row = require_served(digest)
-        if "name" in asked:
-            require_no_adapters_name(asked["name"])
-            row = rename_base_model(actor=self.actor, digest=digest, name=asked["name"])
-        if "sleeps_after_s" in asked:
-            row = set_sleep(actor=self.actor, digest=digest, after_s=asked["sleeps_after_s"])
+        if "name" in body:
+            require_no_adapters_name(body["name"])
+            row = rename_base_model(actor=self.actor, digest=digest, name=body["name"])
+        if "sleeps_after_s" in body:
+            row = set_sleep(actor=self.actor, digest=digest, after_s=body["sleeps_after_s"])
         return Response(BaseModelSerializer(row).data)
 
     @extend_schema(

@@ -1,4 +1,4 @@
-"""Base models as operators see them: on which hosts, with how many adapters, and whether they are served."""
+"""Base models as operators see them: their hosts, the number of their adapters, and whether they are served."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from control_plane.fleet.base_models.base_model import described_hosts, served_b
 from control_plane.fleet.hosts.models import BaseModel
 from control_plane.fleet.placements.waking import wakefulness
 
+# `waiting`: a host has the base model, and no operator admitted it.
 SERVED, WAITING, WITHDRAWN = "served", "waiting", "withdrawn"
 STATES = [SERVED, WAITING, WITHDRAWN]
-"""`waiting`: a host has it, and no operator admitted it."""
 
 
 def base_models() -> list[dict[str, Any]]:
-    """Those that are served in the order in which they were admitted, then those that wait, then withdrawn ones."""
+    """Return served base models in order of admission, then those that wait for it, then withdrawn ones."""
     hosts, models = defaultdict[str, list[str]](list), dict[str, str]()
     for host in described_hosts():
         digest = host.description.get("base_digest", "")
@@ -29,12 +29,12 @@ def base_models() -> list[dict[str, Any]]:
     adapters, bases = _adapters(), served_bases()
     limits = {base.digest: base.max_context for base in bases}
     awake = wakefulness()
-    found = []
+    result = []
     for digest in dict.fromkeys([*rows, *filter(None, hosts)]):
         row = rows.get(digest)
         state = WAITING if row is None else SERVED if row.withdrawn_at is None else WITHDRAWN
         served = bases.for_adapters_of(digest) if state == SERVED else None
-        found.append(
+        result.append(
             {
                 "name": row.name if row else models[digest],
                 "digest": digest,
@@ -50,17 +50,17 @@ def base_models() -> list[dict[str, Any]]:
                 "withdrawn_at": row.withdrawn_at if row else None,
             }
         )
-    return sorted(found, key=lambda each: STATES.index(each["state"]))
+    return sorted(result, key=lambda each: STATES.index(each["state"]))
 
 
 def _adapters() -> defaultdict[str, int]:
-    """Of all tenants, by the base digest of versions in use."""
+    """Return the number of adapters of all tenants with versions in use, by base digest."""
     versions = AdapterVersion.objects.exclude(state__in=OUT_OF_USE).order_by()
     counts = versions.values_list("base_digest").annotate(Count("adapter", distinct=True))
     return defaultdict(int, counts)
 
 
 def require_no_adapters_name(name: str) -> None:
-    """A tenant's own adapter would be meant by it. Raises BaseNameTakenError (409)."""
+    """Raise BaseNameTakenError (409) if a tenant's adapter has this name, which requests would mean by it."""
     if Adapter.objects.filter(name=name, archived_at__isnull=True).exists():
         raise BaseNameTakenError(name)

@@ -1,4 +1,4 @@
-"""How long a request would wait for its adapter, by where that is: from what loads on the host have taken."""
+"""Predictions of how long a request waits for its adapter, by the adapter's tier, from the loads measured on a host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from control_plane.fleet.base_models.base_model import served_bases, serving_hos
 from control_plane.fleet.hosts.host_status import LOADS
 from control_plane.fleet.hosts.models import EngineHost, HostAdapter
 
-# Tier -> what brings an adapter from there to the device. "store" is the artifact store: the host has no copy.
+# Tier -> loads that bring an adapter from there to the device. "store" is the artifact store: the host has no copy.
 STEPS_FROM: dict[str, tuple[str, ...]] = {
     "device": (),
     "host": ("to_device",),
@@ -20,7 +20,7 @@ STEPS_FROM: dict[str, tuple[str, ...]] = {
 
 
 def cold_start_ms(status: Mapping[str, Any], tier: str, num_bytes: int) -> float | None:
-    """None while the host has not done each of the steps at least once since it started."""
+    """Return the predicted wait, or None until the host has measured each load at least once."""
     times = status.get("load_times") or {}
     steps = [times.get(step) for step in STEPS_FROM[tier]]
     if not all(step and step["loads"] for step in steps):
@@ -30,7 +30,7 @@ def cold_start_ms(status: Mapping[str, Any], tier: str, num_bytes: int) -> float
 
 
 def load_rates(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the predictions are made from, for people."""
+    """Return the measured loads that predictions are made from, for display."""
     times = status.get("load_times") or {}
     return [
         {
@@ -45,8 +45,8 @@ def load_rates(status: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
-    """Where the version is on each serving host now, and what a request would wait there from each tier."""
-    found = []
+    """Return the version's tier on each serving host, and what a request would wait there from each tier."""
+    tiers = []
     serving = [host.pk for host in serving_hosts(served_bases().for_adapters_of(version.base_digest))]
     residents = {row.host_id: row for row in HostAdapter.objects.filter(host__in=serving, digest=version.digest)}
     for host in EngineHost.objects.filter(pk__in=serving):
@@ -54,5 +54,5 @@ def tiers_of(version: AdapterVersion) -> list[dict[str, Any]]:
         tier = here.tier if here else "store"
         num_bytes = here.bytes if here else version.bytes
         predicted = {name: cold_start_ms(host.last_status, name, num_bytes) for name in STEPS_FROM}
-        found.append({"host": host.name, "tier": tier, "cold_start_ms": predicted[tier], "by_tier": predicted})
-    return found
+        tiers.append({"host": host.name, "tier": tier, "cold_start_ms": predicted[tier], "by_tier": predicted})
+    return tiers

@@ -1,11 +1,11 @@
-"""Which hosts should hold which adapters, by what each takes of a device. Pure: no database, no clock.
+"""The placement policy: which hosts should hold which adapters, by each adapter's load. No database, no clock.
 
-Popular adapters are on several hosts, by their burst tolerance (dLoRA, section 5.2): how often its usual load the
-spare time of an adapter's hosts would bear. The adapter that bears least gets another host, until each bears enough or
-the least of all would fall. All others are on one host; what finds no room there is in the store only.
+Popular adapters are on several hosts, by their burst tolerance (dLoRA, section 5.2): how many times its usual load the
+spare time of an adapter's hosts would bear. The adapter with the lowest tolerance gets another host, until each bears
+enough or the lowest tolerance would fall. All other adapters are on one host, or in the store only if none has room.
 
-In a batch of several ranks part of the work is that of the largest, so large ranks are placed first and each host takes
-of one kind what is its share of all load.
+A batch of several ranks costs part of the work of its largest rank. So large ranks are placed first, and each host
+takes adapters of one rank up to its share of all load.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-LEAST_REPLICATED = 0.02
-"""Of a device. What takes less is on one host: its bursts are small beside what a host has to spare."""
+# Least load, as a share of a device, of an adapter that gets several hosts: smaller bursts fit into spare time.
+MIN_REPLICATED = 0.02
+# Burst tolerance, in times of the usual load, at which an adapter gets no further host.
 ENOUGH = 4.0
-"""Times its usual load."""
+# Load, as a share of a device, by which another host must be better before an adapter moves.
 STAYING = 0.1
-"""Of a device: another host must be that much better for an adapter to leave the one it is on."""
+# Ranks below a host's largest rank at which its whole load counts once more as wasted work.
 RANK_UNIT = 256.0
-"""A host's whole load at a rank so much below its largest counts as much as the load itself."""
+# A host's share of all load, in times of the mean. Load above it costs more than ranks do.
 FAIR_SHARE = 1.2
-"""Of the mean load of all hosts. What a host has above it counts more than ranks do."""
+# Cost of a unit of load above a host's share.
 OVERLOAD = 4.0
 
 
 @dataclass(frozen=True)
 class HostRoom:
+    """A host, and how many bytes of adapters it should hold at most."""
+
     host: int
     bytes: int
-    """Of adapters that it should hold at most."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A version that can be called."""
+    """A callable version with its load, a share of one device's time in its busiest recent hour."""
 
     version: Hashable
     load: float
-    """Of one device's time, as of its busiest hour lately."""
     bytes: int
     rank: int
+    # The hosts that it is on now.
     hosts: frozenset[int]
-    """Where it is now."""
+    # It is not ready anywhere yet, so it gets a host even without room.
     needs_host: bool = False
-    """Even if there is no room: it is not ready anywhere yet."""
 
 
 @dataclass
@@ -60,7 +61,7 @@ class _Host:
         return max(0.0, 1.0 - self.load)
 
     def cost_of(self, load: float, rank: int, share: float) -> float:
-        """What it would have above its share, and how much more of its work would be that of a larger rank."""
+        """Return the load above the host's share, and the work added by running small ranks beside larger ones."""
         wasted = self.rank * self.load - self.rank_load
         would_waste = max(self.rank, rank) * (self.load + load) - self.rank_load - rank * load
         return OVERLOAD * max(0.0, self.load + load - share) + (would_waste - wasted) / RANK_UNIT
@@ -71,14 +72,14 @@ class _Host:
 
 
 def plan(hosts: Iterable[HostRoom], demands: Iterable[Demand]) -> dict[Hashable, frozenset[int]]:
-    """The hosts that each version should be on; none: in the store only."""
+    """Return the hosts that each version should be on; none means in the store only."""
     rooms = {room.host: _Host(room.bytes) for room in hosts}
     ordered = sorted(demands, key=lambda each: (each.load == 0, -each.rank, -each.load, str(each.version)))
-    popular = [demand for demand in ordered if demand.load >= LEAST_REPLICATED]
-    others = [demand for demand in ordered if demand.load < LEAST_REPLICATED]
+    popular = [demand for demand in ordered if demand.load >= MIN_REPLICATED]
+    others = [demand for demand in ordered if demand.load < MIN_REPLICATED]
     share = FAIR_SHARE * sum(demand.load for demand in ordered) / max(1, len(rooms))
     chosen: dict[Hashable, set[int]] = {}
-    # The others fill the room that all copies of these have left; until then each host has its part of their load.
+    # The other adapters fill the room that these copies leave; until then each host has its part of their load.
     background = sum(demand.load for demand in others) / max(1, len(rooms))
     for room in rooms.values():
         room.change(background, 0)
@@ -99,11 +100,12 @@ def _settle(rooms: dict[int, _Host], demands: Iterable[Demand], chosen: dict[Has
 
 
 def _home(rooms: dict[int, _Host], demand: Demand, share: float) -> int | None:
-    """The one host that it is on, whatever its load."""
+    """Return the one host for an adapter of any load; None if none has room and it may be left to the store."""
 
     def cost(host: int) -> tuple[float, int, int]:
-        own = rooms[host].cost_of(demand.load, demand.rank, share) if demand.load else 0.0
-        return round(own - STAYING * (host in demand.hosts), 9), -rooms[host].room if not demand.load else 0, host
+        load_cost = rooms[host].cost_of(demand.load, demand.rank, share) if demand.load else 0.0
+        stays = STAYING * (host in demand.hosts)
+        return round(load_cost - stays, 9), -rooms[host].room if not demand.load else 0, host
 
     fitting = [host for host in rooms if rooms[host].room >= demand.bytes]
     if fitting:
@@ -122,7 +124,7 @@ def _put(rooms: dict[int, _Host], demand: Demand, on: set[int], host: int) -> No
 
 
 def _take(rooms: dict[int, _Host], demand: Demand, on: set[int], host: int, rank: int) -> None:
-    """Undo `_put`; ``rank`` is the host's of before."""
+    """Undo `_put`; ``rank`` is the host's largest rank before it."""
     _spread(rooms, demand, on, -1)
     on.remove(host)
     _spread(rooms, demand, on, 1)
@@ -136,8 +138,10 @@ def _spread(rooms: dict[int, _Host], demand: Demand, on: set[int], sign: int) ->
 
 
 def _replicate(rooms: dict[int, _Host], demands: Sequence[Demand], chosen: dict[Hashable, set[int]]) -> None:
-    """The adapter that bears least gets another host, until the least of all would fall. One for which no host makes it
-    better is left as it is."""
+    """Give the adapter with the lowest tolerance another host, until the lowest tolerance would fall.
+
+    An adapter that no further host improves is left as it is.
+    """
     left = list(demands)
     while left:
         tolerances = {demand.version: _tolerance(rooms, demand, chosen[demand.version]) for demand in left}
@@ -160,5 +164,5 @@ def _replicate(rooms: dict[int, _Host], demands: Sequence[Demand], chosen: dict[
 
 
 def _tolerance(rooms: dict[int, _Host], demand: Demand, on: set[int]) -> float:
-    """How often its usual load its hosts could take besides what they do."""
+    """Return how many times its usual load an adapter's hosts could take in their spare time."""
     return sum(rooms[host].spare for host in on) / demand.load

@@ -1,4 +1,4 @@
-"""Heartbeats to the consoles that are open: each tenant gets its own view of a host."""
+"""Live events of heartbeats, for open consoles: each tenant gets its view of a host."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def publish_host_status(host_name: str) -> None:
-    """Costs a query per tenant that looks at a console now, and nothing when nobody does."""
+    """Publish a host's status to each tenant with an open console, at a query per tenant."""
     try:
         watching = present_tenants()
     except (RedisError, OSError):
-        return  # no console could hear it
+        return  # the events would not arrive either
     if not watching:
         return
     host, bases = EngineHost.objects.get(name=host_name), served_bases()

@@ -42,7 +42,7 @@ class _ResidentSerializer(serializers.Serializer[Any]):
 
 
 class ResidentAdapterSerializer(_ResidentSerializer):
-    """One of the tenant's own."""
+    """An adapter of the tenant on a host."""
 
     name = serializers.CharField(help_text="The newest of `names`.")
     names = serializers.ListField(
@@ -62,7 +62,7 @@ class OperatorResidentAdapterSerializer(_ResidentSerializer):
 
 
 class ShareSerializer(serializers.Serializer[Any]):
-    """A tenant's part of an engine, by the engine's last word."""
+    """A tenant's share of an engine, as the engine last reported it."""
 
     weight = serializers.FloatField()
     owed = serializers.FloatField(help_text="Its weight's share among the tenants in the engine now.")
@@ -133,7 +133,7 @@ SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 60, 30 * 86_400
 
 
 class BaseModelChangeSerializer(serializers.Serializer[Any]):
-    """What is left out stays."""
+    """A change of a base model: fields that are left out stay."""
 
     name = NameField(max_length=200, required=False)
     sleeps_after_s = serializers.IntegerField(
@@ -177,7 +177,7 @@ class PageOwnerSerializer(serializers.Serializer[Any]):
 
 
 class HostPagesSerializer(serializers.Serializer[Any]):
-    """Whose each page of a host's pool is."""
+    """A map of a host's pool: the owner of each page."""
 
     at = serializers.FloatField(help_text="Seconds since 1970.")
     boot_id = serializers.CharField()
@@ -198,7 +198,7 @@ class WantedServiceSerializer(serializers.Serializer[Any]):
 
 
 class LoadTimeSerializer(serializers.Serializer[Any]):
-    """What bringing an adapter one tier nearer to the device takes on a host: so long, and its bytes at this rate."""
+    """The time to bring an adapter one tier nearer to the device on a host: a fixed part, and its bytes at a rate."""
 
     step = serializers.ChoiceField(
         choices=LOADS,
@@ -219,7 +219,7 @@ class ColdStartsSerializer(serializers.Serializer[Any]):
 
 
 class VersionTierSerializer(serializers.Serializer[Any]):
-    """Where a version is on a host, and how long a request would wait for it there."""
+    """The tier of a version on a host, and how long a request would wait for it there."""
 
     host = serializers.CharField()
     tier = serializers.ChoiceField(choices=PLACES, help_text="`store`: the host has no copy.")
@@ -280,7 +280,7 @@ class HostSerializer(_HostSerializer):
 
 
 class JoinedHostSerializer(serializers.Serializer[Any]):
-    """Of a host that joined by itself, with a credential of its own."""
+    """The membership of a host that joined, with a credential of its own."""
 
     at = serializers.DateTimeField()
     certificate_expires_at = serializers.DateTimeField(allow_null=True)
@@ -288,7 +288,7 @@ class JoinedHostSerializer(serializers.Serializer[Any]):
 
 
 class LastEndSerializer(serializers.Serializer[Any]):
-    """Of an engine that did not end as it should."""
+    """The end of an engine that did not stop normally."""
 
     reason = serializers.CharField()
     at = serializers.DateTimeField(allow_null=True, help_text="Null where nobody knows.")

@@ -1,4 +1,4 @@
-"""Engine hosts as a tenant and as operators see them."""
+"""Views of engine hosts, for tenants and operators."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -36,9 +36,9 @@ class HostPagesView(TenantView):
         tags=["hosts"],
     )
     def get(self, request: Request, tenant: str, host_name: str) -> Response:
-        """Whose each page of a host's pool is: the tenant's own by adapter, others' only as taken."""
-        asked = read_query(PageMapQuerySerializer, request)
-        return Response(pages_for(self.principal.tenant, host_name, asked["ago_s"]))
+        """The owner of each page of a host's pool: the tenant's own by adapter, others' only as taken."""
+        query = read_query(PageMapQuerySerializer, request)
+        return Response(pages_for(self.principal.tenant, host_name, query["ago_s"]))
 
 
 class OperatorHostPagesView(OperatorView):
@@ -49,9 +49,9 @@ class OperatorHostPagesView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, host_name: str) -> Response:
-        """Whose each page of a host's pool is, of all tenants."""
-        asked = read_query(PageMapQuerySerializer, request)
-        return Response(pages_for_operator(host_name, asked["ago_s"]))
+        """The owner of each page of a host's pool, of all tenants."""
+        query = read_query(PageMapQuerySerializer, request)
+        return Response(pages_for_operator(host_name, query["ago_s"]))
 
 
 class OperatorHostsView(OperatorView):

@@ -1,4 +1,4 @@
-"""Hosts as the console sees them: a tenant sees its own adapters there, an operator everybody's."""
+"""Hosts as the console shows them: a tenant sees its own adapters there, an operator everybody's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from control_plane.fleet.placements.cold_starts import cold_start_ms, load_rates
 from control_plane.fleet.placements.models import Placement
 from control_plane.identity.tenants.models import Tenant
 
-# A host may hold thousands of adapters: the busiest and nearest to the device come first.
+# Adapters listed of one host, which may hold thousands: the busiest and nearest to the device come first.
 MOST_ADAPTERS = 256
 _TIER_ORDER = Case(When(tier="device", then=0), When(tier="host", then=1), default=2)
 Resident = dict[str, Any]
 
 
 def names_by_digest(tenant: Tenant) -> dict[str, list[str]]:
-    """The tenant's versions that a host may hold: digest -> each ``name@v<number>`` with this content, newest first."""
+    """Return the names of a tenant's versions by content digest: each is ``name@v<number>``, newest first."""
     rows = AdapterVersion.objects.for_tenant(tenant).order_by("-created_at")
     names: defaultdict[str, list[str]] = defaultdict(list)
     for digest, name, number in rows.values_list("digest", "adapter__name", "number"):
@@ -37,29 +37,29 @@ def names_by_digest(tenant: Tenant) -> dict[str, list[str]]:
 
 
 def hosts_for(tenant: Tenant) -> list[dict[str, Any]]:
-    """Every active host, as this tenant may see it: its load as a whole, and of its adapters and tenants only the
-    tenant's own.
-    """
+    """Return every active host as this tenant may see it: its total load, and only the tenant's own adapters."""
     return _as_seen_by(tenant, EngineHost.objects.filter(active=True), served_bases())
 
 
 def host_for(tenant: Tenant, host: EngineHost, bases: ServedBases) -> dict[str, Any]:
-    """One host, as this tenant may see it."""
-    (seen,) = _as_seen_by(tenant, [host], bases)
-    return seen
+    """Return one host as this tenant may see it."""
+    (visible,) = _as_seen_by(tenant, [host], bases)
+    return visible
 
 
 def _as_seen_by(tenant: Tenant, hosts: Iterable[EngineHost], bases: ServedBases) -> list[dict[str, Any]]:
-    names, own = names_by_digest(tenant), str(tenant.pk)
+    names, tenant_id = names_by_digest(tenant), str(tenant.pk)
     shown = _residents([*hosts], AdapterVersion.objects.for_tenant(tenant).values("digest"))
     return [
         {
             **_figures(host, bases),
-            "share": next((_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == own), None),
+            "share": next(
+                (_share(row) for row in host.last_status.get("tenants", []) if row["tenant"] == tenant_id), None
+            ),
             "adapters": [
                 {**_resident(host, resident), "name": names[resident["digest"]][0], "names": names[resident["digest"]]}
                 for resident in shown[host.pk].adapters
-                if resident["digest"] in names  # it may be one of this moment
+                if resident["digest"] in names  # it may have been added after `names` was read
             ],
             "adapters_total": shown[host.pk].total,
         }
@@ -76,7 +76,7 @@ def _share(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shares(host: EngineHost, tenants: Mapping[UUID, Tenant]) -> list[dict[str, Any]]:
-    """Of each tenant in the engine now. ``ahead``: how much more service per weight it had than the one with least."""
+    """Return the share of each tenant in the engine. ``ahead`` is its service per weight above the lowest tenant's."""
     rows = [row for row in host.last_status.get("tenants", []) if tenant_id_of(row["tenant"]) in tenants]
     least = min((row["counter"] for row in rows), default=0.0)
     return [
@@ -91,7 +91,7 @@ def _shares(host: EngineHost, tenants: Mapping[UUID, Tenant]) -> list[dict[str, 
 
 
 def tenant_id_of(text: str) -> UUID | None:
-    """Of a tenant; an engine may have others' requests, which are not the platform's."""
+    """Return a tenant's id; None for another text, as an engine may serve callers besides the platform."""
     try:
         return UUID(text)
     except ValueError:
@@ -104,7 +104,7 @@ def _in_engines(hosts: list[EngineHost]) -> dict[UUID, Tenant]:
 
 
 def hosts_for_operator() -> list[dict[str, Any]]:
-    """Every active host with every adapter, and whose it is."""
+    """Return every active host with all adapters and their owners."""
     hosts, bases = list(EngineHost.objects.filter(active=True)), served_bases()
     alone = only_on(hosts, bases)
     shown = _residents(hosts)
@@ -132,7 +132,7 @@ def hosts_for_operator() -> list[dict[str, Any]]:
 
 
 def only_on(hosts: list[EngineHost], bases: ServedBases) -> Counter[int]:
-    """By host: versions that can be called there and on no other serving host."""
+    """Return by host the number of versions that can be called there and on no other serving host."""
     serving = {host.pk for host in serving_hosts(bases)}
     ready = Placement.objects.filter(callable_here(), host__in=serving).order_by()
     single = ready.values("version").annotate(hosts=Count("pk")).filter(hosts=1).values("version")
@@ -163,7 +163,7 @@ def _figures(host: EngineHost, bases: ServedBases) -> dict[str, Any]:
 
 
 def _joined(host: EngineHost) -> dict[str, Any] | None:
-    """Since when it is a host by a credential of its own; None of one of the settings."""
+    """Return when a host joined and its certificate; None for a host of the settings."""
     if host.joined_at is None or not (host.credential or host.revoked_at):
         return None
     expires, revoked = host.certificate_expires_at, host.revoked_at
@@ -175,7 +175,7 @@ def _joined(host: EngineHost) -> dict[str, Any] | None:
 
 
 def _last_end(host: EngineHost) -> dict[str, Any] | None:
-    """Why the engine before the one that runs ended; None if that was as it should be, or none runs."""
+    """Return why the engine before the running one ended; None if it ended normally, or none runs."""
     end = host.description.get("last_end")
     if end is None or host.state == HostState.OFFLINE:
         return None
@@ -184,7 +184,7 @@ def _last_end(host: EngineHost) -> dict[str, Any] | None:
 
 
 def _restart(host: EngineHost) -> dict[str, Any] | None:
-    """How far a restart that operators asked for is; None if they did not, or it is done."""
+    """Return the progress of a requested restart; None if none was requested, or it is done."""
     if not host.restarts:
         return None
     if host.state == HostState.OFFLINE:
@@ -200,30 +200,30 @@ def _restart(host: EngineHost) -> dict[str, Any] | None:
 
 @dataclass
 class _Residents:
-    """Of a host: the first of its adapters, and how many there are."""
+    """A host's first adapters in display order, and the number of all."""
 
     adapters: list[Resident] = field(default_factory=list)
     total: int = 0
 
 
 def _residents(hosts: Sequence[EngineHost], digests: QuerySet[Any] | None = None) -> Mapping[int, _Residents]:
-    """The hosts' adapters, or those among ``digests``, by the host's key."""
+    """Return the hosts' adapters, or those among ``digests``, by the host's key."""
     rows = HostAdapter.objects.filter(host__in=[host.pk for host in hosts])
     if digests is not None:
         rows = rows.filter(digest__in=digests)
     place = Window(RowNumber(), partition_by="host", order_by=("-running", "order", "digest"))
     rows = rows.annotate(order=_TIER_ORDER).annotate(place=place, total=Window(Count("pk"), partition_by="host"))
-    found = defaultdict[int, _Residents](_Residents)
+    residents = defaultdict[int, _Residents](_Residents)
     columns = ("digest", "tier", "running", "bytes", "rank")
     for row in rows.filter(place__lte=MOST_ADAPTERS).order_by("place").values("host", "total", *columns):
-        of = found[row["host"]]
-        of.adapters.append({name: row[name] for name in columns})
-        of.total = row["total"]
-    return found
+        entry = residents[row["host"]]
+        entry.adapters.append({name: row[name] for name in columns})
+        entry.total = row["total"]
+    return residents
 
 
 def _owners(digests: set[str]) -> Mapping[str, list[dict[str, str]]]:
-    """Whose versions have these contents; nobody's is what a host has not forgotten yet."""
+    """Return by digest the versions with this content. A digest without one is yet to be dropped by the host."""
     owners: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
     rows = AdapterVersion.objects.filter(digest__in=digests).exclude(state__in=OUT_OF_USE)
     columns = ("digest", "tenant__slug", "adapter__name", "number")

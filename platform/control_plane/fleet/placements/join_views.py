@@ -1,4 +1,4 @@
-"""Join tokens, and machines that join with them."""
+"""Views of join tokens, and of machines that join with them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class JoinTokenView(OperatorView):
         operation_id="withdraw_join_token", responses={204: None, 404: ErrorResponseSerializer}, tags=["operator"]
     )
     def delete(self, request: Request, token_id: UUID) -> Response:
-        """Nobody joins with it any more. A host that did stays."""
+        """Let no machine join with the token any more. A host that did join stays."""
         withdraw_token(actor=self.actor, token_id=token_id)
         return Response(status=204)
 
@@ -89,7 +89,7 @@ class OperatorHostView(OperatorView):
 
 
 class JoinView(ApiView):
-    """What a new host calls. It shows a secret of 256 bits in its body, so nothing has to be counted."""
+    """The endpoint that a new host calls. Its token has 256 bits, so failed attempts need no limit."""
 
     access = Access.PUBLIC
     authentication_classes = ()

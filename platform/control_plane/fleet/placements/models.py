@@ -1,4 +1,4 @@
-"""What is to be on hosts: versions, with how far their staging is, and pinned prefixes."""
+"""Rows of what is to be on hosts: versions with the progress of their staging, and pinned prefixes."""
 
 import uuid
 
@@ -13,7 +13,7 @@ from control_plane.identity.tenants.scope import TenantQuerySet
 
 
 class Placement(Claimable):
-    """A version that should be on a host, and how far it got."""
+    """A version that should be on a host, and the progress of its staging."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     version = models.ForeignKey(AdapterVersion, on_delete=models.CASCADE, related_name="placements")
@@ -82,19 +82,19 @@ class PinnedPrefix(models.Model):
 
 
 class PrefixState(models.TextChoices):
-    """What a host does with a pinned prefix."""
+    """The state of a pinned prefix on a host."""
 
     KEPT = "kept"
-    COMPUTING = "computing"  # or it waits for requests to leave it time and room
-    NO_ROOM = "no_room"  # older pins take all that pins may
-    OVER_QUOTA = "over_quota"  # the tenant's older pins take all that it may
+    COMPUTING = "computing"  # or waiting until requests leave it time and room
+    NO_ROOM = "no_room"  # older pins take all that pins may take
+    OVER_QUOTA = "over_quota"  # the tenant's older pins take its whole quota
     FAILED = "failed"
     OFF = "off"  # the engine keeps no prefixes
     WAITING = "waiting"  # the host was not told yet
 
 
 class PrefixOnHost(models.Model):
-    """A host's last word about a pinned prefix."""
+    """The last report of a host about a pinned prefix."""
 
     prefix = models.ForeignKey(
         PinnedPrefix,

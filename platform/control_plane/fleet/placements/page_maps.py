@@ -1,4 +1,4 @@
-"""Whose each page of a host's pool is: asked of its engine, kept for ten minutes, and shown to each its own."""
+"""Maps of hosts' page pools: read from the engine, cached for ten minutes, and reduced to what each tenant may see."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
 
-# An engine is asked at most so often, whoever looks.
+# Seconds between two reads of an engine's map, whoever requests it.
 EVERY_S = 5
+# Seconds for which a map is cached.
 KEPT_S = 600
 OTHERS = "others"
 Owner = dict[str, Any]
@@ -29,20 +30,18 @@ Describe = Callable[[pb.PageOwner], Owner]
 
 
 def pages_for(tenant: Tenant, host_name: str, ago_s: int) -> dict[str, Any]:
-    """Of others only that pages are taken: neither what for nor since when, nor that they pinned the same content."""
-    names, own = names_by_digest(tenant), str(tenant.pk)
+    """Return a map in which other tenants' pages are only taken: without purpose, age, or shared pins."""
+    names, tenant_id = names_by_digest(tenant), str(tenant.pk)
     pinned = AdapterVersion.objects.for_tenant(tenant).filter(adapter__pinned_at__isnull=False)
-    own_pins = {*pinned.values_list("digest", flat=True)}
+    tenant_pins = {*pinned.values_list("digest", flat=True)}
 
     def describe(owner: pb.PageOwner) -> Owner:
-        of_nobody = owner.kind in (pb.PageOwner.FREE, pb.PageOwner.RESERVED)
-        if (
-            of_nobody
-            or owner.tenant == own
-            or (not owner.tenant and names.keys() >= {*digests_of(owner.adapter_digest)})
-        ):
-            is_own = bool(owner.tenant) or owner.adapter_digest in own_pins
-            return {**_owner(owner, _names_of(owner.adapter_digest, names), None), "pinned": owner.pinned and is_own}
+        is_unowned = owner.kind in (pb.PageOwner.FREE, pb.PageOwner.RESERVED)
+        has_content = not owner.tenant and names.keys() >= {*digests_of(owner.adapter_digest)}
+        if is_unowned or owner.tenant == tenant_id or has_content:
+            may_show_pin = bool(owner.tenant) or owner.adapter_digest in tenant_pins
+            shown = _owner(owner, _names_of(owner.adapter_digest, names), None)
+            return {**shown, "pinned": owner.pinned and may_show_pin}
         return {"kind": OTHERS, "tenant": None, "adapters": [], "age_s": None, "pinned": False}
 
     host = _host(host_name)
@@ -51,16 +50,16 @@ def pages_for(tenant: Tenant, host_name: str, ago_s: int) -> dict[str, Any]:
 
 def pages_for_operator(host_name: str, ago_s: int) -> dict[str, Any]:
     host = _host(host_name)
-    found, kept = _snapshot(host, ago_s)
-    tenants = Tenant.objects.in_bulk({pk for owner in found.owners if (pk := tenant_id_of(owner.tenant))})
-    names = _names({digest for owner in found.owners for digest in digests_of(owner.adapter_digest)})
+    page_map, kept = _snapshot(host, ago_s)
+    tenants = Tenant.objects.in_bulk({pk for owner in page_map.owners if (pk := tenant_id_of(owner.tenant))})
+    names = _names({digest for owner in page_map.owners for digest in digests_of(owner.adapter_digest)})
 
     def describe(owner: pb.PageOwner) -> Owner:
         pk = tenant_id_of(owner.tenant)
         tenant = tenants.get(pk) if pk else None
         return _owner(owner, _names_of(owner.adapter_digest, names), tenant.slug if tenant else None)
 
-    return _json(host, found, kept, describe)
+    return _json(host, page_map, kept, describe)
 
 
 def _host(name: str) -> EngineHost:
@@ -81,7 +80,7 @@ def _names(digests: set[str]) -> dict[str, list[str]]:
 
 
 def _names_of(digest: str, names: Mapping[str, list[str]]) -> list[str]:
-    """Of several adapters as one, those of each."""
+    """Return the names of an adapter; of a batch's combined adapters, those of each."""
     return [name for part in digests_of(digest) for name in names.get(part, [])]
 
 
@@ -92,27 +91,31 @@ def _owner(owner: pb.PageOwner, adapters: list[str], tenant: str | None) -> Owne
 
 
 def _snapshot(host: EngineHost, ago_s: int) -> tuple[pb.PageMap, list[int]]:
-    """The newest that is at least `ago_s` seconds old, else the oldest; and from when all are, oldest first.
+    """Return the newest map that is at least `ago_s` seconds old, else the oldest; and the times of all, oldest first.
 
-    Raises HostAwayError (503)."""
+    Raises HostAwayError (503).
+    """
     now = int(time.time())
     slots = range((now - KEPT_S) // EVERY_S, now // EVERY_S + 1)
     kept: Mapping[str, bytes] = cache.get_many([_key(host.name, slot) for slot in slots])
     newest = _key(host.name, now // EVERY_S)
     if newest not in kept and not ago_s:
-        kept = {**kept, newest: _ask(host.name)}
+        kept = {**kept, newest: _read_map(host.name)}
         cache.set(newest, kept[newest], KEPT_S)
-    found = [(slot * EVERY_S, kept[key]) for slot in slots if (key := _key(host.name, slot)) in kept]
-    if not found:
+    maps = [(slot * EVERY_S, kept[key]) for slot in slots if (key := _key(host.name, slot)) in kept]
+    if not maps:
         raise NotFoundError(
-            f"Nothing of {host.name} was kept.", "Ask without `ago_s`.", code="page_map_not_found", param="ago_s"
+            f"No page map of {host.name} is cached.",
+            "Repeat without `ago_s`.",
+            code="page_map_not_found",
+            param="ago_s",
         )
-    old_enough = [row for row in found if row[0] <= now - ago_s]
-    chosen = (old_enough or found[:1])[-1]
-    return pb.PageMap.FromString(chosen[1]), [at for at, _ in found]
+    old_enough = [row for row in maps if row[0] <= now - ago_s]
+    chosen = (old_enough or maps[:1])[-1]
+    return pb.PageMap.FromString(chosen[1]), [at for at, _ in maps]
 
 
-def _ask(host: str) -> bytes:
+def _read_map(host: str) -> bytes:
     try:
         with engine_calls(endpoint_of(host)) as calls:
             return calls.map_pages().SerializeToString()
@@ -124,30 +127,30 @@ def _key(host: str, slot: int) -> str:
     return f"page-map:{host}:{slot}"
 
 
-def _json(host: EngineHost, found: pb.PageMap, kept: list[int], describe: Describe) -> dict[str, Any]:
-    """With owners that look alike as one, and runs of one owner as one."""
+def _json(host: EngineHost, page_map: pb.PageMap, kept: list[int], describe: Describe) -> dict[str, Any]:
+    """Return the map as JSON. Owners that are shown alike become one, and so do their adjacent runs."""
     owners: dict[str, int] = {}
     listed: list[Owner] = []
     number = []
-    for owner in map(describe, found.owners):
+    for owner in map(describe, page_map.owners):
         if (name := repr(owner)) not in owners:
             owners[name] = len(listed)
             listed.append(owner)
         number.append(owners[name])
     return {
-        "at": found.unix_time,
-        "boot_id": found.boot_id,
-        "total": sum(found.lengths),
+        "at": page_map.unix_time,
+        "boot_id": page_map.boot_id,
+        "total": sum(page_map.lengths),
         "page_bytes": host.description.get("page_bytes", 0),
         "owners": listed,
-        "runs": [value for run in _merged(found, number) for value in run],
+        "runs": [value for run in _merged(page_map, number) for value in run],
         "kept": kept,
     }
 
 
-def _merged(found: pb.PageMap, number: list[int]) -> Iterator[tuple[int, int]]:
+def _merged(page_map: pb.PageMap, number: list[int]) -> Iterator[tuple[int, int]]:
     last, length = -1, 0
-    for owner, pages in zip(found.owner_of, found.lengths, strict=True):
+    for owner, pages in zip(page_map.owner_of, page_map.lengths, strict=True):
         if number[owner] != last and length:
             yield last, length
             length = 0

@@ -1,4 +1,4 @@
-"""The JSON of a staging for live events, and of what a host says of a version."""
+"""The JSON of a staging for live events, and of a host's trial of a version."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class StagingSerializer(serializers.Serializer[Any]):
 
 
 def staging_json(placement: Placement) -> dict[str, Any]:
-    """For a placement loaded with its host, version and the version's adapter."""
+    """Return a placement's event data. It must be loaded with its host, version and the version's adapter."""
     return plain(StagingSerializer(placement).data)
 
 
 def effect_json(effect: pb.AdapterEffect, host: str) -> dict[str, Any]:
-    """What `AdapterVersion.effect` holds."""
+    """Return the trial of a version for `AdapterVersion.effect`."""
     pairs = [pair for prompt in effect.prompts for pair in zip(prompt.adapter_tokens, prompt.base_tokens, strict=False)]
-    found = {
+    result = {
         "verdict": EffectVerdict(pb.AdapterEffect.Verdict.Name(effect.verdict).lower()),
         "largest_change": max((prompt.largest_change for prompt in effect.prompts), default=0.0),
         "tokens": len(pairs),
-        "differing_tokens": sum(own != base for own, base in pairs),
+        "differing_tokens": sum(token != base for token, base in pairs),
         "layer_changes": list(effect.layer_changes),
         "prompts": list(effect.prompts),
         "agreement": _agreement(effect.agreement) if effect.HasField("agreement") else None,
@@ -43,18 +43,18 @@ def effect_json(effect: pb.AdapterEffect, host: str) -> dict[str, Any]:
         "elapsed_ms": effect.elapsed_ms,
         "at": timezone.now(),
     }
-    return plain(VersionEffectSerializer(found).data)
+    return plain(VersionEffectSerializer(result).data)
 
 
-def _agreement(found: pb.Agreement) -> dict[str, Any]:
-    measured = found.HasField("adapter")
+def _agreement(agreement: pb.Agreement) -> dict[str, Any]:
+    measured = agreement.HasField("adapter")
     return {
-        "outcome": AgreementOutcome(pb.Agreement.Outcome.Name(found.outcome).lower()),
-        "reason": found.reason,
-        "dequantised": found.dequantised,
-        "base": found.base if measured else None,
-        "adapter": found.adapter if measured else None,
-        "prompts": list(found.prompts),
-        "layer_changes": list(found.layer_changes),
-        "elapsed_ms": found.elapsed_ms,
+        "outcome": AgreementOutcome(pb.Agreement.Outcome.Name(agreement.outcome).lower()),
+        "reason": agreement.reason,
+        "dequantised": agreement.dequantised,
+        "base": agreement.base if measured else None,
+        "adapter": agreement.adapter if measured else None,
+        "prompts": list(agreement.prompts),
+        "layer_changes": list(agreement.layer_changes),
+        "elapsed_ms": agreement.elapsed_ms,
     }

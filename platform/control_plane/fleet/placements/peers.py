@@ -1,4 +1,4 @@
-"""Hosts from which another one may read an adapter that it is about to stage."""
+"""Peers: hosts from which another host may read an adapter that it is about to stage."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
-MOST_PEERS = 3
+# Peers that a host is offered for one adapter.
+MAX_PEERS = 3
 
 
 def peers_of(placement: Placement) -> list[pb.AdapterPeer]:
-    """The nearest that say that they have it, each with a certificate for reading it, in the order to ask in: those
-    of the host's own zone first, then those that fewest read from, then drawn. Of hosts that joined only, as is the
-    one that reads: others have no certificates of the fleet.
+    """Return hosts that report the adapter, each with a certificate for reading it, in the order to try.
+
+    Hosts of the same zone come first, then those with the fewest readers, then at random. Both sides must have joined:
+    hosts of the settings have no certificates of the fleet.
     """
     digest, host = placement.version.digest, placement.host
     if not (config.current().stage_from_peers and host.credential):
         return []
     having = EngineHost.objects.filter(active=True, revoked_at=None, state__in=[HostState.ONLINE, HostState.DRAINING])
     having = having.exclude(pk=host.pk).exclude(credential="").filter(adapters__digest=digest)
-    found = having.order_by(*_nearest(host)).values_list("name", "address", "credential")[:MOST_PEERS]
-    return [HostEndpoint(name, address, credential=credential).reading(digest) for name, address, credential in found]
+    rows = having.order_by(*_nearest(host)).values_list("name", "address", "credential")[:MAX_PEERS]
+    return [HostEndpoint(name, address, credential=credential).reading(digest) for name, address, credential in rows]
 
 
 def _nearest(host: EngineHost) -> list[Case | OrderBy | str]:

@@ -1,7 +1,7 @@
-"""What pins take of hosts, and how much they may: within each tenant's quota, and a quarter of each host's pool.
+"""Room for pins on hosts: within each tenant's quota, and a quarter of each host's pool.
 
-Adapters and prefixes are pinned from the same quota. A prefix counts with all its full pages, also with those that it
-shares with another one; the engine keeps such pages once.
+Adapters and prefixes count towards the same quota. A prefix counts with all its full pages, also with those that it
+shares with another prefix; the engine stores shared pages once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from control_plane.fleet.placements.actions import ready_here
 from control_plane.fleet.placements.models import PinnedPrefix, Placement
 from control_plane.identity.tenants.models import Tenant
 
-# Of a host's pool, for the pins of all tenants; an engine keeps no more either.
+# The pins of all tenants take at most one part in so many of a host's pool; the engine has the same limit.
 SHARE_FOR_PINS = 4
 MIB = 2**20
 
 
 class PinError(LorikeetError):
-    """Waiting does not help: clients must not try again by themselves."""
+    """A pin that is refused. Waiting does not help, so clients must not retry."""
 
     def __init__(self, code: str, message: str, fix: str, *, status: int = 409, param: str = "name") -> None:
         super().__init__(code, message, fix, param=param, status=status)
@@ -66,7 +66,7 @@ class AdapterPin:
 
 @dataclass(frozen=True)
 class PrefixPin:
-    """A pinned prefix on a host that answers for it, with the version that is live there; None: the base model."""
+    """A pinned prefix on a host of its model, with the version that is live there; None for a base model."""
 
     prefix: PinnedPrefix
     host: EngineHost
@@ -93,20 +93,20 @@ Pin = AdapterPin | PrefixPin
 
 
 def pins(host: EngineHost | None = None, tenant: Tenant | None = None) -> list[Pin]:
-    """Of one host or of all, of one tenant or of all; the oldest first."""
-    found: list[Pin] = [AdapterPin(placement) for placement in _of(_pinned_adapters(), host, tenant)]
-    found += _prefix_pins(host, tenant)
-    return sorted(found, key=lambda pin: pin.order)
+    """Return the pins of one host or of all, of one tenant or of all; the oldest first."""
+    result: list[Pin] = [AdapterPin(placement) for placement in _of(_pinned_adapters(), host, tenant)]
+    result += _prefix_pins(host, tenant)
+    return sorted(result, key=lambda pin: pin.order)
 
 
-def within_quota(found: Iterable[Pin]) -> list[Pin]:
-    """Of pins in their order, those that are to stay: of each tenant as much of each host as its quota allows."""
-    found = list(found)
-    limits = LimitSet.objects.filter(api_key=None, tenant__in={pin.tenant.pk for pin in found})
+def within_quota(candidates: Iterable[Pin]) -> list[Pin]:
+    """Return the pins that stay: of each tenant, in order, as many on each host as its quota allows."""
+    candidates = list(candidates)
+    limits = LimitSet.objects.filter(api_key=None, tenant__in={pin.tenant.pk for pin in candidates})
     allowed = dict(limits.values_list("tenant", "pinned_bytes"))
     taken: Counter[tuple[UUID, int]] = Counter()
     wanted = []
-    for pin in found:
+    for pin in candidates:
         key = (pin.tenant.pk, pin.host.pk)
         if taken[key] + pin.bytes <= (allowed.get(pin.tenant.pk) or 0):
             taken[key] += pin.bytes
@@ -115,7 +115,7 @@ def within_quota(found: Iterable[Pin]) -> list[Pin]:
 
 
 def taken_by(tenant: Tenant) -> Counter[int]:
-    """By host: bytes of what the tenant has pinned there."""
+    """Return by host the bytes of the tenant's pins there."""
     taken: Counter[int] = Counter()
     for pin in pins(tenant=tenant):
         taken[pin.host.pk] += pin.bytes
@@ -123,7 +123,7 @@ def taken_by(tenant: Tenant) -> Counter[int]:
 
 
 def require_quota(tenant: Tenant) -> int:
-    """Bytes of each host that the tenant may pin. Raises PinError if it may none."""
+    """Return the bytes of each host that the tenant may pin. Raises PinError if it may pin none."""
     allowed = tenant_limits(tenant).pinned_bytes
     if not allowed:
         raise PinError(
@@ -135,13 +135,13 @@ def require_quota(tenant: Tenant) -> int:
 
 
 def require_room(tenant: Tenant, what: str, costs: Mapping[EngineHost, tuple[int, int]]) -> None:
-    """That so many bytes and pages more of these hosts fit. Its caller's transaction pins them, and has locked the
-    tenant; of several tenants at once on one host, each sees what the one before it has pinned.
+    """Check that so many more bytes and pages fit on these hosts, and lock the hosts. Raises PinError.
 
-    Raises PinError.
+    The caller's transaction has locked the tenant and stores the pin. The locks make concurrent tenants on one host see
+    each other's pins.
     """
     allowed = require_quota(tenant)
-    # In one order, so that nobody waits in a circle.
+    # Locked in one order, so that transactions do not deadlock.
     hosts = EngineHost.objects.select_for_update(no_key=True).filter(pk__in=[host.pk for host in costs]).order_by("pk")
     list(hosts.values_list("pk"))
     taken = taken_by(tenant)
@@ -149,8 +149,8 @@ def require_room(tenant: Tenant, what: str, costs: Mapping[EngineHost, tuple[int
         if taken[host.pk] + size > allowed:
             raise PinError(
                 "pin_limit_reached",
-                f"{what} takes {mib(size)} of each host, and what the tenant has pinned {mib(taken[host.pk])} of the "
-                f"{mib(allowed)} that it may.",
+                f"{what} takes {mib(size)} of each host, and the tenant's pins take {mib(taken[host.pk])} of the "
+                f"{mib(allowed)} that they may.",
                 "Unpin another adapter or prefix, or ask the operator for more pinned memory.",
             )
     for host, (_, pages) in costs.items():
@@ -158,24 +158,24 @@ def require_room(tenant: Tenant, what: str, costs: Mapping[EngineHost, tuple[int
         if most and sum(pin.pages for pin in within_quota(pins(host))) + pages > most:
             raise PinError(
                 "pins_full",
-                f"What is pinned may take a quarter of a host's memory pool, and with {what} it would take more of "
+                f"Pins may take a quarter of a host's memory pool, and with {what} they would take more of "
                 f"{host.name}.",
                 "Unpin another adapter or prefix, or ask the operator for larger pools.",
             )
 
 
 def device_bytes(placement: Placement) -> int:
-    """What the version takes of the host's device memory."""
+    """Return the bytes that the version takes of the host's device memory."""
     return placement.pool_pages * placement.host.description.get("page_bytes", 0) or placement.version.bytes
 
 
 def prefix_pages(tokens: int, host: EngineHost) -> int:
-    """Full pages: what is left of the last one is computed with each request."""
+    """Return the number of full pages; the tokens of the last, partial page are computed with each request."""
     return tokens // max(1, int(host.description.get("page_tokens", 1)))
 
 
 def hosts_of(prefix: PinnedPrefix) -> list[EngineHost]:
-    """Those that answer for its adapter's live version, or its base model."""
+    """Return the hosts of a prefix's model: of its adapter's live version, or of its base model."""
     if prefix.adapter_id is None:
         return hosts_of_base(prefix.base_digest)
     return [placement.host for placement in live_placements([prefix.adapter_id])]
@@ -187,7 +187,7 @@ def hosts_of_base(digest: str) -> list[EngineHost]:
 
 
 def live_placements(adapters: Iterable[UUID]) -> QuerySet[Placement]:
-    """Of these adapters' live versions, where they are ready."""
+    """Return the placements of these adapters' live versions that are ready."""
     live = Alias.objects.filter(name=LIVE, version=OuterRef("version"))
     return _ready().filter(Exists(live), version__adapter__in=adapters, version__adapter__archived_at=None)
 
@@ -208,7 +208,7 @@ def _ready() -> QuerySet[Placement]:
 
 
 def _pinned_adapters() -> QuerySet[Placement]:
-    """Live versions of pinned adapters, wherever they are ready."""
+    """Return the ready placements of pinned adapters' live versions."""
     live = Alias.objects.filter(name=LIVE, version=OuterRef("version"))
     pinned = _ready().filter(Exists(live), version__adapter__pinned_at__isnull=False)
     return pinned.filter(version__adapter__archived_at=None, version__tenant__suspended_at=None)
@@ -228,10 +228,10 @@ def _prefix_pins(host: EngineHost | None, tenant: Tenant | None) -> list[Pin]:
         placed[placement.version.adapter_id].append(placement)
     bases = {row.base_digest for row in rows if row.adapter_id is None}
     serving = {digest: [each for each in hosts_of_base(digest) if host in (None, each)] for digest in bases}
-    found: list[Pin] = []
+    result: list[Pin] = []
     for row in rows:
         if row.adapter_id is None:
-            found += [PrefixPin(row, each, None) for each in serving[row.base_digest]]
+            result += [PrefixPin(row, each, None) for each in serving[row.base_digest]]
         else:
-            found += [PrefixPin(row, each.host, each.version) for each in placed[row.adapter_id]]
-    return found
+            result += [PrefixPin(row, each.host, each.version) for each in placed[row.adapter_id]]
+    return result

@@ -1,4 +1,4 @@
-"""Pinning adapters and prefixes, over HTTP."""
+"""Views for pinning adapters and prefixes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HostPinSerializer(serializers.Serializer[Any]):
 
 
 class PinSerializer(serializers.Serializer[Any]):
-    """Whether an adapter's live version stays in the device memory of its hosts, and what that takes."""
+    """The pin of an adapter's live version in the device memory of its hosts, and its size."""
 
     pinned_at = serializers.DateTimeField(allow_null=True, help_text="Null = it is not pinned.")
     bytes = serializers.IntegerField(allow_null=True, help_text="Of each host's device memory; null: nothing is live.")
@@ -49,7 +49,7 @@ class PinView(TenantView):
 
     @extend_schema(operation_id="read_pin", responses={200: PinSerializer, **_NOT_FOUND}, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str) -> Response:
-        """Whether the adapter is pinned, and what that takes."""
+        """Read whether the adapter is pinned, and how much memory that takes."""
         return self.show(name)
 
     @extend_schema(
@@ -93,19 +93,19 @@ class PrefixesView(TenantView):
     def post(self, request: Request, tenant: str) -> Response:
         """Keep the beginning of prompts in the KV cache of the hosts that answer for a model. It is computed in the
         background, at nobody's cost; its text is stored until it is unpinned."""
-        asked = validated(NewPrefixSerializer, request.data)
+        body = validated(NewPrefixSerializer, request.data)
         made = prefixes.pin_prefix(
             acting=self.principal,
-            name=asked.pop("name"),
-            model=asked.pop("model"),
-            cache_salt=asked.pop("cache_salt"),
-            prompt=asked,
+            name=body.pop("name"),
+            model=body.pop("model"),
+            cache_salt=body.pop("cache_salt"),
+            prompt=body,
         )
         return Response(PrefixSerializer(prefixes.prefix_details(made)).data, status=201)
 
 
 class PrefixView(TenantView):
-    # Its text is what developers write, and not for everybody who may look at usage.
+    # The text is written by developers and may be confidential: viewers of usage do not see it.
     needs: ClassVar = {"GET": Capability.WRITE_ADAPTERS, "DELETE": Capability.WRITE_ADAPTERS}
 
     @extend_schema(
@@ -113,13 +113,13 @@ class PrefixView(TenantView):
     )
     def get(self, request: Request, tenant: str, prefix_name: str) -> Response:
         """A pinned prefix with its text."""
-        found = prefixes.get_prefix(self.principal.tenant, prefix_name)
-        shown = PrefixSerializer(prefixes.prefix_details(found)).data
-        return Response({**shown, "content": prefixes.text_of(found)})
+        prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)
+        shown = PrefixSerializer(prefixes.prefix_details(prefix)).data
+        return Response({**shown, "content": prefixes.text_of(prefix)})
 
     @extend_schema(operation_id="unpin_prefix", responses={204: None, **_NOT_FOUND}, tags=["pins"])
     def delete(self, request: Request, tenant: str, prefix_name: str) -> Response:
         """Let hosts evict it, and delete its text."""
-        found = prefixes.get_prefix(self.principal.tenant, prefix_name)
-        prefixes.unpin_prefix(acting=self.principal, prefix=found)
+        prefix = prefixes.get_prefix(self.principal.tenant, prefix_name)
+        prefixes.unpin_prefix(acting=self.principal, prefix=prefix)
         return Response(status=204)

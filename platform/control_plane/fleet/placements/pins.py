@@ -1,4 +1,4 @@
-"""Pinned adapters: their live versions stay in the device memory of the hosts that have them, as far as quotas go."""
+"""Pinned adapters: their live versions stay in the device memory of the hosts that have them, up to the quota."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HostPin:
 
 @dataclass(frozen=True)
 class PinState:
-    """Field names are those of the JSON."""
+    """The pin of an adapter, with the field names of the JSON."""
 
     pinned_at: datetime | None
     bytes: int | None
@@ -52,7 +52,7 @@ class PinState:
 
 
 def pin_state(adapter: Adapter) -> PinState:
-    """Whether it is pinned, what that takes of each host, and what the tenant may take."""
+    """Return whether an adapter is pinned, what that takes of each host, and the tenant's quota."""
     version = _live(adapter)
     placements = ready_placements(version) if version else []
     return PinState(
@@ -65,12 +65,12 @@ def pin_state(adapter: Adapter) -> PinState:
 
 
 def pin_adapter(*, acting: Principal, adapter: Adapter) -> None:
-    """From now on its live version, whichever that is, stays loaded. Does nothing if it is pinned.
+    """Keep an adapter's live version loaded, also after a promotion. Does nothing if it is pinned.
 
     Raises PinError (409) beyond the tenant's quota, without a live version, or where hosts have no more room.
     """
     with transaction.atomic():
-        # Of two at once, one sees the other's.
+        # Serialise concurrent pins of a tenant, so that both count towards the quota.
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
         adapter = _locked(acting, adapter)
         if adapter.pinned_at is not None:
@@ -82,7 +82,7 @@ def pin_adapter(*, acting: Principal, adapter: Adapter) -> None:
 
 
 def unpin_adapter(*, acting: Principal, adapter: Adapter) -> None:
-    """It may be evicted again, as others are. Does nothing if it is not pinned."""
+    """Let hosts evict an adapter again. Does nothing if it is not pinned."""
     with transaction.atomic():
         adapter = _locked(acting, adapter)
         if adapter.pinned_at is None:
@@ -94,12 +94,12 @@ def unpin_adapter(*, acting: Principal, adapter: Adapter) -> None:
 
 
 def is_pinned(adapter: Adapter) -> bool:
-    """Whether hosts are to keep anything of it: itself, or prefixes that it answers."""
+    """Return whether hosts keep anything of the adapter: itself, or prefixes of its prompts."""
     return adapter.pinned_at is not None or PinnedPrefix.objects.filter(adapter=adapter).exists()
 
 
 def apply_pins_of(version: AdapterVersion) -> None:
-    """Tell the hosts of its adapter's versions what is pinned now."""
+    """Send the current pins to the hosts of all versions of this version's adapter."""
     of_adapter = Placement.objects.filter(version__adapter_id=version.adapter_id, host__active=True)
     apply_pins_on(of_adapter.values_list("host__name", flat=True))
 
@@ -110,19 +110,19 @@ def apply_pins_on(hosts: Iterable[str]) -> None:
 
 
 def wanted_pins(host: EngineHost) -> list[Placement]:
-    """Adapters that are to stay loaded there, the oldest pins first."""
+    """Return the placements whose adapters are to stay loaded on a host, the oldest pins first."""
     return [pin.placement for pin in within_quota(pins(host)) if isinstance(pin, AdapterPin)]
 
 
 def needs_pins(host: EngineHost) -> bool:
-    """Whether there is anything to tell the host."""
+    """Return whether the host has pins, or may still have some of before."""
     if Placement.objects.filter(host=host, pinned=True).exists() or PrefixOnHost.objects.filter(host=host).exists():
         return True
     return bool(pins(host))
 
 
 def record_pins(host: EngineHost, digests: set[str]) -> None:
-    """The host said which contents stay loaded there."""
+    """Store which contents a host reports as pinned."""
     wanted = [placement.pk for placement in wanted_pins(host) if placement.version.digest in digests]
     with transaction.atomic():
         placements = Placement.objects.filter(host=host).select_related("version__adapter__tenant")
@@ -137,7 +137,7 @@ def record_pins(host: EngineHost, digests: set[str]) -> None:
 
 
 def _require_room(adapter: Adapter) -> AdapterVersion:
-    """Its live version, for which there is room."""
+    """Return the live version of an adapter after checking that its pin fits."""
     require_quota(adapter.tenant)
     version = _live(adapter)
     placements = ready_placements(version) if version else []
@@ -157,19 +157,19 @@ def no_live_version(name: str) -> PinError:
 
 
 def _cost(version: AdapterVersion, placements: list[Placement]) -> int:
-    """Of one host, where hosts differ of that where it takes most."""
+    """Return the bytes that a version takes of one host, the largest where hosts differ."""
     return max(map(device_bytes, placements), default=version.bytes)
 
 
 def _live(adapter: Adapter) -> AdapterVersion | None:
     alias = Alias.objects.for_tenant(adapter.tenant).filter(adapter=adapter, name=LIVE).select_related("version")
-    found = alias.first()
-    return found.version if found else None
+    live = alias.first()
+    return live.version if live else None
 
 
 def _locked(acting: Principal, adapter: Adapter) -> Adapter:
-    own = Adapter.objects.for_tenant(acting.tenant).select_related("tenant")
-    return own.select_for_update(of=("self",)).get(pk=adapter.pk)
+    adapters = Adapter.objects.for_tenant(acting.tenant).select_related("tenant")
+    return adapters.select_for_update(of=("self",)).get(pk=adapter.pk)
 
 
 def _save(acting: Principal, adapter: Adapter, action: str) -> None:

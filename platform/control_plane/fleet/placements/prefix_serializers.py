@@ -21,32 +21,32 @@ from control_plane.core.http.serializers import NameField, ProblemSerializer
 from control_plane.fleet.placements.models import PrefixState
 
 ROLES = ("system", "developer", "user", "assistant")
-MOST_MESSAGES = 256
-LONGEST_TEXT = 4_000_000
-"""Characters; what a context holds is less."""
+MAX_MESSAGES = 256
+# Characters of one text: more than any context window holds.
+MAX_TEXT = 4_000_000
 _FUNCTION = re.compile(FUNCTION_NAME)
-_OF_CHATS = ("tools", "chat_template_kwargs", "reasoning_effort")
+_CHAT_FIELDS = ("tools", "chat_template_kwargs", "reasoning_effort")
 
 
 class PrefixMessageSerializer(serializers.Serializer[Any]):
     role = serializers.ChoiceField(choices=ROLES)
-    content = serializers.CharField(allow_blank=True, trim_whitespace=False, max_length=LONGEST_TEXT)
+    content = serializers.CharField(allow_blank=True, trim_whitespace=False, max_length=MAX_TEXT)
 
 
 class NewPrefixSerializer(serializers.Serializer[Any]):
-    """Either a `prompt`, for completions, or `messages`, for chats, as the requests have them that begin with it."""
+    """A `prompt`, for completions, or `messages`, for chats, with which the requests begin that are to share it."""
 
     name = NameField(max_length=64, validators=[NAME])
     model = NameField(max_length=200, help_text="An adapter's name, and so what is live, or a base model.")
     messages = serializers.ListField(
-        child=PrefixMessageSerializer(), required=False, allow_empty=False, max_length=MOST_MESSAGES
+        child=PrefixMessageSerializer(), required=False, allow_empty=False, max_length=MAX_MESSAGES
     )
     tools = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_TOOLS, help_text="Of the requests, as in a chat."
     )
     chat_template_kwargs = serializers.DictField(required=False, help_text="Of the requests, as in a chat.")
     reasoning_effort = serializers.ChoiceField(choices=REASONING_EFFORTS, required=False, help_text="Of the requests.")
-    prompt = serializers.CharField(required=False, trim_whitespace=False, max_length=LONGEST_TEXT)
+    prompt = serializers.CharField(required=False, trim_whitespace=False, max_length=MAX_TEXT)
     cache_salt = serializers.CharField(
         required=False, default="", allow_blank=True, max_length=256, help_text="Of the requests, if they have one."
     )
@@ -62,21 +62,21 @@ class NewPrefixSerializer(serializers.Serializer[Any]):
 
     def validate_chat_template_kwargs(self, value: dict[str, Any]) -> dict[str, Any]:
         if len(value) > MOST_TEMPLATE_KWARGS:
-            raise serializers.ValidationError(f"{MOST_TEMPLATE_KWARGS} variables are the most.")
+            raise serializers.ValidationError(f"Send at most {MOST_TEMPLATE_KWARGS} variables.")
         _require_size(value, MOST_TEMPLATE_CHARS)
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("messages" in attrs) == ("prompt" in attrs):
             raise serializers.ValidationError({"messages": "Send either messages or a prompt."})
-        if "prompt" in attrs and (stray := next((name for name in _OF_CHATS if name in attrs), None)):
+        if "prompt" in attrs and (stray := next((name for name in _CHAT_FIELDS if name in attrs), None)):
             raise serializers.ValidationError({stray: "It goes with messages, not with a prompt."})
         return attrs
 
 
 def _require_size(value: object, most: int) -> None:
     if (size := len(json.dumps(value))) > most:
-        raise serializers.ValidationError(f"As JSON it has {size} characters; {most} is the most.")
+        raise serializers.ValidationError(f"It has {size} characters as JSON; send at most {most}.")
 
 
 def _check_function(function: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class PrefixSerializer(serializers.Serializer[Any]):
 
 
 class PrefixContentSerializer(serializers.Serializer[Any]):
-    """As it was sent."""
+    """The pinned text, as it was sent."""
 
     messages = PrefixMessageSerializer(many=True, required=False)
     tools = serializers.ListField(child=serializers.DictField(), required=False)
@@ -132,7 +132,7 @@ class PinnedAdapterSerializer(serializers.Serializer[Any]):
 
 
 class TenantPinsSerializer(serializers.Serializer[Any]):
-    """All that a tenant keeps in device memory."""
+    """The adapters and prefixes that a tenant keeps in device memory."""
 
     used_bytes = serializers.IntegerField(help_text="Of each host, where it is most.")
     limit_bytes = serializers.IntegerField(allow_null=True, help_text="What it may take; null or 0 = nothing may.")

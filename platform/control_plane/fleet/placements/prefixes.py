@@ -1,4 +1,4 @@
-"""Pinned prefixes: beginnings of a tenant's prompts that stay in the KV cache of the hosts which answer them."""
+"""Pinned prefixes: beginnings of a tenant's prompts that stay in the KV cache of their model's hosts."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 from lora_engine.wire import engine_pb2 as pb
 
-MOST_PREFIXES = 100
-"""Of a tenant, whatever its quota: hosts are told all of them at once."""
-# While some are being computed, a host is asked so often before that is left to the reconciler.
-ASKED_AT_ONCE = 3
+# Prefixes of a tenant, whatever its quota: a host is sent all of them in one call.
+MAX_PREFIXES = 100
+# Calls to a host whose prefixes are being computed, before the reconciler checks it again.
+MAX_PIN_CALLS = 3
 
 _STATES = {
     pb.PrefixState.KEPT: PrefixState.KEPT,
@@ -58,7 +58,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class HostPrefix:
-    """A host that answers for it, and what that says. Field names are those of the JSON, as below."""
+    """A host of a prefix's model with its report. Field names here and below are those of the JSON."""
 
     host: str
     state: PrefixState
@@ -93,24 +93,24 @@ class TenantPins:
 
 
 def tenant_pins(tenant: Tenant) -> TenantPins:
-    """All that it has pinned, and how much of its quota that takes where it takes most."""
-    own = PinnedPrefix.objects.for_tenant(tenant).select_related("adapter", "tenant")
+    """Return all pins of a tenant, and how much of its quota they take on the host where they take most."""
+    prefixes = PinnedPrefix.objects.for_tenant(tenant).select_related("adapter", "tenant")
     return TenantPins(
         used_bytes=max(taken_by(tenant).values(), default=0),
         limit_bytes=tenant_limits(tenant).pinned_bytes,
         adapters=_pinned_adapters(tenant),
-        prefixes=_details(tenant, own),
+        prefixes=_details(tenant, prefixes),
     )
 
 
 def get_prefix(tenant: Tenant, name: str) -> PinnedPrefix:
-    """Raises NotFoundError (404)."""
-    found = PinnedPrefix.objects.for_tenant(tenant).filter(name=name).select_related("adapter", "tenant").first()
-    if found is None:
+    """Return a pinned prefix. Raises NotFoundError (404)."""
+    prefix = PinnedPrefix.objects.for_tenant(tenant).filter(name=name).select_related("adapter", "tenant").first()
+    if prefix is None:
         raise NotFoundError(
             f'There is no pinned prefix "{name}".', "GET pins lists them.", code="prefix_not_found", param="name"
         )
-    return found
+    return prefix
 
 
 def prefix_details(prefix: PinnedPrefix) -> PrefixDetails:
@@ -120,11 +120,10 @@ def prefix_details(prefix: PinnedPrefix) -> PrefixDetails:
 def pin_prefix(
     *, acting: Principal, name: str, model: str, prompt: Mapping[str, Any], cache_salt: str = ""
 ) -> PinnedPrefix:
-    """From now on it stays in the KV cache of every host that answers for `model`: an adapter's live version,
-    whichever that is, or a base model.
+    """Keep a prefix in the KV cache of every host of `model`: an adapter, by its live version, or a base model.
 
-    Raises PinError (409, 400), ModelNotFoundError, ModelNotReadyError, or HostAwayError (503) if no host says how long
-    it is.
+    Raises PinError (409, 400), ModelNotFoundError, ModelNotReadyError, or HostAwayError (503) if no host can count its
+    tokens.
     """
     tenant = acting.tenant
     require_quota(tenant)
@@ -146,18 +145,18 @@ def pin_prefix(
 
 
 def unpin_prefix(*, acting: Principal, prefix: PinnedPrefix) -> None:
-    """Its text is deleted here, and hosts may evict it. Requests that use it go on."""
+    """Delete a prefix with its text, and let hosts evict it. Running requests that use it are completed."""
     with transaction.atomic():
         hosts = hosts_of(prefix)
-        told = EngineHost.objects.filter(pk__in=PrefixOnHost.objects.filter(prefix=prefix).values("host"), active=True)
-        hosts += list(told)
+        informed = PrefixOnHost.objects.filter(prefix=prefix).values("host")
+        hosts += list(EngineHost.objects.filter(pk__in=informed, active=True))
         audit.record(acting.actor, "prefix.unpin", prefix, tenant=acting.tenant, label=prefix.name)
         prefix.delete()
         _changed(acting.tenant, hosts)
 
 
 def forget_deleted() -> None:
-    """The text of what nobody can call any more is not kept."""
+    """Delete the prefixes of deleted adapters, with their texts."""
     for prefix in PinnedPrefix.objects.filter(adapter__deleted_at__isnull=False).select_related("tenant"):
         with transaction.atomic():
             audit.record(SYSTEM, "prefix.unpin", prefix, tenant=prefix.tenant, label=prefix.name)
@@ -166,21 +165,21 @@ def forget_deleted() -> None:
 
 
 def keep(host: EngineHost, engine: EngineCalls) -> None:
-    """Tell a host which prefixes are to stay, and note what it says of each. Raises HostError."""
+    """Send a host the prefixes that are to stay, and store its report about each. Raises HostError."""
     known = PrefixOnHost.objects.filter(host=host)
     wanted = [pin for pin in within_quota(pins(host)) if isinstance(pin, PrefixPin)]
     if not wanted and not known.exists():
-        return  # an engine of an earlier version is not asked for nothing
-    asked = [pb.PinnedPrefix(name=str(pin.prefix.pk), prompt=_submit(pin.prefix, pin.version)) for pin in wanted]
-    for _ in range(ASKED_AT_ONCE):
-        said = engine.pin_prefixes(asked)
-        if all(each.state != pb.PrefixState.COMPUTING for each in said):
+        return  # an engine of an earlier version does not know the call
+    request = [pb.PinnedPrefix(name=str(pin.prefix.pk), prompt=_submit(pin.prefix, pin.version)) for pin in wanted]
+    for _ in range(MAX_PIN_CALLS):
+        reports = engine.pin_prefixes(request)
+        if all(each.state != pb.PrefixState.COMPUTING for each in reports):
             break
-    _record(host, {each.name: each for each in said})
+    _record(host, {each.name: each for each in reports})
 
 
 def text_of(prefix: PinnedPrefix) -> dict[str, Any]:
-    """What was pinned: its prompt, or its messages and what goes with them."""
+    """Return the pinned text: a prompt, or messages and what goes with them."""
     content: dict[str, Any] = json.loads(prefix.prompt)
     return content
 
@@ -189,13 +188,13 @@ def _of_model(tenant: Tenant, name: str) -> tuple[PinnedPrefix, AdapterVersion |
     resolved, _canary = resolve_model(tenant, name)
     if resolved.kind == ModelKind.BASE:
         base = served_bases().named(name)
-        if base is None:  # withdrawn at this moment
+        if base is None:  # withdrawn since it was resolved
             raise no_live_version(name)
         return PinnedPrefix(tenant=tenant, base_digest=base.digest), None
     if resolved.adapter is None or name != resolved.adapter.name:
         raise PinError(
             "model_not_pinnable",
-            f"A prefix is pinned for an adapter, and so for whichever version is live, or for a base model; {name} is "
+            f"A prefix is pinned for an adapter, with whichever version is live, or for a base model; {name} is "
             "neither.",
             "Send the adapter's name without a version or alias.",
             status=400,
@@ -205,7 +204,7 @@ def _of_model(tenant: Tenant, name: str) -> tuple[PinnedPrefix, AdapterVersion |
 
 
 def measured(prefix: PinnedPrefix, version: AdapterVersion | None, hosts: Sequence[EngineHost]) -> int:
-    """Its tokens, by the first host that answers."""
+    """Return the number of a prefix's tokens, counted by the first host that answers."""
     failure: HostError | None = None
     for host in sorted(hosts, key=lambda each: each.state != HostState.ONLINE):
         try:
@@ -219,12 +218,12 @@ def measured(prefix: PinnedPrefix, version: AdapterVersion | None, hosts: Sequen
         tokens = len(reply.token_ids)
         _require_length(tokens, reply.max_context, host, _field_of(prefix))
         return tokens
-    assert failure is not None  # there was a host
+    assert failure is not None  # `hosts` is not empty
     raise HostAwayError(failure) from failure
 
 
 def _field_of(prefix: PinnedPrefix) -> str:
-    """Where its text was sent."""
+    """Return the name of the request's field that has the text."""
     return "prompt" if "prompt" in text_of(prefix) else "messages"
 
 
@@ -232,17 +231,17 @@ def _require_length(tokens: int, most: int, host: EngineHost, field: str) -> Non
     if not prefix_pages(tokens, host):
         raise PinError(
             "prefix_too_short",
-            f"Longer prompts have {tokens} of its tokens in common, and only full pages of "
+            f"All prompts that begin with it share {tokens} tokens, and only full pages of "
             f"{host.description.get('page_tokens', 1)} tokens are kept.",
-            "Pin a longer beginning. Some chat templates write the system prompt into the last message: with these, "
-            "nothing can be shared.",
+            "Pin a longer beginning. Some chat templates write the system prompt into the last message: then prompts "
+            "share nothing.",
             status=400,
             param=field,
         )
     if most and tokens >= most:
         raise PinError(
             "context_length_exceeded",
-            f"The prefix has {tokens} tokens, and this model's context {most}, with what follows.",
+            f"The prefix has {tokens} tokens; the model's context holds {most} with what follows the prefix.",
             "Pin a shorter beginning.",
             status=400,
             param=field,
@@ -250,14 +249,14 @@ def _require_length(tokens: int, most: int, host: EngineHost, field: str) -> Non
 
 
 def _require_new(tenant: Tenant, name: str) -> None:
-    own = PinnedPrefix.objects.for_tenant(tenant)
-    if own.filter(name=name).exists():
+    prefixes = PinnedPrefix.objects.for_tenant(tenant)
+    if prefixes.filter(name=name).exists():
         raise PinError(
             "prefix_name_taken", f'There is a pinned prefix "{name}".', "Unpin that one, or choose another name."
         )
-    if own.count() >= MOST_PREFIXES:
+    if prefixes.count() >= MAX_PREFIXES:
         raise PinError(
-            "too_many_prefixes", f"The tenant has {MOST_PREFIXES} pinned prefixes.", "Unpin one that is not used."
+            "too_many_prefixes", f"The tenant has {MAX_PREFIXES} pinned prefixes.", "Unpin one that is not used."
         )
 
 
@@ -272,7 +271,7 @@ def _changed(tenant: Tenant, hosts: Sequence[EngineHost]) -> None:
 
 
 def _submit(prefix: PinnedPrefix, version: AdapterVersion | None) -> pb.Submit:
-    """As a request of the tenant for the model would be, that begins with it."""
+    """Return the engine's request for a prompt that consists of the prefix alone."""
     content, submit = text_of(prefix), pb.Submit(is_beginning=True)
     submit.tenant, submit.cache_salt = str(prefix.tenant_id), prefix.cache_salt
     submit.adapter_digest = version.digest if version else ""
@@ -298,31 +297,31 @@ def _submit(prefix: PinnedPrefix, version: AdapterVersion | None) -> pb.Submit:
     return submit
 
 
-def _record(host: EngineHost, said: Mapping[str, pb.PrefixState]) -> None:
-    """What is not among what it `said` is nothing that it was asked for any more."""
+def _record(host: EngineHost, reports: Mapping[str, pb.PrefixState]) -> None:
+    """Store a host's reports by prefix, and delete earlier ones that it no longer sends."""
     with transaction.atomic():
         known = list(PrefixOnHost.objects.filter(host=host).select_related("prefix"))
-        gone = [row for row in known if str(row.prefix_id) not in said]
+        gone = [row for row in known if str(row.prefix_id) not in reports]
         PrefixOnHost.objects.filter(pk__in=[row.pk for row in gone]).delete()
         changed = {row.prefix.tenant_id for row in gone if row.prefix is not None}
         rows = {str(row.prefix_id): row for row in known}
-        for prefix in PinnedPrefix.objects.filter(pk__in=said):
-            if _note(host, prefix, rows.get(str(prefix.pk)), said[str(prefix.pk)]):
+        for prefix in PinnedPrefix.objects.filter(pk__in=reports):
+            if _note(host, prefix, rows.get(str(prefix.pk)), reports[str(prefix.pk)]):
                 changed.add(prefix.tenant_id)
         for tenant in changed:
             announce(tenant, "pins.updated", dict)
 
 
-def _note(host: EngineHost, prefix: PinnedPrefix, row: PrefixOnHost | None, said: pb.PrefixState) -> bool:
-    """Whether the host said anything new."""
-    if said.tokens and said.tokens != prefix.tokens:  # by another chat template than when it was pinned
-        PinnedPrefix.objects.filter(pk=prefix.pk).update(tokens=said.tokens)
-    error = {"code": said.error.code, "message": said.error.message, "fix": said.error.fix}
+def _note(host: EngineHost, prefix: PinnedPrefix, row: PrefixOnHost | None, report: pb.PrefixState) -> bool:
+    """Store a host's report of one prefix. Returns whether it changed."""
+    if report.tokens and report.tokens != prefix.tokens:  # by another chat template than when it was pinned
+        PinnedPrefix.objects.filter(pk=prefix.pk).update(tokens=report.tokens)
+    error = {"code": report.error.code, "message": report.error.message, "fix": report.error.fix}
     now: dict[str, Any] = {
         "boot_id": host.boot_id,
-        "state": _STATES.get(said.state, PrefixState.FAILED),
-        "tokens": said.tokens,
-        "error": error if said.HasField("error") else None,
+        "state": _STATES.get(report.state, PrefixState.FAILED),
+        "tokens": report.tokens,
+        "error": error if report.HasField("error") else None,
     }
     if row is not None and all(getattr(row, name) == value for name, value in now.items()):
         return False
@@ -333,12 +332,12 @@ def _note(host: EngineHost, prefix: PinnedPrefix, row: PrefixOnHost | None, said
 def _details(tenant: Tenant, prefixes: QuerySet[PinnedPrefix]) -> list[PrefixDetails]:
     rows = list(prefixes)
     here: dict[Any, list[PrefixPin]] = {row.pk: [] for row in rows}
-    found = pins(tenant=tenant) if rows else []
-    for pin in found:
+    rows_of_pins = pins(tenant=tenant) if rows else []
+    for pin in rows_of_pins:
         if isinstance(pin, PrefixPin) and pin.prefix.pk in here:
             here[pin.prefix.pk].append(pin)
-    within = {(pin.prefix.pk, pin.host.pk) for pin in within_quota(found) if isinstance(pin, PrefixPin)}
-    said = {(row.prefix_id, row.host_id): row for row in PrefixOnHost.objects.filter(prefix__in=rows)}
+    within = {(pin.prefix.pk, pin.host.pk) for pin in within_quota(rows_of_pins) if isinstance(pin, PrefixPin)}
+    reports = {(row.prefix_id, row.host_id): row for row in PrefixOnHost.objects.filter(prefix__in=rows)}
     names = {base.digest: base.name for base in served_bases()}
     return [
         PrefixDetails(
@@ -349,7 +348,7 @@ def _details(tenant: Tenant, prefixes: QuerySet[PinnedPrefix]) -> list[PrefixDet
             bytes=max((pin.bytes for pin in here[row.pk]), default=0),
             pinned_at=row.pinned_at,
             hosts=[
-                _host_prefix(pin, said.get((row.pk, pin.host.pk)), within=(row.pk, pin.host.pk) in within)
+                _host_prefix(pin, reports.get((row.pk, pin.host.pk)), within=(row.pk, pin.host.pk) in within)
                 for pin in sorted(here[row.pk], key=lambda pin: pin.host.name)
             ],
         )
@@ -358,7 +357,7 @@ def _details(tenant: Tenant, prefixes: QuerySet[PinnedPrefix]) -> list[PrefixDet
 
 
 def _host_prefix(pin: PrefixPin, row: PrefixOnHost | None, *, within: bool) -> HostPrefix:
-    """What an engine said that has been started anew since is nothing any more."""
+    """Return a prefix's state on a host. Reports of an earlier engine process do not count."""
     if not within:
         return HostPrefix(pin.host.name, PrefixState.OVER_QUOTA, pin.bytes, None)
     if row is None or row.boot_id != pin.host.boot_id or pin.host.state != HostState.ONLINE:

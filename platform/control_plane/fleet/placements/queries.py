@@ -1,4 +1,4 @@
-"""What is being staged anywhere, and why what is not ready is not."""
+"""Queries of placements in progress, and why one that is not ready is not."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ _HEAVY = ("host__last_status", "host__description", "version__report")
 
 @dataclass(frozen=True)
 class StagingPage:
+    """A page of placements with the number of all that match; ``phases`` counts all, whatever the search."""
+
     results: list[dict[str, Any]]
     total: int
     phases: dict[str, int]
-    """How many placements are in which phase, whatever was searched for."""
 
 
 def staging_page(*, phase: str, host: str, search: str, offset: int, limit: int) -> StagingPage:
-    """By default all that is not ready; what failed most often first, then what changed last."""
+    """Return placements not ready, or in `phase`: those with most failures first, then the latest changed."""
     everything = Placement.objects.filter(host__active=True)
-    found = everything.filter(phase=phase) if phase else everything.exclude(phase=StagingPhase.READY)
+    matches = everything.filter(phase=phase) if phase else everything.exclude(phase=StagingPhase.READY)
     if host:
-        found = found.filter(host__name=host)
+        matches = matches.filter(host__name=host)
     if search:
-        found = found.filter(Q(version__adapter__name__icontains=search) | Q(version__tenant__slug__icontains=search))
-    ordered = found.order_by("-failures", "-updated_at", "pk").defer(*_HEAVY)
+        matches = matches.filter(
+            Q(version__adapter__name__icontains=search) | Q(version__tenant__slug__icontains=search)
+        )
+    ordered = matches.order_by("-failures", "-updated_at", "pk").defer(*_HEAVY)
     rows = ordered.select_related("host", "version__adapter", "version__tenant")[offset : offset + limit]
-    return StagingPage([_row(placement) for placement in rows], found.count(), _phases(everything))
+    return StagingPage([_row(placement) for placement in rows], matches.count(), _phases(everything))
 
 
 def _phases(placements: QuerySet[Placement]) -> dict[str, int]:
@@ -68,14 +71,14 @@ def _row(placement: Placement) -> dict[str, Any]:
 
 
 def remaining_s(placement: Placement) -> float | None:
-    """Until its bytes are there, at the rate of now; None while it does not move."""
+    """Return the seconds until all bytes are there, at the current rate; None while it does not move."""
     if not placement.bytes_per_second or placement.phase not in (StagingPhase.DOWNLOADING, StagingPhase.LOADING):
         return None
     return max(0, placement.bytes_total - placement.bytes_done) / placement.bytes_per_second
 
 
 def waits_for(placement: Placement, host: EngineHost, now: datetime) -> str | None:
-    """Why nothing happens with it at the moment; None if something does, or it is ready."""
+    """Return why a placement does not progress now; None if it does, or is ready."""
     in_hand = placement.claimed_until is not None and placement.claimed_until > now
     if placement.phase == StagingPhase.READY or in_hand:
         return None

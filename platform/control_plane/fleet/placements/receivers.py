@@ -1,4 +1,4 @@
-"""What this package does when adapters and hosts change."""
+"""Receivers of signals about adapters and hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is being staged on any host, for operators."""
+"""Views of staging on all hosts, for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staging versions on hosts, and bringing what hosts hold towards what they should hold."""
+"""Tasks that stage versions on hosts, and bring what hosts hold towards what they should hold."""
 
 from __future__ import annotations
 
@@ -36,21 +36,28 @@ from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+# Attempts to stage a version on a host before its placement fails.
 STAGE_ATTEMPTS = 5
-LONGEST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
+# Seconds between two stored reports of a staging's bytes.
 PROGRESS_EVERY_S = 0.25
-# How long staging waits for a host to try a version, how long its name then does to mean it, and others later.
+# Seconds that staging waits for a host's trial of a version, before the version is ready.
 STAGING_PATIENCE_S = 0.5
+# Seconds that the alias waits for it before the version goes live untried.
 FIRST_PATIENCE_S = 2.0
+# Seconds that a later trial may take.
 LATER_PATIENCE_S = 5.0
-PROBES_AT_ONCE = 8
+# Versions that one task has a host try.
+PROBE_BATCH = 8
+# Time after which a ready placement that the host does not report is staged again.
 UNOBSERVED_GRACE = timedelta(seconds=15)
+# Time after which a ready version goes live without a trial, as its worker must have died.
 UNTRIED_GRACE = timedelta(seconds=10)
 
 
 @shared_task(name="fleet.stage_next")
 def stage_next() -> None:
-    """Bring one version into one host's memory, then ask for the next slot."""
+    """Stage one version on one host, then enqueue the next staging."""
     placement = actions.claim_next()
     if placement is None:
         return
@@ -60,14 +67,14 @@ def stage_next() -> None:
 
 
 def attempt(placement: Placement) -> None:
-    """Stage it, telling each phase; a failure that may pass is followed by another attempt after a pause."""
+    """Stage a placement and report each phase; a failure that may pass is followed by another attempt later."""
     began, phases = time.time(), Phases()
     try:
         stage(placement, phases)
         report_staging(placement, began, phases)
     except HostError as failure:
         report_staging(placement, began, phases, failure.code)
-        # What a host does not expect to pass with time is the adapter's own fault: trying again cannot help.
+        # A failure that the host does not expect to pass is the adapter's: another attempt cannot help.
         final = failure.retry_after_s is None or placement.attempts >= STAGE_ATTEMPTS
         pause_s = None if final else pause_before_retry(placement.attempts - 1, failure)
         actions.record_stage_failure(placement, failure, pause_s=pause_s)
@@ -75,12 +82,12 @@ def attempt(placement: Placement) -> None:
 
 
 def pause_before_retry(retries: int, failure: HostError) -> float:
-    """Seconds: 1, 2, 4, ... or what the host asked for, at most a minute."""
-    return min(LONGEST_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
+    """Return the pause in seconds: 1, 2, 4, ... or what the host requested, at most a minute."""
+    return min(MAX_PAUSE_S, max(2.0**retries, failure.retry_after_s or 0.0))
 
 
 class Phases:
-    """When each phase of a staging began, for a span of each."""
+    """The times at which the phases of a staging began, from which its spans are made."""
 
     def __init__(self) -> None:
         self._began: list[tuple[str, float]] = []
@@ -95,7 +102,7 @@ class Phases:
 
 
 def report_staging(placement: Placement, began: float, phases: Phases, error: str = "") -> None:
-    """As a trace of its own, if traces are on: no request asked for it."""
+    """Report a staging as a trace without a parent, as no request caused it. Does nothing while traces are off."""
     if not traces.is_on():
         return
     end, version = time.time(), placement.version
@@ -109,7 +116,7 @@ def report_staging(placement: Placement, began: float, phases: Phases, error: st
 
 
 def stage(placement: Placement, phases: Phases | None = None) -> None:
-    """One attempt. Raises the ``HostError`` it ended with."""
+    """Make one attempt at staging. Raises the ``HostError`` it ended with."""
     endpoint = endpoint_of(placement.host.name)
     bases = served_bases()
     base = bases.for_adapters_of(placement.version.base_digest)
@@ -118,7 +125,7 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
         require_base(endpoint.name, ServedBases((base,)) if base else bases, description)
         progress = Progress(placement, description.boot_id, phases or Phases())
         for event in engine.stage(stage_request(placement, base)):
-            if event.phase == pb.StageEvent.READY:  # before it is, so that nobody makes live what does not act
+            if event.phase == pb.StageEvent.READY:  # try it before it is ready, so that no inert version goes live
                 progress.tried = probe(engine, placement, STAGING_PATIENCE_S)
             progress.take(event)
             if event.phase == pb.StageEvent.FAILED:
@@ -138,14 +145,14 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
 
 
 def require_base(host: str, bases: ServedBases, description: pb.EngineDescription) -> None:
-    """Raises HostError if the host was started with another model and the watcher has yet to see that."""
+    """Raise HostError if the host was restarted with another model that the watcher has not seen yet."""
     reason = quarantine(bases, host_status.description_json(description))
     if reason is not None:
         raise HostError(reason.code, f"{host}: {reason.message}", reason.fix, retry_after_s=5.0)
 
 
 class Progress:
-    """Records every phase change, and bytes at most a few times a second, with the rate between."""
+    """A recorder of one staging: every change of phase, and the bytes at most four times a second with their rate."""
 
     def __init__(self, placement: Placement, boot_id: str, phases: Phases) -> None:
         self._placement, self._boot_id, self._phases = placement, boot_id, phases
@@ -168,7 +175,7 @@ class Progress:
 
 
 def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdapterRequest:
-    """Raises HostError if the store is away."""
+    """Return the engine's request for a placement. Raises HostError if the store is away."""
     version = placement.version
     store, digest = artifact_store(), version.digest
     try:
@@ -190,15 +197,16 @@ def stage_request(placement: Placement, base: ServedBase | None) -> pb.StageAdap
 
 
 def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
-    """Have the host try the version, if none has, or ask for what it has compared since; False if it could not now.
-    That is no reason not to serve it.
+    """Have the host try the version if none has, or complete a pending comparison. Returns False if it could not now.
+
+    A version without a trial is served all the same.
     """
     version = placement.version
     if version.effect is not None and version.agreement != AgreementOutcome.PENDING:
         return True
     try:
-        own = version.chat_template
-        effect = engine.probe(version.digest, patience_s, pb.ChatTemplate(**own) if own else None)
+        template = version.chat_template
+        effect = engine.probe(version.digest, patience_s, pb.ChatTemplate(**template) if template else None)
     except HostError as failure:
         logger.info("%s was not tried on %s: %s", version.digest, placement.host.name, failure)
         return False
@@ -208,21 +216,21 @@ def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
 
 @shared_task(name="fleet.place_by_demand")
 def place_by_demand() -> None:
-    """Copies of adapters that are called much, and no more of others than they need. Does nothing if it is off."""
+    """Add copies of adapters with much load and remove surplus ones. Does nothing unless placement is by demand."""
     if not demand.is_on():
         return
     for base in served_bases():
         added, taken = demand.place_by_demand(base)
         if added or taken:
-            logger.info("placement of %s by demand: %d copies more, %d taken away", base.name, added, taken)
+            logger.info("placement of %s by demand: %d copies added, %d removed", base.name, added, taken)
 
 
 @shared_task(name="fleet.probe_missing")
 def probe_missing(host_name: str) -> None:
-    """Have a host try versions that nobody has tried: it had no time for it while they were staged. And ask for
-    agreements with the unquantised base that were pending.
+    """Have a host try versions that could not be tried while they were staged, and complete pending comparisons with
+    the unquantised base.
     """
-    missing = list(actions.not_probed(host_name)[:PROBES_AT_ONCE])
+    missing = list(actions.not_probed(host_name)[:PROBE_BATCH])
     if not missing:
         return
     with engine_calls(endpoint_of(host_name)) as engine:
@@ -233,7 +241,7 @@ def probe_missing(host_name: str) -> None:
 
 @shared_task(name="fleet.apply_pins")
 def apply_pins(host_name: str) -> None:
-    """Tell a host which adapters and prefixes are to stay, and note which do. The reconciler does it again."""
+    """Send a host its pinned adapters and prefixes, and store which it keeps. The reconciler repeats it."""
     host = EngineHost.objects.filter(name=host_name, active=True, state=HostState.ONLINE).first()
     if host is None:
         return
@@ -243,17 +251,17 @@ def apply_pins(host_name: str) -> None:
             pins.record_pins(host, set(engine.pin(digests)))
             prefixes.keep(host, engine)
     except HostError as failure:
-        logger.warning("host %s could not be told what is pinned: %s", host.name, failure)
+        logger.warning("The pins could not be sent to host %s; the reconciler tries again: %s", host.name, failure)
 
 
 @shared_task(name="fleet.drop_unwanted")
 def drop_unwanted(host_name: str, digest: str) -> None:
-    """Let a host forget content that no version wants there any more."""
+    """Have a host drop content that no version wants there any more."""
     if Placement.objects.filter(host__name=host_name, version__digest=digest).exists():
         return
     host = EngineHost.objects.get(name=host_name)
     if host.state != HostState.ONLINE:
-        return  # a host that does not answer would take up the slots of those that do
+        return  # waiting for a silent host would occupy a slot that others need
     with engine_calls(endpoint_of(host.name)) as engine:
         engine.drop(digest)
 
@@ -269,23 +277,24 @@ def renew_certificate(host_name: str) -> None:
 
 @shared_task(name="fleet.apply_service")
 def apply_service(host_name: str) -> None:
-    """Tell the engine to drain, or to go on, as operators want it. The reconciler does it again if it is away."""
+    """Have the engine drain, or resume, as operators want it. The reconciler repeats it if the host is away."""
     host = EngineHost.objects.get(name=host_name)
     drain = host.service == HostService.DRAINED
     if not drain and host.drained_boot_id != host.boot_id:
-        return  # nobody told this engine process to drain; one that stops drains by itself
+        return  # this engine process was not told to drain; one that is stopping drains by itself
     try:
         with engine_calls(endpoint_of(host.name)) as engine:
             engine.drain(undo=not drain)
     except HostError as failure:
-        logger.warning("host %s could not be told to %s: %s", host.name, "drain" if drain else "go on", failure)
+        action = "drain" if drain else "resume"
+        logger.warning("Host %s could not be told to %s; the reconciler tries again: %s", host.name, action, failure)
         return
     note_drained(host, drained=drain)
 
 
 @shared_task(name="fleet.apply_restart")
 def apply_restart(host_name: str) -> None:
-    """Have an engine end and be started anew, if an operator still waits for that. The reconciler does it again."""
+    """Have an engine end, if an operator still waits for its restart. The reconciler repeats it."""
     host = EngineHost.objects.get(name=host_name)
     if not host.restarts or host.restart_asked_at is None:
         return
@@ -294,14 +303,14 @@ def apply_restart(host_name: str) -> None:
         with engine_calls(endpoint_of(host.name)) as engine:
             engine.restart(host.restart_boot_id, max(0.0, host.restart_wait_s - waited_s))
     except HostError as failure:
-        logger.warning("host %s could not be told to restart: %s", host.name, failure)
+        logger.warning("Host %s could not be told to restart; the reconciler tries again: %s", host.name, failure)
 
 
 def apply_services() -> None:
-    """Hosts that started anew since they were told, or were away when they should have been."""
+    """Enqueue drains and restarts for hosts that rebooted since their call, or were away at the time."""
     for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
-        told = bool(host.boot_id) and host.drained_boot_id == host.boot_id
-        if told != (host.service == HostService.DRAINED):
+        is_drained = bool(host.boot_id) and host.drained_boot_id == host.boot_id
+        if is_drained != (host.service == HostService.DRAINED):
             enqueue("fleet.apply_service", host.name)
         if host.restarts and not host.last_status.get("restarting"):
             enqueue("fleet.apply_restart", host.name)
@@ -330,7 +339,7 @@ def reconcile(host_name: str = "") -> None:
             enqueue("fleet.probe_missing", host.name)
         if pins.needs_pins(host):
             enqueue("fleet.apply_pins", host.name)
-    enqueue("fleet.stage_next")  # what has waited for a host to answer
+    enqueue("fleet.stage_next")  # for placements that waited for a host to answer
 
 
 def place_missing(bases: ServedBases) -> None:

@@ -1,4 +1,4 @@
-"""Where a version is, and staging it again, over HTTP."""
+"""Views of a version's tiers, and of staging it again."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class TiersView(TenantView):
         tags=["adapters"],
     )
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """On which tier of each host the version is, and how long a request would wait for it from each."""
+        """Read on which tier of each host the version is, and how long a request would wait for it from each."""
         return Response(tiers_of(queries.get_version(self.principal.tenant, name, number)))

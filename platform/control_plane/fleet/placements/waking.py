@@ -1,7 +1,7 @@
-"""Which base models are to have hosts, for whoever starts and stops these, and how many have one now.
+"""Base models that need a host, for an autoscaler that starts and stops hosts, and the hosts that each has.
 
-A base model that never sleeps always is. One that may sleep is while somebody asked for it within its time, while its
-hosts have something to do, and while a version of one of its adapters waits to be brought to a host for the first time.
+A base model that never sleeps always needs one. One that may sleep needs one while its last request is recent, while
+its hosts are busy, and while a version of one of its adapters waits for its first placement.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _THERE = (HostState.ONLINE, HostState.DRAINING)
 
 @dataclass(frozen=True)
 class Wakefulness:
+    """The need of a base model for hosts: whether it is wanted now, and the number of its hosts that take requests."""
+
     wanted: bool
-    """Whether it is to have a host."""
     online: int
-    """Hosts that take its requests now."""
     name: str = ""
 
 
 def wakefulness(now: datetime | None = None) -> dict[str, Wakefulness]:
-    """Of the base models that are served, by digest."""
+    """Return the wakefulness of the base models that are served, by digest."""
     now, bases = now or clocks.database_time(), served_bases()
     rows = {row.digest: row for row in BaseModel.objects.filter(withdrawn_at=None)}
     online, busy = defaultdict[str, int](int), set[str]()
@@ -51,7 +51,7 @@ def wakefulness(now: datetime | None = None) -> dict[str, Wakefulness]:
     )
     return {
         base.digest: Wakefulness(
-            _asked_lately(rows[base.digest], now) or base.digest in busy or not arriving.isdisjoint(base.adapters_of),
+            _is_in_demand(rows[base.digest], now) or base.digest in busy or not arriving.isdisjoint(base.adapters_of),
             online[base.digest],
             base.name,
         )
@@ -60,34 +60,34 @@ def wakefulness(now: datetime | None = None) -> dict[str, Wakefulness]:
     }
 
 
-def _asked_lately(row: BaseModel, now: datetime) -> bool:
+def _is_in_demand(row: BaseModel, now: datetime) -> bool:
     if not row.sleeps_after_s:
         return True
     after = timedelta(seconds=row.sleeps_after_s)
-    # Noted later than now: the database's clock stepped back.
+    # A time in the future was stored before the database's clock stepped back.
     return row.asked_at is not None and now - after < row.asked_at <= now + after
 
 
 def _working() -> set[int]:
-    """Hosts that have requests, by primary key: the two numbers alone, as a status lists all adapters."""
+    """Return the hosts with requests, by primary key. Reads two numbers only, as a status lists all adapters."""
     load = ("last_status__running", "last_status__waiting")
     hosts = EngineHost.objects.filter(active=True, state__in=_THERE).order_by()
     return {pk for pk, running, waiting in hosts.values_list("pk", *load) if running or waiting}
 
 
 class BaseModels(Collector):
-    """For Prometheus, read from the database at each scrape: nothing while that is away."""
+    """A Prometheus collector of base models' needs, read from the database at each scrape; empty while it is away."""
 
     def describe(self) -> Iterator[Metric]:
         yield from self._gauges()
 
     def collect(self) -> Iterator[Metric]:
         try:
-            found = wakefulness()
+            bases = wakefulness()
         except DatabaseError:
             return
         wanted, online = self._gauges()
-        for base in found.values():
+        for base in bases.values():
             wanted.add_metric([base.name], base.wanted)
             online.add_metric([base.name], base.online)
         yield from (wanted, online)

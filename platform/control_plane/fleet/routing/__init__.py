@@ -1,1 +1,1 @@
-"""Choosing the host of a request, and waiting for a place on one."""
+"""Routing: choosing the host of a request, and waiting for a place on one."""

@@ -1,4 +1,4 @@
-"""When a request would have its first token on a host: by the host's last heartbeat, and what was sent there since."""
+"""Prediction of a request's first token on a host, from its last heartbeat and the requests sent there since."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from lora_engine.wire.adapter_list import AdapterList
 from lora_engine.wire.prompt_prefixes import KnownPrefixes, Mark
 
 _CHARACTERS_PER_TOKEN = 4.0
+# Part of an adapter's load time that is added to a prediction: the first request waits for the load, and later ones
+# gain from it. Counted in full, requests would avoid hosts that have loaded nothing yet.
 _LOAD_SHARE = 0.2
-"""Of an adapter's load, what it counts for: one request waits for it, and those that follow gain from it. Counted
-whole, requests stay away from hosts that nothing was loaded on yet."""
-
-
-_LONGEST_S = 1e6
+# Seconds; a host's prediction above it is ignored.
+_MAX_S = 1e6
 
 
 class FirstTokenPrediction:
-    """Of one host, between two heartbeats."""
+    """A predictor for one host, corrected by each of its heartbeats."""
 
     def __init__(self) -> None:
         self._forecast: pb.FirstTokenForecast | None = None
@@ -30,11 +29,12 @@ class FirstTokenPrediction:
         self._loading: set[str] = set()
 
     def observed(self, status: pb.HostStatus) -> None:
-        """A heartbeat has come: what was sent before is counted in it. Raises AdapterListError."""
+        """Take over a heartbeat, which counts all requests sent before it. Raises AdapterListError."""
         self.adapters.observe(status)
         self._prefixes.observe(status)
-        told = status.first_token if status.HasField("first_token") else None
-        self._forecast = told if told and _is_believable(told.seconds, told.prompt_token_s, told.place_s) else None
+        reported = status.first_token if status.HasField("first_token") else None
+        usable = reported and _is_plausible(reported.seconds, reported.prompt_token_s, reported.place_s)
+        self._forecast = reported if usable else None
         self._tenants = {share.tenant: share.first_token_s for share in status.tenants if share.first_token_s > 0}
         self._sent, self._sent_s = 0, 0.0
         if not status.load_only:
@@ -42,7 +42,7 @@ class FirstTokenPrediction:
 
     @property
     def prompt_token_s(self) -> float:
-        """What a prompt's token takes there; 0 if the host cannot tell."""
+        """Seconds that a prompt's token takes on the host; 0 if the host cannot predict it."""
         return self._forecast.prompt_token_s if self._forecast is not None else 0.0
 
     def forget(self) -> None:
@@ -50,35 +50,35 @@ class FirstTokenPrediction:
         self._prefixes.forget()
 
     def sent(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> None:
-        """The host has one request more."""
+        """Count a request that was sent to the host since its last heartbeat."""
         if self._forecast is not None:
             self._sent += 1
-            # Who comes when no place is left waits until one is free.
+            # A request beyond the free places waits until one becomes free.
             place_s = self._forecast.place_s if self._sent > self._forecast.free_places else 0.0
             self._sent_s += self._prompt_s(submit, marks, self._forecast) + place_s
             self._loading.add(submit.adapter_digest)
 
     def seconds(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> float | None:
-        """About when this request's first token comes if it is sent now; None if the host cannot tell.
+        """Return the predicted seconds to a request's first token if it is sent now; None if the host cannot predict.
 
-        ``marks`` are those of its prompt: what the host has cached of it is not computed again.
+        ``marks`` are the prefix marks of its prompt: its cached part is not computed again.
         """
         if self._forecast is None:
             return None
         queue = self._tenants.get(submit.tenant, self._forecast.seconds)
-        own = self._prompt_s(submit, marks, self._forecast)
-        found = queue + self._sent_s + own + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
-        return found if _is_believable(found) else None
+        prompt = self._prompt_s(submit, marks, self._forecast)
+        total = queue + self._sent_s + prompt + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
+        return total if _is_plausible(total) else None
 
     def cached_share(self, marks: Sequence[Mark]) -> float:
-        """Of the prompt, what the host has cached, at least."""
+        """Return the least share of a prompt that the host has cached."""
         return self._prefixes.share(marks)
 
     def _prompt_s(self, submit: pb.Submit, marks: Sequence[Mark], forecast: pb.FirstTokenForecast) -> float:
         return (1.0 - self.cached_share(marks)) * prompt_tokens(submit) * forecast.prompt_token_s
 
     def _load_s(self, digest: str, times: pb.LoadTimes) -> float:
-        """To bring the adapter to the device from the tier where it is; nothing if another request has begun that."""
+        """Return the seconds to load an adapter to the device; 0 if another request has begun the load."""
         adapter = self.adapters.by_digest.get(digest)
         if not digest or adapter is None or digest in self._loading or adapter.tier == pb.AdapterResidency.DEVICE:
             return 0.0
@@ -88,7 +88,7 @@ class FirstTokenPrediction:
 
 
 def prompt_tokens(submit: pb.Submit) -> float:
-    """About how many there are: text is not tokenised here."""
+    """Estimate the number of a prompt's tokens: text is not tokenised here."""
     kind = submit.WhichOneof("prompt")
     if kind == "token_ids":
         return float(len(submit.token_ids.ids))
@@ -97,9 +97,9 @@ def prompt_tokens(submit: pb.Submit) -> float:
     return len(submit.text) / _CHARACTERS_PER_TOKEN
 
 
-def _is_believable(*seconds: float) -> bool:
-    """One host's nonsense must not decide where the requests of all go."""
-    return all(0.0 <= one <= _LONGEST_S for one in seconds)
+def _is_plausible(*seconds: float) -> bool:
+    """Return whether all values are in range: one faulty host must not attract the requests of all."""
+    return all(0.0 <= one <= _MAX_S for one in seconds)
 
 
 def _load_time(time: pb.LoadTime, num_bytes: int) -> float:

@@ -1,10 +1,10 @@
-"""Which requests go on elsewhere when some hosts have far more to do than others.
+"""Migration of requests to other hosts when some hosts have far more to do than others.
 
-dLoRA's migration (Wu et al., OSDI 2024, section 5.3): where a trigger fires, an integer program over the K most and
-the K least loaded hosts. Its relaxation is solved (HiGHS) and rounded: at a vertex of that polytope at most as many
-requests are split as there are rows besides those that place each once (Lenstra, Shmoys, Tardos 1990), two a host.
-Loads are seconds of work: what is expected to come of each request by the host's measured rate, prompts that have to be
-computed (again) included. No input or output: the simulation runs the same classes.
+dLoRA's migration (Wu et al., OSDI 2024, section 5.3): when a trigger fires, an integer program over the K most and the
+K least loaded hosts. Its relaxation is solved (HiGHS) and rounded: at a vertex of that polytope, at most as many
+requests are split as there are rows besides those that place each once (Lenstra, Shmoys, Tardos 1990), two per host.
+Loads are seconds of work: a request's expected output at the host's measured rate, and prompts that have to be computed
+(again). No input or output: the simulation runs the same classes.
 """
 
 from __future__ import annotations
@@ -24,26 +24,35 @@ from lora_engine.wire import engine_pb2 as pb
 if TYPE_CHECKING:
     import highspy
 
+# Tokens of a page on most hosts: heartbeats report pages, requests are known in tokens.
 PAGE_TOKENS = 16
-"""Hosts' usual page: heartbeats tell pages, requests are known in tokens."""
+# Moves of one request.
 MOST_MOVES = 2
-"""Of one request."""
-_MOST_REQUESTS = 500
-"""That a plan moves or leaves; the solver's time grows faster than their number."""
+# Requests in one program; the solver's time grows faster than their number.
+_MAX_REQUESTS = 500
+# Requests above the mean at which a host counts as overloaded: dLoRA's batch.
 _BATCH = 16
+# Share of a host's pages in use at which its memory counts as full.
 _FULL = 0.9
+# Share of the longest work that must remain at most after the moves, for them to be made.
 _WORTH = 0.9
+# Cost of a move, as a share of the moved work.
 _PENALTY = 0.01
+# Seconds that the solver may take.
 _LIMIT_S = 0.05
+# Weight of the past in the moving average of answer lengths.
 _WINDOW = 5
+# Tokens expected of an adapter's first answer.
 _FIRST_LENGTH = 128.0
-_MOST_LENGTHS = 10_000
-_FORGETS_PER_S = 0.01
+# Adapters with a moving average; the one seen longest ago is dropped.
+_MAX_LENGTHS = 10_000
+# Rate per second at which a host's highest observed speed decays.
+_DECAY_PER_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class HostNow:
-    """What is known of a host that takes requests. Pages are those of running requests, and all."""
+    """The state of a host that takes requests. ``pages_used`` are those of running requests."""
 
     name: str
     waiting: int
@@ -59,13 +68,13 @@ class HostNow:
 
     @property
     def is_full(self) -> bool:
-        """Its memory is why some wait."""
+        """True if requests wait because the memory is full."""
         return self.waiting > 0 and self.pages > 0 and self.pages_used >= _FULL * self.pages
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A request of this process. ``hosts`` may go on with it; ``more`` is how many output tokens are expected yet."""
+    """An open request of this process. ``hosts`` could continue it; ``more`` is the expected number of new tokens."""
 
     name: str
     host: str
@@ -78,20 +87,20 @@ class OpenRequest:
         return host.name in self.hosts and not (self.output_tokens and host.waiting)
 
     def work_s(self, host: HostNow, rate: float) -> float:
-        """What it still takes there. Elsewhere, what it has is computed again."""
+        """Return the seconds that it still takes on a host. Another host computes its tokens again."""
         known = self.prompt_tokens + self.output_tokens
         computed = self.host == host.name and self.output_tokens > 0
         return self.more / rate + (0.0 if computed else known * host.prompt_token_s)
 
     @property
     def pages(self) -> int:
-        """What it will hold in the end."""
+        """Number of pages that it will occupy at its end."""
         return math.ceil((self.prompt_tokens + self.output_tokens + self.more) / PAGE_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Where requests should go on, and the longest of the hosts' work before and after, in seconds."""
+    """A plan: the new hosts of requests, and the hosts' longest work before and after it, in seconds."""
 
     to: Mapping[str, str] = field(default_factory=dict)
     before_s: float = 0.0
@@ -100,50 +109,53 @@ class Moves:
 
 
 class MigrationPolicy(Protocol):
-    """Called with hosts that take requests. May take a while: not on an event loop."""
+    """A policy that plans moves between hosts that take requests. It may take a while: not on an event loop."""
 
     def moves(self, hosts: Sequence[HostNow], requests: Sequence[OpenRequest], rates: Mapping[str, float]) -> Moves: ...
 
 
 class Lengths:
-    """How long answers of a tenant's adapter become: VTC's moving average, ``(4 * predicted + seen) / 5``."""
+    """Predicted answer lengths of each tenant's adapters: VTC's moving average, ``(4 * predicted + seen) / 5``."""
 
     def __init__(self) -> None:
         self._mean: dict[tuple[str, str], float] = {}
 
     def ended(self, tenant: str, adapter: str, tokens: int) -> None:
         known = self._mean.pop((tenant, adapter), float(tokens))
-        if len(self._mean) >= _MOST_LENGTHS:
+        if len(self._mean) >= _MAX_LENGTHS:
             del self._mean[next(iter(self._mean))]  # seen longest ago
         self._mean[tenant, adapter] = ((_WINDOW - 1) * known + tokens) / _WINDOW
 
     def more(self, tenant: str, adapter: str, so_far: int, most: int) -> float:
-        """Output tokens yet to come, with at most ``most`` in all (0: no limit). Who has said much goes on for long."""
+        """Return the expected number of further tokens, with at most ``most`` in all (0: no limit).
+
+        An answer that is already long is expected to go on for half its length.
+        """
         expected = max(self._mean.get((tenant, adapter), _FIRST_LENGTH) - so_far, so_far / 2, 1.0)
         return min(expected, max(1.0, most - so_far)) if most else expected
 
 
 def open_request(submit: pb.Submit, host: str, hosts: Iterable[str], so_far: int, lengths: Lengths) -> OpenRequest:
-    """Of what a host has under this name, with so many output tokens in all its choices."""
+    """Return a request of a host as migration sees it, with its output tokens so far in all choices."""
     most = submit.sampling.max_tokens * max(1, submit.sampling.n)
     more = lengths.more(submit.tenant, submit.adapter_digest, so_far, most)
     return OpenRequest(submit.request_id, host, frozenset(hosts), prompt_tokens(submit), so_far, more)
 
 
 class Rates:
-    """What hosts can generate, by the most that they did of late: an idle one tells little of what it could."""
+    """The generation rates of hosts, from the highest of late: an idle host's current rate is no measure."""
 
     def __init__(self) -> None:
         self._most: dict[str, float] = {}
         self._seen_at = 0.0
 
     def observe(self, hosts: Sequence[HostNow], now: float) -> None:
-        keeps = math.exp(-_FORGETS_PER_S * max(0.0, now - self._seen_at))
+        keeps = math.exp(-_DECAY_PER_S * max(0.0, now - self._seen_at))
         self._seen_at = now
         self._most = {host.name: max(host.tokens_per_second, self._most.get(host.name, 0.0) * keeps) for host in hosts}
 
     def of(self, hosts: Sequence[HostNow]) -> dict[str, float]:
-        """Tokens per second. What was not busy yet is taken to be as quick as the quickest."""
+        """Return tokens per second by host. A host that was not busy yet counts as the fastest."""
         busy = {host.name: self._most.get(host.name, 0.0) for host in hosts}
         best = max(busy.values(), default=0.0) or 1.0
         waited = {host.name for host in hosts if host.waiting}
@@ -151,8 +163,8 @@ class Rates:
 
 
 def is_uneven(hosts: Sequence[HostNow]) -> bool:
-    """dLoRA's triggers: one host's memory is full and another's is not, or one has a batch more to do than the mean and
-    some of it waits."""
+    """Return whether one of dLoRA's triggers fires: one host's memory is full and another's is not, or one host has a
+    batch more to do than the mean and some of it waits."""
     if len(hosts) < 2:
         return False
     if any(host.is_full for host in hosts) and any(host.pages_used < _FULL * host.pages for host in hosts):
@@ -162,7 +174,7 @@ def is_uneven(hosts: Sequence[HostNow]) -> bool:
 
 
 class Program:
-    """The integer program over ``most`` hosts of either end; ``limit_s`` bounds the solver."""
+    """The integer program over ``most`` hosts of either end; ``limit_s`` bounds the solver's time."""
 
     def __init__(self, most: int = 4, limit_s: float = _LIMIT_S) -> None:
         self._most, self._limit_s = most, limit_s
@@ -188,7 +200,7 @@ MIGRATION_POLICIES: Mapping[str, type[MigrationPolicy]] = {"ilp": Program}
 
 
 def make_migration(name: str) -> MigrationPolicy | None:
-    """None if nothing is to move."""
+    """Return the named policy, or None for "off"."""
     if name == "off":
         return None
     if name not in MIGRATION_POLICIES:
@@ -199,21 +211,21 @@ def make_migration(name: str) -> MigrationPolicy | None:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """Requests of the most loaded hosts, which may stay or go to one of the least loaded."""
+    """The requests of the most loaded hosts, which may stay or move to one of the least loaded."""
 
     hosts: list[HostNow]  # the overloaded first
     requests: list[OpenRequest]
     work: NDArray[np.float64]  # seconds, of each request on each host; infinite where it may not go
     pages: NDArray[np.float64]  # of each request
-    others_s: NDArray[np.float64]  # work on each host that is not to be moved
-    room: NDArray[np.float64]  # pages of each host for what comes
+    others_s: NDArray[np.float64]  # seconds of work on each host that cannot move
+    room: NDArray[np.float64]  # free pages of each host
     now: list[int]
 
     @classmethod
     def of(
         cls, hosts: Sequence[HostNow], requests: Sequence[OpenRequest], rates: Mapping[str, float], most: int
     ) -> Imbalance | None:
-        """None where nothing can move."""
+        """Return the movable requests, or None if no request can move."""
         by_name = {host.name: host for host in hosts}
         mine = [request for request in requests if request.host in by_name]
         if not mine:
@@ -226,10 +238,10 @@ class Imbalance:
         ranked = sorted(hosts, key=lambda host: (-total[host.name], host.name))
         over = ranked[: min(most, len(ranked) // 2)]
         names = {host.name for host in over}
-        # What answers already would wait again: it leaves only where memory is short, for a host where nothing waits.
+        # A request that has output would wait again: it moves only if memory is short, to a host without a queue.
         leaving = [r for r in mine if r.host in names and (not r.output_tokens or by_name[r.host].is_full)]
         mean_s = sum(total.values()) / len(total)
-        # Of what could come, what a host has time for: the least loaded of all may have none of these adapters.
+        # Time that each host could take over: the least loaded host may have none of these adapters.
         gains = {
             host.name: min(
                 mean_s - total[host.name],
@@ -242,7 +254,7 @@ class Imbalance:
         movable = [r for r in leaving if any(r.may_go_to(by_name[name]) for name in targets)]
         if not movable:
             return None
-        movable = sorted(movable, key=lambda r: (r.output_tokens > 0, -r.more))[:_MOST_REQUESTS]  # what waits first
+        movable = sorted(movable, key=lambda r: (r.output_tokens > 0, -r.more))[:_MAX_REQUESTS]  # waiting ones first
         under = [host for host in ranked if host.name in targets]
         chosen = [*over, *under]
         column = {host.name: number for number, host in enumerate(chosen)}
@@ -264,8 +276,9 @@ class Imbalance:
         return cls(chosen, movable, work, pages, np.maximum(others, 0.0), room, now)
 
     def program(self) -> highspy.HighsLp:
-        """Which part of each request goes where, so that the longest work is least. Moves cost a hundredth of what is
-        moved, so that what gains nothing stays.
+        """Return the program: the part of each request on each host, so that the longest work is least.
+
+        A move costs a hundredth of the moved work, so that a request that gains nothing stays.
 
         Rows: each request once, each host's work below the longest, each host's memory. Columns: each request on each
         host where it may be, one after the other, and the longest work.
@@ -291,7 +304,7 @@ class Imbalance:
         return lp
 
     def relaxed(self, limit_s: float) -> tuple[NDArray[np.float64], float]:
-        """The relaxation's solution, and its longest work."""
+        """Solve the relaxation. Returns the share of each request on each host, and the longest work in seconds."""
         import highspy
 
         solver = highspy.Highs()
@@ -300,16 +313,18 @@ class Imbalance:
         solver.passModel(self.program())
         solver.run()
         shares = np.zeros_like(self.work)
-        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:  # out of time: all stays
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:  # out of time: nothing moves
             shares[np.arange(len(self.requests)), self.now] = 1.0
             return shares, 0.0
-        found = np.array(solver.getSolution().col_value)
-        shares[np.isfinite(self.work)] = found[:-1]
-        return shares, float(found[-1])
+        solution = np.array(solver.getSolution().col_value)
+        shares[np.isfinite(self.work)] = solution[:-1]
+        return shares, float(solution[-1])
 
     def rounded(self, shares: NDArray[np.float64]) -> list[int]:
-        """Whole requests: those that are split, the largest first, go to whichever of their hosts then has least, and
-        memory for it."""
+        """Round the shares to one host per request.
+
+        Split requests, the largest first, go to the least loaded of their hosts that has memory for them.
+        """
         best, now = shares.argmax(axis=1), np.array(self.now)
         whole = shares[np.arange(len(shares)), best] > 1 - 1e-6
         work, room = self.others_s.copy(), self.room.copy()

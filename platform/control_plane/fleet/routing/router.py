@@ -1,4 +1,4 @@
-"""Chooses the host of a request."""
+"""Routing policies: each chooses the host of a request."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Protocol
 
 from control_plane.fleet.transport.errors import HostError
 
-# Predictions that differ by less say nothing: theirs are off by about as much.
+# Predictions that differ by less than this factor and these seconds count as equal: their error is about as large.
 _AS_SOON, _AS_SOON_S = 1.25, 0.005
-MOST_COMPARED = 32
+# Hosts that one request is compared over.
+MAX_COMPARED = 32
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """What a dispatcher may know of a host. ``pending`` counts requests; ``resident`` is about the wanted adapter.
+    """The load of a host. ``pending`` counts requests; ``resident`` tells whether it has the requested adapter.
 
     ``first_token_s`` is when the request would have its first token there; None if that cannot be predicted.
     ``cached`` is the share of its prompt that need not be computed there.
@@ -32,21 +33,21 @@ class HostLoad:
 
 
 class RoutingPolicy(Protocol):
-    """Chooses among at least one host."""
+    """A policy that chooses among at least one host."""
 
     def choose(self, hosts: Sequence[HostLoad]) -> HostLoad: ...
 
 
 class LeastPending:
-    """The host with the fewest requests waiting or running; one that holds the adapter first, then in turn."""
+    """The policy that takes the host with the fewest open requests, preferring hosts with the adapter; ties rotate."""
 
     def __init__(self) -> None:
-        self._turn = itertools.count()
+        self._counter = itertools.count()
 
     def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
         best = min(self._cost(host) for host in hosts)
         equals = [host for host in hosts if self._cost(host) == best]
-        return equals[next(self._turn) % len(equals)]
+        return equals[next(self._counter) % len(equals)]
 
     @staticmethod
     def _cost(host: HostLoad) -> tuple[bool, int]:
@@ -54,12 +55,11 @@ class LeastPending:
 
 
 class SoonestFirstToken:
-    """The host where the first token is predicted soonest; of those that are about as soon, those that have most of the
-    prompt cached, and of these the least loaded.
+    """The policy that takes the host with the soonest predicted first token.
 
-    Predictions take in the queue ahead in fair order, what is not cached of the request's own prompt, its adapter's
-    load from the tier where it is (``first_token.py``). As long as one host cannot tell, as one that has just started,
-    requests are counted.
+    Of hosts that are about as soon, it takes those that have most of the prompt cached, and of these the least loaded.
+    A prediction includes the queue ahead in fair order, the uncached part of the prompt, and the load of the adapter
+    (``first_token.py``). While one host cannot predict, as after its start, open requests are counted instead.
     """
 
     def __init__(self) -> None:
@@ -76,13 +76,13 @@ class SoonestFirstToken:
 
 
 class RoundRobin:
-    """Every host in turn, whatever its load."""
+    """The policy that takes every host in rotation, whatever its load."""
 
     def __init__(self) -> None:
-        self._turn = itertools.count()
+        self._counter = itertools.count()
 
     def choose(self, hosts: Sequence[HostLoad]) -> HostLoad:
-        return hosts[next(self._turn) % len(hosts)]
+        return hosts[next(self._counter) % len(hosts)]
 
 
 ROUTING_POLICIES: Mapping[str, type[RoutingPolicy]] = {
@@ -93,16 +93,16 @@ ROUTING_POLICIES: Mapping[str, type[RoutingPolicy]] = {
 
 
 def compared(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The hosts that a request is compared over, and the others, for when none of these has room for it.
+    """Return the hosts that a request is compared over, and the others, for when none of these has room for it.
 
-    To look at a host takes about as long as to send a token; the best of a few dozen, drawn anew for each request, is
+    Evaluating a host takes about as long as sending a token; the best of a few dozen, drawn anew for each request, is
     about as good as the best of all (Mitzenmacher, "The power of two choices", 2001).
     """
-    if len(hosts) <= MOST_COMPARED:
+    if len(hosts) <= MAX_COMPARED:
         return [*hosts], []
-    drawn = random.sample(hosts, MOST_COMPARED)
-    asked = {*drawn}
-    return drawn, [host for host in hosts if host not in asked]
+    drawn = random.sample(hosts, MAX_COMPARED)
+    chosen = {*drawn}
+    return drawn, [host for host in hosts if host not in chosen]
 
 
 def make_policy(name: str) -> RoutingPolicy:
@@ -115,7 +115,7 @@ def no_host(model: str) -> HostError:
     return HostError(
         "no_ready_host",
         f"No engine host is ready to serve {model} right now.",
-        "Send the request again in a few seconds. If it persists, look at the hosts page for what they wait for.",
+        "Send the request again in a few seconds. If it persists, see the hosts page for what they wait for.",
         param="model",
         retry_after_s=3.0,
     )

@@ -14,14 +14,18 @@ from control_plane.fleet.transport.plausible import implausible, require_plausib
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
+# Seconds for a unary call.
 CALL_TIMEOUT_S = 10.0
+# Seconds for one staging: an adapter may be downloaded over a slow line.
 STAGE_TIMEOUT_S = 1800.0
-MOST_RUNS = 1 << 20  # of a map of pages
-MOST_STAGE_EVENTS = 100_000
+# Runs of a page map. A map with more is implausible.
+MAX_RUNS = 1 << 20
+# Events of one staging. A host that sends more is implausible.
+MAX_STAGE_EVENTS = 100_000
 
 
 class EngineCalls:
-    """The engine's unary and server-streaming calls. Every failure to answer is an ``HostError``."""
+    """The engine's unary and server-streaming calls. Every failed call raises ``HostError``."""
 
     def __init__(self, endpoint: HostEndpoint, channel: grpc.Channel) -> None:
         self._endpoint = endpoint
@@ -33,23 +37,23 @@ class EngineCalls:
         return description
 
     def drop(self, digest: str) -> bool:
-        """Forget an adapter. Whether it was there."""
+        """Drop an adapter. Returns whether the host had it."""
         reply: pb.DropAdapterReply = self._unary("DropAdapter", pb.DropAdapterRequest(digest=digest))
         return reply.was_resident
 
     def pin(self, digests: Sequence[str]) -> Sequence[str]:
-        """Have it keep these adapters on the device, and no others. Those that are there now."""
+        """Pin these adapters to the device, and no others. Returns those that are on the device now."""
         reply: pb.PinAdaptersReply = self._unary("PinAdapters", pb.PinAdaptersRequest(digests=digests))
         return reply.digests
 
     def pin_prefixes(self, prefixes: Sequence[pb.PinnedPrefix]) -> Sequence[pb.PrefixState]:
-        """Have it keep these prefixes in its KV cache, and no others. What it says of each now."""
+        """Pin these prefixes in the KV cache, and no others. Returns the state of each."""
         reply: pb.PinPrefixesReply = self._unary("PinPrefixes", pb.PinPrefixesRequest(prefixes=prefixes))
         require_plausible(self._endpoint.name, reply)
         return reply.prefixes
 
     def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
-        """The prompt's tokens. What is wrong with it is in the reply."""
+        """Return a prompt's tokens; the reply holds the error of an invalid prompt."""
         reply: pb.TokenizeReply = self._unary("Tokenize", submit)
         return reply
 
@@ -58,27 +62,27 @@ class EngineCalls:
         return reply
 
     def restart(self, boot_id: str, wait_s: float) -> bool:
-        """Drain, then end, for a supervisor to start it anew. False if another process answers by now."""
+        """Drain the engine, then end it; a supervisor starts it anew. False if another process answers by now."""
         reply: pb.RestartReply = self._unary(
             "Restart", pb.RestartRequest(boot_id=boot_id, wait_ms=round(wait_s * 1000))
         )
         return reply.restarts
 
     def request_certificate(self) -> bytes:
-        """Have a host that joined make a new key; its request for a certificate (PKCS #10, PEM)."""
+        """Have a host that joined make a new key. Returns its certificate request (PKCS #10, PEM)."""
         reply: pb.CertificateRequest = self._unary("RequestCertificate", pb.RequestCertificateRequest())
         return reply.request
 
     def install_certificate(self, certificate: bytes) -> None:
-        """Of the key that it was last asked to make (PEM); for connections from now on."""
+        """Install the certificate (PEM) of the last requested key, for new connections."""
         self._unary("InstallCertificate", pb.InstallCertificateRequest(certificate=certificate))
 
-    def probe(self, digest: str, patience_s: float, own_template: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
-        """What an adapter does to a few prompts, chats written by its own template if it has one.
+    def probe(self, digest: str, patience_s: float, template: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
+        """Return what an adapter changes in the answers to a few prompts, with its chat template if it has one.
 
         Raises ``HostError``: ``overloaded`` if there was no time for it.
         """
-        request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000), own_template=own_template)
+        request = pb.ProbeAdapterRequest(digest=digest, patience_ms=round(patience_s * 1000), own_template=template)
         reply: pb.ProbeAdapterReply = self._unary("ProbeAdapter", request)
         if reply.HasField("error"):
             raise errors.HostError.from_wire(reply.error)
@@ -86,16 +90,22 @@ class EngineCalls:
         return reply.effect
 
     def map_pages(self) -> pb.PageMap:
-        """Whose each page of the pool is."""
-        found: pb.PageMap = self._unary("MapPages", pb.MapPagesRequest())
-        require_plausible(self._endpoint.name, found)
-        runs = len(found.lengths)
-        if runs > MOST_RUNS or runs != len(found.owner_of) or max(found.owner_of, default=-1) >= len(found.owners):
-            raise implausible(self._endpoint.name, "its map of pages leads nowhere")
-        return found
+        """Return the map of the pool: the owner of each page."""
+        page_map: pb.PageMap = self._unary("MapPages", pb.MapPagesRequest())
+        require_plausible(self._endpoint.name, page_map)
+        runs = len(page_map.lengths)
+        if (
+            runs > MAX_RUNS
+            or runs != len(page_map.owner_of)
+            or max(page_map.owner_of, default=-1) >= len(page_map.owners)
+        ):
+            raise implausible(
+                self._endpoint.name, "its page map names an owner that it does not list, or has too many runs"
+            )
+        return page_map
 
     def pull_usage(self, after_seq: int, limit: int) -> Sequence[pb.UsageRecord]:
-        """Unacknowledged usage records beyond ``after_seq``, oldest first."""
+        """Return unacknowledged usage records beyond ``after_seq``, oldest first."""
         reply: pb.PullUsageReply = self._unary("PullUsage", pb.PullUsageRequest(after_seq=after_seq, limit=limit))
         return reply.records
 
@@ -104,13 +114,13 @@ class EngineCalls:
         return reply.acknowledged
 
     def stage(self, request: pb.StageAdapterRequest) -> Iterator[pb.StageEvent]:
-        """Phases of bringing an adapter into host memory; the last is READY or FAILED."""
+        """Yield the phases of bringing an adapter into host memory; the last is READY or FAILED."""
         with self._failures():
             events = self._stub.StageAdapter(request, timeout=STAGE_TIMEOUT_S, metadata=self._endpoint.metadata)
-            for told, event in enumerate(events):
+            for count, event in enumerate(events):
                 require_plausible(self._endpoint.name, event)
-                if told >= MOST_STAGE_EVENTS:
-                    raise implausible(self._endpoint.name, f"{told} events of one staging")
+                if count >= MAX_STAGE_EVENTS:
+                    raise implausible(self._endpoint.name, f"{count} events of one staging")
                 yield event
 
     def _unary(self, method: str, request: object) -> Any:
@@ -129,6 +139,6 @@ class EngineCalls:
 
 @contextmanager
 def engine_calls(endpoint: HostEndpoint) -> Iterator[EngineCalls]:
-    """A channel for a few calls. Not kept: a forked worker must not inherit one."""
+    """Open a channel for a few calls. It is not kept, as a forked worker must not inherit one."""
     with endpoint.open_channel() as channel:
         yield EngineCalls(endpoint, channel)

@@ -1,8 +1,8 @@
-"""A request's own bounded buffer between the engine's steps and its client.
+"""The bounded buffer of one request between the engine's steps and its client.
 
-The first token goes out at once. After that a chunk goes out when the last one is
-``max_delay_s`` old or ``max_tokens`` have gathered, whichever comes first. A client that
-reads slowly makes only its own chunks longer; one that stops reading is given up.
+The first token goes out at once. After that a chunk goes out when the last one is ``max_delay_s`` old or
+``max_tokens`` have gathered, whichever comes first. A client that reads slowly gets longer chunks; a request whose
+client stops reading is aborted.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 @dataclass(frozen=True)
 class Coalescing:
-    """When a chunk leaves the buffer, and when its reader is given up."""
+    """The limits at which a chunk leaves the buffer, and at which a slow reader's request is aborted."""
 
     max_delay_s: float = 0.030
     max_tokens: int = 4
@@ -25,7 +25,7 @@ class Coalescing:
     stall_s: float = 30.0
 
 
-# For a reader that wants the whole: woken by the first token and by the end.
+# For a reader that needs only the complete answer: it is woken by the first token and by the end.
 WHOLE = Coalescing(max_delay_s=math.inf, max_tokens=1 << 31)
 
 
@@ -46,7 +46,7 @@ class Chunk:
     tool_calls: list[pb.ToolCallDelta] = field(default_factory=list)
 
     def add_tool_calls(self, deltas: Iterable[pb.ToolCallDelta]) -> None:
-        """What goes on with the last call joins it."""
+        """Append deltas of tool calls; a delta of the last call extends its arguments."""
         for delta in deltas:
             if self.tool_calls and self.tool_calls[-1].index == delta.index:
                 self.tool_calls[-1].arguments += delta.arguments
@@ -55,7 +55,7 @@ class Chunk:
 
 
 class RequestBuffer:
-    """What one request produced and its reader has not taken yet. One reader; all calls on one event loop."""
+    """The output of one request that its reader has not taken yet. One reader; all calls on one event loop."""
 
     __slots__ = (
         "_bytes",
@@ -65,7 +65,7 @@ class RequestBuffer:
         "_finished",
         "_interrupted",
         "_last_taken",
-        "_most_bytes",
+        "_max_bytes",
         "_patient_until",
         "_pending",
         "_policy",
@@ -75,10 +75,10 @@ class RequestBuffer:
         "_waiter",
     )
 
-    def __init__(self, policy: Coalescing, most_bytes: float = math.inf) -> None:
-        """``most_bytes``: no answer to the request is longer."""
+    def __init__(self, policy: Coalescing, max_bytes: float = math.inf) -> None:
+        """``max_bytes`` bounds the plausible size of the whole answer."""
         self._policy = policy
-        self._most_bytes, self._total_bytes = most_bytes, 0
+        self._max_bytes, self._total_bytes = max_bytes, 0
         self._pending: dict[int, Chunk] = {}
         self._tokens = self._bytes = 0
         self._due = False
@@ -97,11 +97,11 @@ class RequestBuffer:
 
     @property
     def tokens(self) -> int:
-        """That nobody has taken yet."""
+        """Number of tokens that the reader has not taken yet."""
         return self._tokens
 
     def push(self, delta: pb.Delta, now: float) -> bool:
-        """Add a delta. True if it begins a wait for company: the caller then makes it due within ``max_delay_s``."""
+        """Add a delta. Returns True if the caller must make the buffer due within ``max_delay_s``."""
         begins = not self._pending
         self._total_bytes += delta.ByteSize()
         chunk = self._pending.get(delta.choice)
@@ -140,7 +140,7 @@ class RequestBuffer:
         return begins and self._policy.max_delay_s < math.inf
 
     def push_plain(self, text: str, token_id: int, now: float) -> bool:
-        """As ``push``, for a token of choice 0 with its text and nothing else."""
+        """Add a token of choice 0 with its text and nothing else, like ``push``."""
         begins = not self._pending
         self._total_bytes += len(text)
         chunk = self._pending.get(0)
@@ -154,11 +154,11 @@ class RequestBuffer:
 
     @property
     def overflows(self) -> bool:
-        """Whether its host sends more than any answer to the request has."""
-        return self._total_bytes > self._most_bytes
+        """True if the host has sent more than any answer to the request has."""
+        return self._total_bytes > self._max_bytes
 
     def stalled(self, now: float) -> bool:
-        """Whether the reader left too much, or for too long, in the buffer."""
+        """Return whether the reader has left too much, or for too long, in the buffer."""
         if not self._due or self._waiter is not None:
             return False
         policy = self._policy
@@ -166,13 +166,13 @@ class RequestBuffer:
         return too_much or now - self._due_since > policy.stall_s
 
     def make_due(self, now: float) -> None:
-        """Let the reader have what is there."""
+        """Release the buffered output to the reader."""
         if self._pending and not self._due:
             self._due, self._due_since = True, now
             self._wake()
 
     def finish(self, error: HostError | None = None) -> None:
-        """No more will come. The reader still gets what is buffered, then the end or the error."""
+        """End the request. The reader still gets what is buffered, then the end or the error."""
         if not self._finished:
             self._finished, self._error = True, error
             if self._timer is not None:
@@ -181,18 +181,18 @@ class RequestBuffer:
             self._wake()
 
     def give_up(self, error: HostError) -> None:
-        """Drop what is there, of a reader that stalled or a host that never ends; who reads learns why."""
+        """Drop the buffered output and end with an error: the reader stalled, or the host sends too much."""
         self._pending, self._tokens, self._bytes = {}, 0, 0
         self.finish(error)
 
     async def take(self) -> list[Chunk]:
-        """Wait for due output. Empty at the end. Raises the ``HostError`` the request ended with."""
+        """Wait for due output and return it; empty at the end. Raises the ``HostError`` that ended the request."""
         while not (self._due or self._finished):
             await self._wait(asyncio.get_running_loop())
         return self._taken()
 
     async def take_within(self, seconds: float) -> list[Chunk] | None:
-        """As ``take``; None if nothing comes in time, or ``interrupt`` is called meanwhile."""
+        """Wait like ``take``; returns None if nothing is due in time, or ``interrupt`` is called meanwhile."""
         if not (self._due or self._finished):
             loop = asyncio.get_running_loop()
             self._interrupted = seconds <= 0
@@ -219,7 +219,7 @@ class RequestBuffer:
         return chunks
 
     def interrupt(self) -> None:
-        """Let a reader that waits go on without output."""
+        """Wake a waiting reader without output."""
         self._interrupted = True
         self._wake()
 
@@ -230,16 +230,16 @@ class RequestBuffer:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = loop.call_at(until, self._look_at_the_time, loop)
+            self._timer = loop.call_at(until, self._check_patience, loop)
 
-    def _look_at_the_time(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_patience(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if self._waiter is None or self._finished:
             return
         if loop.time() >= self._patient_until:
             self.interrupt()
         else:
-            self._timer = loop.call_at(self._patient_until, self._look_at_the_time, loop)
+            self._timer = loop.call_at(self._patient_until, self._check_patience, loop)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -247,7 +247,7 @@ class RequestBuffer:
 
 
 def _add_prompt(chunk: Chunk, delta: pb.Delta) -> None:
-    """What the engine tells of the prompt. That is bounded by the request, so no reader is too slow for it."""
+    """Add the engine's report on the prompt. Its size is bounded by the request, so it does not count as buffered."""
     if delta.HasField("prompt"):
         chunk.prompt = delta.prompt
     if delta.HasField("prompt_logprobs"):

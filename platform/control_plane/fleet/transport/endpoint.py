@@ -1,4 +1,4 @@
-"""Where an engine host listens and how a channel to it is secured."""
+"""The addresses of engine hosts, and how channels to them are secured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ Metadata = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class HostEndpoint:
-    """One engine host: ``unix:/path.sock`` or ``host:port``.
+    """An engine host: ``unix:/path.sock`` or ``host:port``.
 
-    A host of the settings has a token and, for TCP, an optional CA for TLS; one that joined has a credential, by which
-    both sides prove themselves with certificates of the fleet's own authority.
+    A host of the settings has a token and, for TCP, an optional CA for TLS. A host that joined has a credential, with
+    which both sides authenticate by certificates of the fleet's own authority.
     """
 
     name: str
@@ -55,26 +55,26 @@ class HostEndpoint:
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
     def open_channel(self) -> grpc.Channel:
-        """A blocking channel, for Celery tasks and commands."""
+        """Open a blocking channel, for Celery tasks and commands."""
         if self.uses_tls:
             return grpc.secure_channel(self.address, self._credentials(), options=self._options())
         return grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
 
     def open_async_channel(self) -> grpc.aio.Channel:
-        """A channel bound to the running event loop."""
+        """Open a channel that is bound to the running event loop."""
         if self.uses_tls:
             return grpc.aio.secure_channel(self.address, self._credentials(), options=self._options())
         return grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
 
     def reading(self, digest: str) -> pb.AdapterPeer:
-        """For another host to read this adapter there, and nothing else. Of one that joined."""
-        own = authority.reading_identity(digest)
+        """Return the peer's data with which another host reads this adapter from this host, which must have joined."""
+        identity = authority.reading_identity(digest)
         return pb.AdapterPeer(
             address=self.address,
             server_name=authority.server_name(self.credential),
             authority=authority.authority_certificate(),
-            certificate=own.certificate,
-            key=own.key,
+            certificate=identity.certificate,
+            key=identity.key,
         )
 
     def _options(self) -> list[tuple[str, int | str]]:
@@ -84,14 +84,14 @@ class HostEndpoint:
 
     def _credentials(self) -> grpc.ChannelCredentials:
         if self.credential:
-            own = authority.client_identity()
-            return grpc.ssl_channel_credentials(authority.authority_certificate(), own.key, own.certificate)
+            identity = authority.client_identity()
+            return grpc.ssl_channel_credentials(authority.authority_certificate(), identity.key, identity.certificate)
         assert self.tls_ca is not None
         return grpc.ssl_channel_credentials(root_certificates=self.tls_ca.read_bytes())
 
 
 def configured_endpoints() -> dict[str, HostEndpoint]:
-    """The hosts of ``LORIKEET_ENGINE_HOSTS`` by name."""
+    """Return the hosts of ``LORIKEET_ENGINE_HOSTS`` by name."""
     settings = config.current()
     return {
         name: HostEndpoint(name, address, settings.engine_token, settings.engine_tls_ca)
@@ -100,7 +100,7 @@ def configured_endpoints() -> dict[str, HostEndpoint]:
 
 
 def known_endpoints() -> dict[str, HostEndpoint]:
-    """The hosts of the settings, then those that joined, by name. Reads the database."""
+    """Return the hosts of the settings, then those that joined, by name. Reads the database."""
     configured = configured_endpoints()
     joined = EngineHost.objects.filter(active=True).exclude(credential="").order_by("joined_at", "name")
     rows = joined.values_list("name", "address", "credential")
@@ -109,7 +109,7 @@ def known_endpoints() -> dict[str, HostEndpoint]:
 
 
 def endpoint_of(host: str) -> HostEndpoint:
-    """Raises HostError."""
+    """Return a host's endpoint. Raises HostError if there is no such host."""
     endpoint = known_endpoints().get(host)
     if endpoint is None:
         raise HostError(

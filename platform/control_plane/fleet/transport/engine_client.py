@@ -1,8 +1,7 @@
-"""One multiplexed gRPC session from this event loop to one engine host.
+"""The multiplexed gRPC session from this event loop to one engine host.
 
-Every request of the process shares the stream: the engine sends one message per step, and
-this client hands each delta to its request's own buffer. Nothing here creates a task, takes
-a lock or touches the database per token.
+Every request of the process shares the stream: the engine sends one message per step, and this client hands each delta
+to its request's own buffer. No code here creates a task, takes a lock or touches the database per token.
 """
 
 import asyncio
@@ -22,15 +21,16 @@ from control_plane.fleet.transport import errors
 from control_plane.fleet.transport.coalescing import Chunk, Coalescing, RequestBuffer
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.errors import HostError, client_too_slow
-from control_plane.fleet.transport.plausible import implausible, most_bytes, require_plausible
+from control_plane.fleet.transport.plausible import implausible, max_bytes, require_plausible
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
+# Seconds before the first attempt to reconnect, and at most before a later one.
 BACKOFF_FIRST_S = 0.1
 BACKOFF_LAST_S = 3.0
-_MOST_HANDLES = (1 << 32) - 1
+_MAX_HANDLE = (1 << 32) - 1  # a uint32 on the wire
 UsageSink = Callable[[str, pb.Finished], None]
 LostSink = Callable[[Iterable[str]], None]
 
@@ -75,30 +75,30 @@ class RequestStream:
         return chunks
 
     async def next(self, patience_s: float) -> list[Chunk] | None:
-        """The next chunks, empty at the end; None if none come in time, or ``interrupt`` is called meanwhile."""
+        """Return the next chunks, empty at the end; None if none come in time, or ``interrupt`` is called meanwhile."""
         return await self._buffer.take_within(patience_s)
 
     def interrupt(self) -> None:
-        """Let who waits in ``next`` go on without."""
+        """Wake a reader that waits in ``next`` without output."""
         self._buffer.interrupt()
 
     @property
     def tokens_waiting(self) -> int:
-        """That its reader has not taken yet."""
+        """Number of tokens that the reader has not taken yet."""
         return self._buffer.tokens
 
     def hand_out(self) -> bool:
-        """Let the reader have at once what is there; False if that is nothing, and more may come."""
+        """Release the buffered output at once. Returns False if there is none and more may come."""
         self._buffer.make_due(asyncio.get_running_loop().time())
         return self._buffer.tokens > 0 or self._buffer.finished
 
     def abort(self) -> None:
-        """Ask the engine to stop. What it did until then, and its usage, still arrive."""
+        """Ask the engine to stop. The output until then and the usage still arrive."""
         if not (self._closed or self._buffer.finished):
             self._client._send(pb.ClientMessage(abort=pb.Abort(request_id=self.request_id)))
 
     def close(self) -> None:
-        """Idempotent; needs no await, so it also works while its task is being cancelled."""
+        """Close the stream. Idempotent; needs no await, so it also works while its task is being cancelled."""
         if not self._closed:
             self._closed = True
             self._client._forget(self.request_id, abort=not self._buffer.finished)
@@ -118,8 +118,8 @@ class EngineClient:
     ) -> None:
         self.endpoint = endpoint
         self.boot_id = ""
-        self.base_digest = ""  # of the engine that greeted last; "" if none has, or it does not state it
-        self.resumes = False  # it goes on with answers that another host began
+        self.base_digest = ""  # reported by the last engine that connected; "" if none did or it reports none
+        self.resumes = False  # whether the engine continues answers that another host began
         self._usage_sink = usage_sink
         self._lost_sink = lost_sink
         self._coalescing = coalescing or Coalescing()
@@ -128,9 +128,9 @@ class EngineClient:
         self._streams: dict[str, RequestStream] = {}
         self._by_handle: dict[int, RequestStream] = {}
         self._last_handle = 0
-        self._background: set[str] = set()  # of these, what makes way for others
-        self.has_room: Callable[[], None] = lambda: None  # called when a request is over
-        # Also those whose reader has gone: the engine still reports their end.
+        self._background: set[str] = set()  # ids of the open background requests
+        self.has_room: Callable[[], None] = lambda: None  # called when a request has ended
+        # Includes requests whose reader has left: the engine still reports their end.
         self._unfinished: set[str] = set()
         self._lingering: list[RequestStream] = []
         self._outbox: deque[pb.ClientMessage] = deque()
@@ -152,7 +152,7 @@ class EngineClient:
 
     @property
     def foreground_requests(self) -> int:
-        """Of the open ones, those that make way for nobody."""
+        """Number of open requests that do not yield to others (not background)."""
         return len(self._streams) - len(self._background)
 
     @property
@@ -160,10 +160,10 @@ class EngineClient:
         return self._connected.is_set()
 
     async def submit(self, submit: pb.Submit, coalescing: Coalescing | None = None) -> RequestStream:
-        """Hand a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
+        """Send a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
         await self._ensure_connected()
         submit.handle = self._next_handle()
-        buffer = RequestBuffer(coalescing or self._coalescing, most_bytes(submit))
+        buffer = RequestBuffer(coalescing or self._coalescing, max_bytes(submit))
         stream = RequestStream(self, submit.request_id, submit.handle, buffer)
         self._streams[submit.request_id] = self._by_handle[submit.handle] = stream
         if submit.slo.background:
@@ -173,7 +173,7 @@ class EngineClient:
         return stream
 
     def interrupt(self) -> None:
-        """Let all who wait for output look again whether it is worth waiting for."""
+        """Wake all readers, so that each checks whether to wait any longer."""
         for stream in self._streams.values():
             stream.interrupt()
 
@@ -185,7 +185,7 @@ class EngineClient:
             self._channel = None
 
     async def reset(self, reason: str) -> None:
-        """Drop a session that looks dead and connect anew; open requests fail as if it had broken."""
+        """Drop a session that seems dead and reconnect; open requests fail as if the connection had broken."""
         self._last_error = reason
         if self._task is not None:
             await self._stop_task()
@@ -196,7 +196,7 @@ class EngineClient:
         return description
 
     async def tokenize(self, submit: pb.Submit, timeout_s: float = 10.0) -> pb.TokenizeReply:
-        """Raises ``HostError``, as ``detokenize`` does; what is wrong with the prompt is in the reply."""
+        """Return a prompt's tokens; the reply holds the error of an invalid prompt. Raises ``HostError``."""
         reply: pb.TokenizeReply = await self._unary("Tokenize", submit, timeout_s)
         return reply
 
@@ -205,15 +205,18 @@ class EngineClient:
         return reply
 
     async def acknowledge(self, request_ids: Iterable[str], timeout_s: float = 5.0) -> int:
-        """Tell the host that this usage is safely stored. Returns how many records that freed."""
+        """Acknowledge usage that is safely stored. Returns the number of records that the host freed."""
         reply: pb.AckUsageReply = await self._unary("AckUsage", pb.AckUsageRequest(request_ids=request_ids), timeout_s)
         return reply.acknowledged
 
     async def watch(
         self, interval_s: float, load_every_s: float = 0.0, *, prefixes: bool = False
     ) -> AsyncIterator[pb.HostStatus]:
-        """The host's heartbeats until the connection breaks (``grpc.aio.AioRpcError``); in between, its load. Of its
-        adapters those that changed, for an ``AdapterList``; with ``prefixes``, for ``KnownPrefixes`` too."""
+        """Yield the host's heartbeats, and its load in between, until the connection breaks (``AioRpcError``).
+
+        A heartbeat lists only the adapters that changed, for an ``AdapterList``; with ``prefixes`` also the prefixes,
+        for ``KnownPrefixes``.
+        """
         request = pb.WatchRequest(
             interval_ms=int(interval_s * 1000),
             load_every_ms=int(load_every_s * 1000),
@@ -237,7 +240,7 @@ class EngineClient:
             raise errors.unavailable(self.host, self._last_error) from None
 
     def start(self) -> None:
-        """Begin connecting in the background. Idempotent."""
+        """Begin to connect in the background. Idempotent."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"engine-session-{self.host}")
 
@@ -271,7 +274,7 @@ class EngineClient:
                 self._last_error = "the call ended before the greeting"
             except HostError as error:
                 self._last_error, is_odd = str(error), True
-            except ValueError as error:  # what it sent cannot be read
+            except ValueError as error:  # a message that cannot be parsed
                 self._last_error, is_odd = repr(error), True
             except asyncio.CancelledError:
                 # gRPC reports a call that the server cancelled the same way as a task that was cancelled.
@@ -282,7 +285,9 @@ class EngineClient:
             end_if_cancelled()
             further = BACKOFF_FIRST_S if was_connected else min(delay * 2, BACKOFF_LAST_S)
             delay = BACKOFF_LAST_S if is_odd else further
-            logger.warning("engine host %s: session ended (%s), again in %.1f s", self.host, self._last_error, delay)
+            logger.warning(
+                "The session to engine host %s ended (%s); reconnecting in %.1f s", self.host, self._last_error, delay
+            )
             await asyncio.sleep(delay * random.uniform(0.8, 1.2))
 
     async def _session(self) -> None:
@@ -330,18 +335,18 @@ class EngineClient:
     def _deliver(self, step: pb.StepDeltas) -> None:
         now, streams = asyncio.get_running_loop().time(), self._streams
         for handle, text, token_id in zip(step.plain.handles, step.plain.texts, step.plain.token_ids, strict=True):
-            if (of_handle := self._by_handle.get(handle)) is not None:
-                self._pushed(of_handle, now, begins=of_handle._buffer.push_plain(text, token_id, now))
+            if (stream_of_handle := self._by_handle.get(handle)) is not None:
+                self._pushed(stream_of_handle, now, begins=stream_of_handle._buffer.push_plain(text, token_id, now))
         for delta in step.deltas:
             stream = streams.get(delta.request_id)
-            if stream is not None:  # else closed here; its abort is on the way
+            if stream is not None:  # None: closed by its reader, and the abort is on its way
                 self._pushed(stream, now, begins=stream._buffer.push(delta, now))
         for finished in step.finished:
             self._finish(finished)
 
     def _pushed(self, stream: RequestStream, now: float, *, begins: bool) -> None:
         if stream._buffer.overflows:
-            stream._buffer.give_up(implausible(self.host, "an answer is longer than was asked for"))
+            stream._buffer.give_up(implausible(self.host, "an answer is longer than the request allows"))
             self._forget(stream.request_id, abort=True)
         elif begins:
             self._linger(stream)
@@ -350,7 +355,7 @@ class EngineClient:
             self._forget(stream.request_id, abort=True)
 
     def _linger(self, stream: RequestStream) -> None:
-        # One timer serves every buffer of the host: those that joined later leave a little early.
+        # One timer serves all buffers of the host: those that begin to wait later leave a little early.
         if not self._lingering:
             asyncio.get_running_loop().call_later(self._coalescing.max_delay_s, self._flush)
         self._lingering.append(stream)
@@ -362,25 +367,25 @@ class EngineClient:
             stream._buffer.make_due(now)
 
     def _finish(self, finished: pb.Finished) -> None:
-        """Raises ``HostError`` for usage that cannot be: the session ends, and others go on with its requests."""
+        """End a request. Raises ``HostError`` for implausible usage: the session breaks, and its requests fail over."""
         require_plausible(self.host, finished.usage)
         self._unfinished.discard(finished.request_id)
         if finished.HasField("usage"):
             self._usage_sink(self.host, finished)
         else:
             self._lost_sink([finished.request_id])
-        stream = self._take_out(finished.request_id)
+        stream = self._remove(finished.request_id)
         if stream is not None:
             stream.usage = finished.usage
             error = HostError.from_wire(finished.error) if finished.HasField("error") else None
             stream._buffer.finish(error)
 
     def _forget(self, request_id: str, *, abort: bool) -> None:
-        known = self._take_out(request_id)
+        known = self._remove(request_id)
         if abort and known is not None:
             self._send(pb.ClientMessage(abort=pb.Abort(request_id=request_id)))
 
-    def _take_out(self, request_id: str) -> RequestStream | None:
+    def _remove(self, request_id: str) -> RequestStream | None:
         stream = self._streams.pop(request_id, None)
         self._background.discard(request_id)
         if stream is not None:
@@ -389,8 +394,8 @@ class EngineClient:
         return stream
 
     def _next_handle(self) -> int:
-        """One that no open request has; what still comes of one that was closed must find no other."""
-        self._last_handle = self._last_handle % _MOST_HANDLES + 1
+        """Return a handle that no open request has: late output of a closed request must not reach another one."""
+        self._last_handle = self._last_handle % _MAX_HANDLE + 1
         return self._last_handle if self._last_handle not in self._by_handle else self._next_handle()
 
     def _send(self, message: pb.ClientMessage) -> None:

@@ -8,7 +8,7 @@ CLIENT_TOO_SLOW = "client_too_slow"
 HUNG = "engine_hung"
 MOVED = "moved"
 SILENT = "engine_silent"
-# What another host may well do: nothing of it is the request's own fault.
+# Errors that another host may not have: the request itself is not the cause.
 ELSEWHERE = frozenset(
     {
         "adapter_not_found",
@@ -40,23 +40,24 @@ ELSEWHERE = frozenset(
         "too_large_for_host",
     }
 )
-# After these the host may come back: a supervisor starts it again.
+# Errors after which the host may come back, as a supervisor restarts its engine.
 LOST = frozenset({"engine_disconnected", "engine_stopped"})
-# And these say, in the midst of an answer, that it is not back yet.
+# Errors that show, in the midst of an answer, that the host is not back yet.
 NOT_BACK = frozenset({"draining", "engine_unavailable"})
-# With these it may still go on.
+# Errors after which the host may still continue the request.
 STANDS_STILL = frozenset({HUNG, SILENT})
-# After these the host may be gone because of the request.
+# Errors after which the request itself may have broken the host.
 BROKEN = frozenset({"device_error", "engine_disconnected", "engine_error", "engine_implausible", HUNG})
 
-LONGEST_TEXT, LONGEST_NAME = 10_000, 64
+# Characters of a host's texts, and of its codes and field names, that an error keeps.
+MAX_TEXT, MAX_NAME = 10_000, 64
 
 
 @dataclass(eq=False)
 class HostError(Exception):
-    """A request ended without success. ``retry_after_s`` is set when the cause passes with time.
+    """The error of a request that ended without success. ``retry_after_s`` is set if the cause passes with time.
 
-    ``detail`` is for the operator: callers must not read of addresses and sockets.
+    ``detail`` is for operators: callers must not see addresses and sockets.
     """
 
     code: str
@@ -71,13 +72,11 @@ class HostError(Exception):
 
     @classmethod
     def from_wire(cls, error: pb.EngineError) -> "HostError":
-        """Callers are told of it and rows keep it, so a host may not say as much, or what, it likes."""
+        """Return a host's error, with its texts cut and cleaned: callers and database rows get them."""
         retry = error.retry_after_ms / 1000 if error.retry_after_ms else None
-        code = error.code[:LONGEST_NAME] if error.code.isidentifier() else "engine_error"
-        message, fix, param = (
-            text[:LONGEST_TEXT].replace("\0", "") for text in (error.message, error.fix, error.param)
-        )
-        return cls(code, message, fix, param[:LONGEST_NAME], retry)
+        code = error.code[:MAX_NAME] if error.code.isidentifier() else "engine_error"
+        message, fix, param = (text[:MAX_TEXT].replace("\0", "") for text in (error.message, error.fix, error.param))
+        return cls(code, message, fix, param[:MAX_NAME], retry)
 
 
 def disconnected(host: str) -> HostError:
@@ -103,7 +102,7 @@ def client_too_slow(tokens: int) -> HostError:
     return HostError(
         CLIENT_TOO_SLOW,
         f"The client stopped reading: {tokens} tokens were waiting for it, so the request was aborted.",
-        "Read the stream as it arrives, or ask without streaming.",
+        "Read the stream as it arrives, or send the request without `stream`.",
     )
 
 
@@ -119,22 +118,22 @@ def stopped(host: str) -> HostError:
 def stopping() -> HostError:
     return HostError(
         "stopping",
-        "This server stops, and the request had not begun.",
-        "Send it again: another server, or this one when it is back, takes it.",
+        "This server is stopping, and the request had not begun.",
+        "Send it again: another server, or this one after its restart, will serve it.",
         retry_after_s=1.0,
     )
 
 
 def moved(host: str) -> HostError:
-    """Only a reason to go on elsewhere: a caller is never told."""
-    return HostError(MOVED, f"Engine host {host} has far more to do than others.", "Nothing: another goes on with it.")
+    """Return the internal error that moves a request to another host; callers do not see it."""
+    return HostError(MOVED, f"Engine host {host} is overloaded.", "Nothing to do: another host continues the request.")
 
 
 def hung(host: str, seconds: float) -> HostError:
-    """Only a reason to ask another host: a caller is never told."""
+    """Return the internal error that fails a request over to another host; callers do not see it."""
     return HostError(HUNG, f"Engine host {host} made no step for {seconds:g} s.", "Restart it if it stays so.")
 
 
 def silent(host: str) -> HostError:
-    """Only a reason to ask another host, which may be a wrong one: a caller is never told."""
-    return HostError(SILENT, f"Engine host {host} is not heard any more.", "See whether its machine and network live.")
+    """Return the internal error that tries another host, which may be the wrong one; callers do not see it."""
+    return HostError(SILENT, f"Engine host {host} sends no heartbeats.", "Check its machine and its network.")

@@ -108,7 +108,7 @@ class AdmissionCache:
     def _require_awake(self, found: Admission) -> None:
         if found.sleeper is None:
             return
-        self._demand.asked(found.sleeper.digest)
+        self._demand.note(found.sleeper.digest)
         if not any(self._is_reached(host, found.base_digest) for host in found.hosts):
             raise BaseAsleepError(found.sleeper)
 
@@ -117,7 +117,7 @@ class AdmissionCache:
         next_look = time.monotonic() + JOINED_LOOK_S
         while time.monotonic() + LOADING_LOOK_S <= until and not drain.is_draining():
             await asyncio.sleep(LOADING_LOOK_S)
-            self._demand.asked(sleeper.digest)
+            self._demand.note(sleeper.digest)
             if time.monotonic() >= next_look or any(self._is_reached(host, sleeper.digest) for host in sleeper.hosts):
                 return True
         return False

@@ -24,7 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         host, minutes = options["host"], options["minutes"]
         if host and not re.fullmatch(NAME_FORM, host):
-            raise CommandError(f'"{host}" is no name of a host: letters, digits, dots and dashes.')
+            raise CommandError(f'"{host}" is not a host name: use letters, digits, dots and dashes.')
         if not 0 < minutes <= 30 * 24 * 60:
             raise CommandError("--minutes is between 1 and 43200.")
         _, text = create_token(actor=SYSTEM, host_name=host, lifetime=timedelta(minutes=minutes))

@@ -22,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--keep-adapters",
             action="store_true",
-            help="Adapters of the base model so far are right for this one too: it is the same model, saved anew.",
+            help="Keep the adapters of the replaced base model: this one is the same model, saved anew.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
