@@ -1,8 +1,8 @@
-"""Attention over the paged pool: split-KV decode and chunked causal prefill, both packing the
-query heads that share a key-value head into one matrix operand.
+"""Attention over the paged pool: split-KV decode and chunked causal prefill.
 
-A page of the pool is ``[2, page_tokens, kv_heads, head_dim]``: keys, then values. Online softmax
-after FlashAttention-2 (arXiv 2307.08691); the split over keys after Flash-Decoding.
+Both pack the query heads that share a key-value head into one matrix operand. A page of the pool is ``[2, page_tokens,
+kv_heads, head_dim]``: keys, then values. The online softmax follows FlashAttention-2 (arXiv 2307.08691), the split over
+keys Flash-Decoding.
 """
 
 from __future__ import annotations
@@ -15,18 +15,26 @@ import triton.language as tl
 
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
-# Keys in a block, warps and stages of the pipeline: the quickest of those tried on an H200.
+# Keys in a block, warps, and stages of the pipeline: the fastest decode configurations measured on an H200.
 FEW_DECODES, MANY_DECODES = (64, 4, 3), (32, 1, 2)
-FEW = 4 * 132  # programs up to which the first is taken: four on each of its multiprocessors
+# Programs up to which a decode takes `FEW_DECODES`: four on each of an H200's 132 multiprocessors.
+FEW = 4 * 132
+# Keys in a block, warps, and stages of the pipeline: the fastest prefill configurations measured on an H200.
 SHORT_CONTEXT, LONG_CONTEXT = (32, 4, 2), (64, 4, 2)
-LONG = 1024  # tokens of the longest sequence from which the second is taken
-# The keys of prompts' tiles are split until so many programs read: two on each of a H200's multiprocessors.
+# Tokens of the longest sequence from which on a prefill takes `LONG_CONTEXT`.
+LONG = 1024
+# Programs up to which the keys of prefill tiles are split: two on each of an H200's 132 multiprocessors.
 PREFILL_PROGRAMS = 2 * 132
-LEAST_SPLIT = 512  # keys of a split
-LEAST_SPLIT_KEYS = 1536  # of a tile whose keys are split: fewer are read sooner than merged
-PREFILL_TILE_FIELDS = 6  # of ``prefill_tiles``
-_MERGED_ROWS, _MERGED_AT_ONCE = 8, 8  # rows of a program that merges, splits that it waits for together
-BLOCK_M = 64  # rows of a prompt's tile, each a token and a query head of its key-value head
+# Keys in the smallest split of a prefill tile.
+LEAST_SPLIT = 512
+# Keys from which on a prefill tile is split: reading fewer takes less time than merging their splits.
+LEAST_SPLIT_KEYS = 1536
+# Fields of a tile of ``prefill_tiles``.
+PREFILL_TILE_FIELDS = 6
+# Rows of a program that merges splits, and splits whose loads it issues together.
+_MERGED_ROWS, _MERGED_AT_ONCE = 8, 8
+# Rows of a prefill tile, each a token and a query head of its key-value head.
+BLOCK_M = 64
 
 
 @triton.jit
@@ -52,10 +60,10 @@ def attend_block(
     WHOLE: tl.constexpr,
     SOFTCAP: tl.constexpr,
 ):
-    """One block of keys into the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``.
+    """Add one block of keys to the online softmax of ``q [rows, HEAD_PAD]`` at ``positions [rows]``.
 
-    No key outside ``key_first`` to ``key_stop`` is read: it may hold a NaN of another sequence, which a weight of zero
-    does not make harmless. ``WHOLE``: every row sees every key of the block.
+    No key outside ``key_first`` to ``key_stop`` is read: it may hold another sequence's NaN, which a weight of zero
+    would not remove. ``WHOLE``: every row sees every key of the block.
     """
     keys = key_start + tl.arange(0, BLOCK_N)
     keys_ok = tl.full((BLOCK_N,), True, tl.int1) if WHOLE else (keys >= key_first) & (keys < key_stop)
@@ -66,7 +74,7 @@ def attend_block(
     k = tl.load(pool_ptr + pool_rows[None, :] + dims[:, None], mask=keys_ok[None, :] & dims_ok[:, None], other=0.0)
     k = k.to(q.dtype)
     scores = tl.dot(q, k, input_precision="ieee") * scale_log2e
-    if SOFTCAP > 0:  # the scale is then for exp2 of twice what is capped: cap * tanh(a) = cap - 2 cap / (1 + e^2a)
+    if SOFTCAP > 0:  # scale_log2e then makes exp2(scores) = e^2a, since cap * tanh(a) = cap - 2 cap / (1 + e^2a)
         scores = (SOFTCAP - 2 * SOFTCAP / (1.0 + tl.exp2(scores))) * 1.4426950408889634
     if not WHOLE:
         visible = keys_ok[None, :] & (keys[None, :] <= positions[:, None])
@@ -74,7 +82,7 @@ def attend_block(
             visible = visible & (keys[None, :] > positions[:, None] - window)
         scores = tl.where(visible, scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, axis=1))
-    # A row that has seen no key yet has -inf for its best score: subtracting it would give NaN.
+    # The best score of a row without a visible key so far is -inf: subtracting it would give NaN.
     anchor = new_best if WHOLE else tl.where(new_best == float("-inf"), 0.0, new_best)
     weights = tl.exp2(scores - anchor[:, None])
     shrink = tl.exp2(best - anchor)
@@ -186,7 +194,7 @@ def _merge_kernel(
     SPLITS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Combine the splits of one head: a weighted mean with the softmax's own weights."""
+    """Combine the splits of one head: a mean weighted by the softmax's weights."""
     launch_dependents(PDL)
     grid_dependency_wait(PDL)
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -258,7 +266,7 @@ def _prefill_kernel(
         visible = tl.maximum(first_position - window + 1, 0)
         whole = visible // BLOCK_N * BLOCK_N
     start = visible // BLOCK_N * BLOCK_N
-    if INVARIANT:  # which blocks are whole follows from the tile; they may be rounded otherwise than masked ones
+    if INVARIANT:  # whole blocks may be rounded differently from masked ones, and the tile determines which are whole
         whole = start
     end = stop
     if SPLIT_KEYS:
@@ -317,9 +325,9 @@ def _merge_splits_kernel(
     FIELDS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Combine the splits of ``ROWS`` rows of a tile, which follow its first.
+    """Combine the splits of ``ROWS`` rows of a tile; the tile's splits follow its first in ``tiles``.
 
-    A thread sums over splits by itself, ``AT_ONCE`` of which it waits for together.
+    Each thread sums over the splits and issues the loads of ``AT_ONCE`` splits together.
     """
     launch_dependents(PDL)
     grid_dependency_wait(PDL)
@@ -341,7 +349,7 @@ def _merge_splits_kernel(
     ok = rows_ok[:, None] & (every_split < splits)[None, :]
     split_best = tl.load(stats, mask=ok, other=float("-inf"))
     best = tl.max(split_best, axis=1)
-    best = tl.where(best == float("-inf"), 0.0, best)  # of padding
+    best = tl.where(best == float("-inf"), 0.0, best)  # padding rows
     total = tl.sum(tl.load(stats + 1, mask=ok, other=0.0) * tl.exp2(split_best - best[:, None]), axis=1)
     acc = tl.zeros((ROWS, HEAD_PAD), dtype=tl.float32)
     for first_split in range(0, splits, AT_ONCE):
@@ -366,7 +374,7 @@ def _merge_splits_kernel(
 
 
 class DecodeWorkspace:
-    """Scratch of the split-KV decode: fixed in size, so that a captured graph can keep using it."""
+    """The scratch buffers of split-KV decode; their size is fixed, so that a captured graph can keep using them."""
 
     def __init__(
         self, max_sequences: int, heads: int, head_dim: int, max_splits: int, device: torch.device | str
@@ -376,9 +384,9 @@ class DecodeWorkspace:
 
 
 def decode_splits(sequences: int, kv_heads: int) -> int:
-    """How many ways to split the keys, so that all multiprocessors read: a power of two.
+    """Return the number of splits of the keys, a power of two that keeps all multiprocessors reading.
 
-    By nothing but the batch's size, so that a batch needs no kernel that another of about its size did not.
+    It depends on the batch's size alone, so that batches of about the same size use the same kernel.
     """
     splits = 1
     while splits < 32 and sequences * kv_heads * splits * 2 <= FEW:
@@ -402,21 +410,21 @@ def paged_decode(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> None:
-    """Decode attention, one query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]`` (rows may be strided).
+    """Compute decode attention, one query per sequence: ``q``, ``out`` ``[sequences, heads * head_dim]``.
 
-    ``pool [num_pages, page_elems]`` of this layer, in ``q``'s dtype (float32, bfloat16 or float16) or E4M3;
-    ``block_table [sequences, max pages]`` int32; ``seq_lens [sequences]`` int32, the new token included: its key and
-    value are in the pool already. A length of 0 writes zeros with one split, and must not have more. ``splits`` from
-    ``decode_splits``, no more than ``workspace`` was made for. ``window``: tokens that a query sees, 0 for all.
-    ``scale`` of the scores, by default ``head_dim ** -0.5``; ``softcap`` above 0 keeps them below it. Raises
-    ``ValueError`` for shapes that do not fit.
+    Rows of ``q`` and ``out`` may be strided. ``pool [num_pages, page_elems]`` of this layer has ``q``'s dtype (float32,
+    bfloat16 or float16) or E4M3. ``block_table [sequences, max pages]`` int32; ``seq_lens [sequences]`` int32 include
+    the new token, whose key and value are in the pool already. A length of 0 writes zeros with one split, and must not
+    have more. ``splits`` comes from ``decode_splits``, at most ``workspace``'s. ``window``: number of tokens that a
+    query sees, 0 for all. ``scale`` of the scores is ``head_dim ** -0.5`` by default; a ``softcap`` above 0 bounds
+    them. Raises ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
     check_decode(q, pool, block_table, seq_lens, page_tokens, kv_heads, head_dim)
     if splits > workspace.partial.shape[2]:
         raise ValueError(f"{splits} splits, but the workspace was made for {workspace.partial.shape[2]}")
     head_pad = triton.next_power_of_2(head_dim)
-    # Of wide elements the pipeline's stages would not fit into a multiprocessor.
+    # With wide elements the pipeline's stages would exceed a multiprocessor's shared memory.
     few = q.shape[0] * kv_heads * splits <= FEW and head_pad * q.element_size() <= 512
     keys, warps, stages = FEW_DECODES if few else MANY_DECODES
     _decode_kernel[(q.shape[0], kv_heads, splits)](
@@ -461,7 +469,7 @@ def paged_decode(
 
 
 class PrefillWorkspace:
-    """What programs leave that read one split of a tile's keys: fixed in size, as ``DecodeWorkspace`` is."""
+    """The partial results of programs that each read one split of a prefill tile's keys; their size is fixed."""
 
     def __init__(self, kv_heads: int, head_dim: int, device: torch.device | str, block_m: int = BLOCK_M) -> None:
         splits = most_key_splits(kv_heads)
@@ -470,14 +478,14 @@ class PrefillWorkspace:
 
 
 def most_key_splits(kv_heads: int) -> int:
-    """Of all tiles whose keys are split, together."""
+    """Return the maximum number of splits of all tiles whose keys are split, together."""
     return PREFILL_PROGRAMS // kv_heads
 
 
 def key_splits(keys: Sequence[int], kv_heads: int) -> list[int]:
-    """How many ways to split the keys of each tile.
+    """Return the number of splits of each tile's keys.
 
-    More than one where there are too few tiles to have all multiprocessors read, or one has far more than others.
+    It is above one where too few tiles would leave multiprocessors idle, or where a tile has far more keys than others.
     """
     most = most_key_splits(kv_heads)
     each = max(LEAST_SPLIT, -(-sum(keys) // most)) if most else sum(keys)
@@ -491,12 +499,12 @@ def prefill_tiles(
     block_m: int = BLOCK_M,
     split_keys: bool = False,
 ) -> torch.Tensor:
-    """Cut ``(sequence, first row, tokens, first position)`` spans into query tiles ``[tiles, 6]`` int32
-    ``(sequence, first row, tokens, first position, split, splits)`` for ``paged_prefill``, on the host.
+    """Cut spans ``(sequence, first row, tokens, first position)`` into query tiles for ``paged_prefill``, on the host.
 
-    ``sequence`` is its row of the block table, ``first row`` the first of its rows of ``q``. A tile has at most
-    ``block_m`` rows of the matrix product, one for each token and query head of a key-value head. ``split_keys``: a
-    tile may come several times, before those that do not, each for one split of its keys (``key_splits``).
+    The tiles are ``[tiles, 6]`` int32 ``(sequence, first row, tokens, first position, split, splits)``. ``sequence`` is
+    a row of the block table, ``first row`` a row of ``q``. A tile has at most ``block_m`` rows of the matrix product,
+    one for each token and query head of a key-value head. ``split_keys``: a tile may occur several times, each for one
+    split of its keys (``key_splits``); such tiles come first.
     """
     step = tokens_a_tile(heads, kv_heads, block_m)
     tiles = [
@@ -505,13 +513,13 @@ def prefill_tiles(
         for offset in range(0, tokens, step)
     ]
     splits = key_splits([tile[2] + tile[3] for tile in tiles], kv_heads) if split_keys else [1] * len(tiles)
-    in_order = sorted(zip(tiles, splits, strict=True), key=lambda of: of[1] == 1)
+    in_order = sorted(zip(tiles, splits, strict=True), key=lambda pair: pair[1] == 1)
     items = [(*tile, split, count) for tile, count in in_order for split in range(count)]
     return torch.tensor(items, dtype=torch.int32).view(-1, PREFILL_TILE_FIELDS)
 
 
 def tokens_a_tile(heads: int, kv_heads: int, block_m: int = BLOCK_M) -> int:
-    """The most tokens of a tile of ``prefill_tiles``."""
+    """Return the maximum number of tokens in a tile of ``prefill_tiles``."""
     return max(1, block_m // (heads // kv_heads))
 
 
@@ -533,27 +541,29 @@ def paged_prefill(
     workspace: PrefillWorkspace | None = None,
     split_keys: bool = False,
 ) -> None:
-    """Causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``; ``tiles`` from
-    ``prefill_tiles`` with the same ``block_m``. Keys and values of the chunks are already in the pool.
+    """Compute causal attention of prefill chunks: ``q``, ``out`` ``[tokens, heads * head_dim]``.
 
-    Only rows of ``tiles`` are written. ``block_table [sequences, max pages]`` int32; the rest as for ``paged_decode``.
-    ``invariant``: a row is bitwise the same however its prompt is cut into chunks, and whatever is beside it.
-    ``split_keys``: as for ``tiles``, which takes a ``workspace`` of the same sizes. Raises ``ValueError`` for shapes
-    that do not fit.
+    Keys and values of the chunks are already in the pool. ``tiles`` come from ``prefill_tiles`` with the same
+    ``block_m``; only their rows are written. ``block_table [sequences, max pages]`` int32; the other arguments are
+    those of ``paged_decode``. ``invariant``: a row is bitwise the same however its prompt is cut into chunks, in any
+    batch. ``split_keys``: the tiles were made with it; it needs a ``workspace`` of the same sizes. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     head_dim = q.shape[1] // heads
     _check_pool(pool, page_tokens, kv_heads, head_dim)
     group = heads // kv_heads
     if block_m < max(16, group):
         raise ValueError(
-            f"block_m {block_m} must hold the {group} query heads of a key-value head, and at least 16 rows"
+            f"block_m is {block_m}, but must be at least 16 and hold the {group} query heads of a key-value head"
         )
     if split_keys and (invariant or not workspace):
         raise ValueError(
-            "tiles whose keys are split take a workspace, and are not invariant: what is beside one decides its splits"
+            "split_keys needs a workspace and excludes invariant: a tile's splits depend on the batch's other tiles"
         )
     if workspace and workspace.partial.shape[1:] != (kv_heads, block_m, head_dim):
-        raise ValueError(f"the workspace was made for {tuple(workspace.partial.shape[1:])}")
+        raise ValueError(
+            f"the workspace was made for {tuple(workspace.partial.shape[1:])}, not for {(kv_heads, block_m, head_dim)}"
+        )
     long = invariant or block_table.shape[1] * page_tokens >= LONG
     keys, warps, stages = LONG_CONTEXT if long else SHORT_CONTEXT
     _prefill_kernel[(tiles.shape[0], kv_heads)](
@@ -607,7 +617,7 @@ def paged_prefill(
 
 
 def scale_log2e(scale: float | None, head_dim: int, softcap: float) -> float:
-    """What scores are multiplied with before an exponential to the base 2; see ``SOFTCAP`` in the kernel."""
+    """Return the factor of scores before an exponential to the base 2; see ``SOFTCAP`` in the kernel."""
     scale = head_dim**-0.5 if scale is None else scale
     return 1.4426950408889634 * (2 * scale / softcap if softcap else scale)
 
@@ -621,7 +631,7 @@ def check_decode(
     kv_heads: int,
     head_dim: int,
 ) -> None:
-    """Raises ``ValueError`` for shapes that do not fit."""
+    """Raise ``ValueError`` for shapes that do not fit."""
     _check_pool(pool, page_tokens, kv_heads, head_dim)
     if block_table.shape[0] < q.shape[0] or seq_lens.shape[0] < q.shape[0]:
         raise ValueError(

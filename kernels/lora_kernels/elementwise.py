@@ -1,4 +1,4 @@
-"""The small kernels between the matrix products, each one pass over its data."""
+"""The elementwise kernels between the matrix products; each makes one pass over its data."""
 
 from __future__ import annotations
 
@@ -79,15 +79,16 @@ def add_norm(
     centred: bool = False,
     rounded_first: bool = True,
 ) -> None:
-    """``residual += scale * x`` in place (if there is one), then ``out = norm(residual) * weight``; ``[tokens, size]``.
+    """Compute ``residual += scale * x`` in place (unless None), then ``out = norm(residual) * weight``.
 
-    The norm is by root mean square, after taking off the mean if ``centred``. The sum is rounded to the residual's
-    dtype before it is normalised, and the norm to ``out``'s before it is multiplied, if ``rounded_first``: as separate
-    steps would. ``out`` may be ``x``. Rows may be strided; ``weight [size]``. Computed in float32. Raises
+    All are ``[tokens, size]``. Without a residual, ``x`` is normalised.
+    The norm is the root mean square, after subtraction of the mean if ``centred``. The sum is rounded to the residual's
+    dtype before normalisation, and the norm to ``out``'s dtype before multiplication if ``rounded_first``, as separate
+    steps would do. ``out`` may be ``x``. Rows may be strided; ``weight [size]``. The computation is in float32. Raises
     ``ValueError`` for shapes that do not fit.
     """
     if out.shape != x.shape:
-        raise ValueError(f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}, out {tuple(out.shape)}")
+        raise ValueError(f"out is {tuple(out.shape)}, but must have the shape of x, {tuple(x.shape)}")
     _launch_norm(x, residual, weight, eps, out, None, None, scale, centred, rounded_first)
 
 
@@ -103,7 +104,10 @@ def add_norm_and_quantise(
     centred: bool = False,
     rounded_first: bool = True,
 ) -> Fp8Rows:
-    """``add_norm`` for a product with ``matrix``: rounded to ``x``'s dtype, then to FP8; the former too if ``full``."""
+    """Compute ``add_norm`` for a product with ``matrix``, rounded to ``x``'s dtype, then quantised to FP8.
+
+    ``full``: the unquantised result is kept too.
+    """
     rows = Fp8Rows.empty(x.shape[0], matrix, torch.empty_like(x) if full else None)
     _launch_norm(x, residual, weight, eps, rows.full, rows, matrix, scale, centred, rounded_first)
     return rows
@@ -123,11 +127,11 @@ def _launch_norm(
 ) -> None:
     size = x.shape[1]
     if weight.shape != (size,) or (rows is not None and rows.shape != x.shape):
-        raise ValueError(f"x is {tuple(x.shape)}, weight {tuple(weight.shape)}")
+        raise ValueError(f"x is {tuple(x.shape)}, but weight {tuple(weight.shape)} is for another width")
     target = residual if residual is not None else x
     block = triton.next_power_of_2(size)
     quantised: dict[str, int | bool] = {"BLOCK_SIZE": block, "GROUPS": 0, "GROUP": 0, "STATIC": False}
-    # Of the block: it is a power of two, whatever the width is.
+    # From the block, not the width: the number of warps must be a power of two.
     quantised["num_warps"] = min(16, max(1, block // 512))
     if rows is not None and matrix is not None:
         quantised = quantising(rows, matrix)
@@ -158,7 +162,7 @@ def _launch_norm(
 
 @triton.jit
 def _dims_of_pairs(pairs, HALF: tl.constexpr, ROTARY_HALF: tl.constexpr, INTERLEAVED: tl.constexpr):
-    """The two dimensions of each pair of a head. Beyond those that rotate, any pairing will do."""
+    """Return the two dimensions of each pair of a head; the pairing of dimensions that do not rotate is arbitrary."""
     if INTERLEAVED:
         low, high = 2 * pairs, 2 * pairs + 1
     elif ROTARY_HALF == HALF:
@@ -171,7 +175,7 @@ def _dims_of_pairs(pairs, HALF: tl.constexpr, ROTARY_HALF: tl.constexpr, INTERLE
 
 @triton.jit
 def _stored(x, pool_ptr):
-    """As pages hold it. In FP8 what is too large is the largest; what is not finite must not become a number."""
+    """Convert to the pool's dtype; FP8 saturates large numbers, and values that are not finite become NaN."""
     if pool_ptr.dtype.element_ty == tl.float8e4nv:
         wide = x.to(tl.float32)
         x = tl.where(tl.abs(wide) < float("inf"), wide, float("nan")).to(tl.float8e4nv)
@@ -204,7 +208,7 @@ def _rope_kv_kernel(
     BLOCK_T: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """``BLOCK_T`` tokens of one head: heads are the query heads, then the keys, then the values."""
+    """Process ``BLOCK_T`` tokens of one head; heads are numbered queries first, then keys, then values."""
     launch_dependents(PDL)
     tokens = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     head = tl.program_id(1)
@@ -270,16 +274,17 @@ def rope_and_write_kv(
     interleaved: bool = False,
     invariant: bool = False,
 ) -> None:
-    """Normalise (if the model does) and rotate queries in place in ``qkv [tokens, (heads + 2 kv_heads) * head_dim]``;
-    rotate keys and copy values into the pool, each token's into its slot. ``cos``, ``sin`` ``[positions, head_dim]``,
-    the sine of each pair's first dimension negated; ``slot_mapping [tokens]`` int32, rows of ``PagePool.pool_rows``.
+    """Rotate queries in place in ``qkv``, and write rotated keys and values into the pool, each token's into its slot.
+
+    ``qkv [tokens, (heads + 2 kv_heads) * head_dim]``; queries and keys are normalised first if ``q_norm`` and
+    ``k_norm`` ``[head_dim]`` are given (both or neither), ``rounded_first`` as in ``add_norm``. ``cos``, ``sin``
+    ``[positions, head_dim]``, the sine of each pair's first dimension negated. ``positions [tokens]`` int32;
+    ``slot_mapping [tokens]`` int32, rows of ``PagePool.pool_rows``. ``pool [num_pages, page_elems]`` of this layer has
+    ``qkv``'s dtype or E4M3, which saturates numbers that are too large and stores values that are not finite as NaN.
 
     Pairs are dimensions i and i + half of the first ``rotary_dim`` (None: all), or 2i and 2i + 1 if ``interleaved``;
-    where fewer than all rotate, the tables are 1 and 0 for the others. ``rounded_first`` as in ``add_norm``.
-    ``positions [tokens]`` int32; ``pool [num_pages, page_elems]`` of this layer, in ``qkv``'s dtype or E4M3, where
-    what is too large becomes the largest and what is not finite NaN; ``q_norm``, ``k_norm`` ``[head_dim]``,
-    both or neither. ``invariant``: one kernel whatever the number of tokens. Raises ``ValueError`` for shapes that do
-    not fit.
+    for dimensions that do not rotate the tables are 1 and 0. ``invariant``: any number of tokens takes the same kernel.
+    Raises ``ValueError`` for shapes that do not fit.
     """
     if qkv.shape[1] != (heads + 2 * kv_heads) * head_dim:
         raise ValueError(
@@ -287,9 +292,8 @@ def rope_and_write_kv(
             f"{(heads + 2 * kv_heads) * head_dim}"
         )
     tokens = qkv.shape[0]
-    block = (
-        4 if invariant or tokens <= 1024 else 16
-    )  # a decode step has too few tokens to fill the GPU with large blocks
+    # A decode step has too few tokens to fill the GPU with large blocks.
+    block = 4 if invariant or tokens <= 1024 else 16
     _rope_kv_kernel[(triton.cdiv(tokens, block), heads + 2 * kv_heads)](
         qkv,
         cos,
@@ -344,15 +348,16 @@ def _gated_activation_kernel(
 
 
 def gated_activation(gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu") -> None:
-    """``out = activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``; "silu", or "gelu_tanh".
+    """Compute ``out = activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``; ``out [tokens, inner]``.
 
-    ``out [tokens, inner]``. Computed in float32. Raises ``ValueError`` for shapes that do not fit, or another name.
+    ``activation`` is "silu" or "gelu_tanh", computed in float32. Raises ``ValueError`` for another one, or for shapes
+    that do not fit.
     """
     inner = gate_up.shape[1] // 2
     if out.shape != (gate_up.shape[0], inner):
         raise ValueError(f"gate_up is {tuple(gate_up.shape)}, so out must be {(gate_up.shape[0], inner)}")
     if activation not in ("silu", "gelu_tanh"):
-        raise ValueError(f"activation {activation!r} has no kernel; there are silu and gelu_tanh")
+        raise ValueError(f"no kernel for activation {activation!r}; use silu or gelu_tanh")
     block = min(1024, triton.next_power_of_2(inner))
     _gated_activation_kernel[(gate_up.shape[0], triton.cdiv(inner, block))](
         gate_up,

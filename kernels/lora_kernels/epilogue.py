@@ -1,7 +1,7 @@
-"""What DoRA and biases do to a product after LoRA: ``out = out + factor * out + offset``, in place.
+"""The epilogue of a LoRA product, for DoRA and biases: ``out = out + factor * out + offset``, in place.
 
-A launch covers the tiles of a LoRA launch x the blocks of output columns. Programs of adapters without such vectors,
-and of none, end at once; batches without any such adapter have no launch.
+A launch covers the tiles of a LoRA launch x the blocks of output columns. Programs of rows without such vectors end at
+once; a batch without any such adapter has no launch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .kernel_variants import block_columns, check_layout
 from .tables import MODULE_FIELDS, TARGETS, Group, SlotTables
 from .work_items import load_tile
 
+# Maximum number of output columns in a program's block.
 _COLUMNS = 256
 
 
@@ -73,7 +74,7 @@ def _vector(
     KV_DIM: tl.constexpr,
     ROWS_PER_PAGE: tl.constexpr,
 ):
-    """Some columns of a vector that starts on a pool row; of zeros, if there is none (-1)."""
+    """Load columns of a vector that starts on a pool row; zeros if there is no vector (-1)."""
     pool_row = tl.maximum(first_pool_row, 0) + column // KV_DIM
     there = first_pool_row >= 0
     page = tl.load(table_ptr + pool_row // ROWS_PER_PAGE, mask=there, other=0)
@@ -90,9 +91,10 @@ def lora_epilogue(
     group: Group,
     kv_dim: int,
 ) -> None:
-    """``out[token] += factor * out[token] + offset`` with each token's adapter's vectors, each target in its columns.
+    """Compute ``out[token] += factor * out[token] + offset`` with the vectors of each token's adapter, per target.
 
-    Arguments as for ``lora_expand``; ``tiles`` of any variant. A token's result does not depend on its tile.
+    The arguments are those of ``lora_expand``; ``tiles`` may be of any variant. A token's result does not depend on its
+    tile.
     """
     if not tiles.shape[0]:
         return

@@ -1,8 +1,8 @@
 """LoRA expand over pool pages, for any mix of adapters and ranks in one launch: ``out = onto + scale * B^T h``.
 
-One launch covers the tiles x the blocks of output columns of all targets of a group. A program walks its adapter's
-rank only, so a rank-8 adapter beside a rank-64 one reads its own rows. Every output element is written by one program,
-in one order.
+One launch covers the tiles x the blocks of output columns of all targets of a group. A program iterates over its
+adapter's rank only, so a rank-8 adapter beside a rank-64 one reads no more than its rows. One program writes each
+output element and sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _target_of(
     OUT_2: tl.constexpr,
     NUM_TARGETS: tl.constexpr,
 ):
-    """Which target a block of output columns is in: its index, the block inside it, its width, its first column."""
+    """Return the target of a block of output columns: its index, the block inside it, its width, its first column."""
     BLOCKS_0: tl.constexpr = (OUT_0 + BLOCK_N - 1) // BLOCK_N
     BLOCKS_1: tl.constexpr = (OUT_1 + BLOCK_N - 1) // BLOCK_N
     target = 0
@@ -96,7 +96,7 @@ def _expand_gemv_kernel(
     IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """One or two tokens per tile; the shrink's partial sums are added up here, in a fixed order."""
+    """Expand tiles of one or two tokens; adds up the shrink's partial sums in a fixed order."""
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     token = start.to(tl.int64)
     if length == 0:
@@ -156,7 +156,7 @@ def _expand_gemv_kernel(
 
 @triton.jit
 def _place(rows, rank, shard_stride, SHARDS: tl.constexpr):
-    """Where a token's shrunk rows lie, if each of so many ranks has made ``rank`` of them."""
+    """Return the offsets of a token's shrunk rows, of which each of ``SHARDS`` tensor-parallel ranks made ``rank``."""
     if SHARDS > 1:
         rows = (rows // rank) * shard_stride + rows % rank
     return rows
@@ -164,7 +164,7 @@ def _place(rows, rank, shard_stride, SHARDS: tl.constexpr):
 
 @triton.jit
 def _expanded(b, h_ptrs, h_ok, pool_ptr):
-    """One token's shrunk activations, their partial sums added up, times rows of B: ``b [rows, columns]`` float32."""
+    """Multiply one token's shrunk activations, the totals of their partial sums, by ``b [rows, columns]`` float32."""
     partial = tl.load(h_ptrs, mask=h_ok, other=0.0)
     shrunk = tl.sum(partial, axis=0).to(pool_ptr.dtype.element_ty).to(tl.float32)
     return tl.sum(b * shrunk[:, None], axis=0)
@@ -197,7 +197,7 @@ def _expand_tile(
     ONTO: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; the pointers are at the target's columns."""
+    """Expand ``BLOCK_N`` columns of one target for ``BLOCK_T`` tokens; the pointers are at the target's columns."""
     tokens = tl.arange(0, BLOCK_T)
     tokens_ok = tokens < length
     tokens = (start + tokens).to(tl.int64)
@@ -268,8 +268,10 @@ def _expand_gemm_kernel(
     IN_PLACE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Several tokens per adapter: matrix products. ``LARGE`` 0 leaves out the code for large tiles, ``SMALL`` 0
-    that for small ones."""
+    """Expand tiles of several tokens by matrix products.
+
+    ``LARGE`` 0 omits the code for large tiles, ``SMALL`` 0 the code for small ones.
+    """
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
         grid_dependency_wait(PDL)
@@ -319,17 +321,18 @@ def lora_expand(
     onto: torch.Tensor | None,
     exchanged: torch.Tensor | None = None,
 ) -> None:
-    """``out[token] = onto + scale * B^T h[token]``, each target in its own columns.
+    """Compute ``out[token] = onto + scale * B^T h[token]``, each target in its columns.
 
     The second product of LoRA, as Punica's SGMV expand (arXiv 2310.18547).
 
-    ``h`` as ``lora_shrink`` of the same ``tiles``, ``group`` and ``shape`` left it. ``out [tokens, sum(out_features)]``
-    in the pool's dtype, rows contiguous; ``onto`` is ``out`` itself, a bias ``[sum(out_features)]``, or None for zero.
-    Only rows of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone. Sums are in float32. The rest
-    as for ``lora_shrink``. Raises ``ValueError`` for shapes that do not fit.
+    ``h`` is the output of ``lora_shrink`` for the same ``tiles``, ``group`` and ``shape``. ``out [tokens,
+    sum(out_features)]`` has the pool's dtype and contiguous rows; ``onto`` is ``out`` itself, a bias
+    ``[sum(out_features)]``, or None for zero. Only rows of ``tiles`` are written; a tile of slot 0 gets ``onto`` alone.
+    Sums are in float32. The other arguments are those of ``lora_shrink``. Raises ``ValueError`` for shapes that do not
+    fit.
 
-    ``exchanged [shards, tokens, rows]``, instead of ``h``, is what several tensor-parallel ranks shrunk, each with its
-    own rows of A; B has as many rows as A on all of them, those of the first rank first. Contiguous.
+    ``exchanged [shards, tokens, rows]``, contiguous, replaces ``h`` under tensor parallelism: the shrunk activations of
+    all ranks, each with its rows of A. B has as many rows as A on all ranks together, the first rank's first.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return

@@ -1,8 +1,8 @@
-"""Products of FP8 matrices with activations that are quantised token by token, and what quantises them.
+"""Products of FP8 matrices with activations that are quantised token by token, and the quantisation of activations.
 
-A product with scales by channel is cuBLAS's (``torch._scaled_mm``) from `FEW` tokens on; below, and with scales by
-block, it is the kernel here. That one cuts a long sum over several programs, of which the last to arrive adds up the
-others' parts, always in the same order.
+From `FEW` tokens on, cuBLAS (``torch._scaled_mm``) computes products with a scale for each channel; the kernel here
+computes all others. It splits a long sum over several programs; the last program to arrive adds up the partial sums,
+always in the same order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import triton.language as tl
 from .fp8_tensors import BLOCK, LARGEST, SMALLEST_SCALE, Fp8Matrix, Fp8Rows
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
-FEW = 65  # tokens from which on cuBLAS multiplies
-PROGRAMS = 264  # that a product of few tokens is cut into, about: two for each multiprocessor
+# Tokens from which on cuBLAS computes the product.
+FEW = 65
+# Programs up to which a product of few tokens is split: two for each of an H200's 132 multiprocessors.
+PROGRAMS = 264
 _LARGEST = tl.constexpr(LARGEST)
 _SMALLEST_SCALE = tl.constexpr(SMALLEST_SCALE)
 
@@ -27,9 +29,9 @@ def store_quantised(
     x, row, columns, ok, data_ptr, scale_ptr, static_ptr, size: tl.constexpr, groups: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, GROUP: tl.constexpr, STATIC: tl.constexpr,
 ):  # fmt: skip
-    """One row ``x`` (float32, zeros behind ``size``) in E4M3 with a scale for every ``GROUP`` columns (0: for all).
+    """Store one row ``x`` (float32, zeros beyond ``size``) in E4M3, with a scale for every ``GROUP`` columns (0: all).
 
-    A scale of what is not finite is not finite either: whoever overflows must be seen.
+    The scale of values that are not finite is not finite either, so that an overflow stays visible.
     """
     largest = tl.where(x == x, tl.abs(x), float("inf"))
     if GROUP:
@@ -110,7 +112,7 @@ def _activate_and_quantise_kernel(
 
 
 def quantise_rows(x: torch.Tensor, matrix: Fp8Matrix) -> Fp8Rows:
-    """``x [tokens, in]`` as a product with ``matrix`` takes it. Raises ``ValueError`` for shapes that do not fit."""
+    """Quantise ``x [tokens, in]`` for a product with ``matrix``. Raises ``ValueError`` for shapes that do not fit."""
     if x.shape[1] != matrix.shape[1]:
         raise ValueError(f"x has {x.shape[1]} columns, but the matrix is {tuple(matrix.shape)}")
     rows = Fp8Rows.empty(x.shape[0], matrix, x)
@@ -122,15 +124,16 @@ def quantise_rows(x: torch.Tensor, matrix: Fp8Matrix) -> Fp8Rows:
 
 
 def activate_and_quantise(gate_up: torch.Tensor, matrix: Fp8Matrix, activation: str, full: bool) -> Fp8Rows:
-    """``gated_activation`` (``silu`` or ``gelu_tanh``) for a product with ``matrix``; unquantised too if ``full``.
+    """Compute ``gated_activation`` of ``gate_up [tokens, 2 * inner]``, quantised for a product with ``matrix``.
 
-    ``gate_up [tokens, 2 * inner]``. Raises ``ValueError`` for shapes that do not fit, or another activation.
+    ``activation`` is "silu" or "gelu_tanh"; ``full``: the unquantised result is kept too. Raises ``ValueError`` for
+    another activation, or for shapes that do not fit.
     """
     tokens, inner = gate_up.shape[0], gate_up.shape[1] // 2
     if inner != matrix.shape[1]:
         raise ValueError(f"gate_up is {tuple(gate_up.shape)}, but the matrix is {tuple(matrix.shape)}")
     if activation not in ("silu", "gelu_tanh"):
-        raise ValueError(f"activation {activation!r} has no kernel; there are silu and gelu_tanh")
+        raise ValueError(f"no kernel for activation {activation!r}; use silu or gelu_tanh")
     out = torch.empty(tokens, inner, dtype=gate_up.dtype, device=gate_up.device) if full else None
     rows = Fp8Rows.empty(tokens, matrix, out)
     _activate_and_quantise_kernel[(tokens,)](
@@ -150,7 +153,7 @@ def activate_and_quantise(gate_up: torch.Tensor, matrix: Fp8Matrix, activation: 
 
 
 def quantising(rows: Fp8Rows, matrix: Fp8Matrix) -> dict[str, int | bool]:
-    """Launch arguments of a kernel that fills ``rows``, one program each."""
+    """Return the launch arguments of a kernel that fills ``rows``, with one program for each row."""
     block = max(triton.next_power_of_2(rows.shape[1]), BLOCK)
     return {
         "GROUPS": rows.scale.shape[1],
@@ -162,7 +165,7 @@ def quantising(rows: Fp8Rows, matrix: Fp8Matrix) -> dict[str, int | bool]:
 
 
 def static_scale(matrix: Fp8Matrix) -> torch.Tensor:
-    """Where kernels read it; any pointer if there is none."""
+    """Return the tensor of the matrix's input scale; without one, any tensor, which kernels do not read."""
     return matrix.scale if matrix.input_scale is None else matrix.input_scale
 
 
@@ -190,7 +193,7 @@ def _fp8_matmul_kernel(
     SPLITS: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """``BLOCK_N`` outputs of ``BLOCK_M`` tokens, and of them the share of the sum that this program has."""
+    """Compute one split of ``BLOCK_N`` outputs of ``BLOCK_M`` tokens; the last program to arrive adds the splits up."""
     launch_dependents(PDL)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -213,7 +216,7 @@ def _fp8_matmul_kernel(
         else:
             w = tl.load(w_place + k, mask=n_ok[:, None], other=0.0)
             x = tl.load(x_place + k, mask=m_ok[None, :], other=0.0)
-        # Not onto ``acc``: tensor cores add FP8 products up with 14 bits.
+        # Do not accumulate into ``acc`` here: tensor cores add FP8 products up with 14 bits.
         product = tl.dot(w, x)
         if IN_BLOCKS:
             W_GROUPS: tl.constexpr = (K + 127) // 128
@@ -231,7 +234,7 @@ def _fp8_matmul_kernel(
         inside = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
         parts = parts_ptr + tile.to(tl.int64) * (SPLITS * BLOCK_N * BLOCK_M) + inside
         tl.store(parts + split * (BLOCK_N * BLOCK_M), acc)
-        tl.debug_barrier()  # every thread's part is written before one of them says so
+        tl.debug_barrier()  # all threads must have written their parts before one of them signals it
         last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1
         if last:
             acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
@@ -254,10 +257,10 @@ def fp8_linear(
     out: torch.Tensor | None = None,
     invariant: bool = False,
 ) -> torch.Tensor:
-    """``x [tokens, in]`` times ``weight [out, in]``, plus ``onto``: a bias ``[out]``, or ``[tokens, out]``.
+    """Compute ``x [tokens, in]`` times ``weight [out, in]``, plus ``onto``: a bias ``[out]``, or ``[tokens, out]``.
 
-    Into ``out``, which may be ``onto``, or a new tensor of ``dtype``. ``invariant``: each row is bitwise the same
-    among any number of others. Raises ``ValueError`` for shapes that do not fit.
+    The result goes into ``out``, which may be ``onto``, or into a new tensor of ``dtype``. ``invariant``: each row is
+    bitwise the same in any batch. Raises ``ValueError`` for shapes that do not fit.
     """
     tokens, (outputs, inputs) = x.shape[0], weight.shape
     if x.shape[1] != inputs or x.group != weight.group:
@@ -308,17 +311,17 @@ def fp8_linear(
 
 
 def multiplied_by_cublas(tokens: int, weight: Fp8Matrix, dtype: torch.dtype) -> bool:
-    """Whether ``torch._scaled_mm`` is the faster way, and possible."""
-    on_gpu = weight.data.device.type in ("cuda", "meta")  # meta: what a GPU would launch is being listed
+    """Return whether ``torch._scaled_mm`` is possible and faster."""
+    on_gpu = weight.data.device.type in ("cuda", "meta")  # meta: a GPU's launches are being recorded
     return tokens >= FEW and on_gpu and dtype is torch.bfloat16 and not weight.in_blocks
 
 
 def tiling(
     tokens: int, outputs: int, inputs: int, in_blocks: bool, invariant: bool = False
 ) -> tuple[int, int, int, int, int, int]:
-    """Tokens, outputs and inputs of a program's tile, how many share a sum, warps, stages.
+    """Return tokens, outputs and inputs of a program's tile, the number of splits of a sum, warps and stages.
 
-    ``invariant``: what a sum is made of, inputs and shares, does not depend on ``tokens``.
+    ``invariant``: inputs of a tile and splits do not depend on ``tokens``.
     """
     block_n, block_k = 64, BLOCK if invariant or in_blocks or inputs <= 1024 else 256
     programs = triton.cdiv(outputs, block_n)
@@ -333,5 +336,5 @@ def tiling(
 
 @cache
 def _arrived(device: torch.device, tiles: int) -> torch.Tensor:
-    """How many of a tile's programs are done: zeros between products."""
+    """Return the counters of finished programs, one for each tile; they are zero between products."""
     return torch.zeros(tiles, dtype=torch.int32, device=device)

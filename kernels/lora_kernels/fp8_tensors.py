@@ -1,4 +1,4 @@
-"""Matrices and activations in FP8 (E4M3) with their scales. Needs no Triton."""
+"""Matrices and activations in FP8 (E4M3) with their scales; this module does not need Triton."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from dataclasses import dataclass
 import torch
 
 FP8 = torch.float8_e4m3fn
-LARGEST = 448.0  # of E4M3
-SMALLEST_SCALE = 1e-10 / LARGEST  # of a row of zeros
-BLOCK = 128  # rows and columns that share a scale in checkpoints of blocks; columns of an activation then, too
-MULTIPLE = 16  # of both sizes of a matrix that FP8 products take
+# The largest number of E4M3.
+LARGEST = 448.0
+# Lower bound of a scale, for a row of zeros.
+SMALLEST_SCALE = 1e-10 / LARGEST
+# Rows and columns that share a scale in block-quantised checkpoints; activations then share it over as many columns.
+BLOCK = 128
+# Both dimensions of a matrix must be multiples of this: FP8 products require it.
+MULTIPLE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Matrix:
-    """Weights ``[out, in]``: ``data`` in E4M3 times ``scale``, float32.
+    """A weight matrix ``[out, in]``: ``data`` in E4M3 times ``scale``, float32.
 
-    ``scale`` is ``[out]``, or ``[out / 128, in / 128]`` (rounded up) of blocks. ``input_scale`` ``[1]`` float32 is the
-    scale of all activations, where the checkpoint has one; else each token (and block of columns) has its own.
+    ``scale`` is ``[out]``, or ``[out / 128, in / 128]`` (rounded up) for blocks. ``input_scale`` ``[1]`` float32 is the
+    scale of all activations, if the checkpoint has one; otherwise each token (and block of columns) has its own.
     """
 
     data: torch.Tensor
@@ -40,11 +44,11 @@ class Fp8Matrix:
 
     @property
     def group(self) -> int:
-        """How many columns of an activation share a scale."""
+        """Number of columns of an activation that share a scale."""
         return BLOCK if self.in_blocks else self.shape[1]
 
     def dequantised(self, dtype: torch.dtype) -> torch.Tensor:
-        """``[out, in]``, computed in float32."""
+        """Return the matrix ``[out, in]`` in ``dtype``, computed in float32."""
         scale = self.scale[:, None]
         if self.in_blocks:
             rows, columns = self.shape
@@ -58,28 +62,29 @@ class Fp8Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Fp8Rows:
-    """Activations ``[tokens, in]``: ``data`` in E4M3 times ``scale [tokens, groups]`` float32.
+    """A batch of activations ``[tokens, in]``: ``data`` in E4M3 times ``scale [tokens, groups]`` float32.
 
-    A group has ``group`` columns. ``full`` is what they were before, where somebody reads that too (adapters do).
+    A group has ``group`` columns. ``full`` holds the unquantised activations, if they are read too (by adapters).
+    ``static`` is the matrix's ``input_scale`` that was used, if it has one.
     """
 
     data: torch.Tensor
     scale: torch.Tensor
     group: int
     full: torch.Tensor | None = None
-    static: torch.Tensor | None = None  # the one scale that was given
+    static: torch.Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
         return self.data.shape
 
     def made_for(self, matrix: Fp8Matrix) -> bool:
-        """Whether a product with ``matrix`` takes these."""
+        """Return whether a product with ``matrix`` accepts these rows."""
         return self.group == matrix.group and self.static is matrix.input_scale
 
     @classmethod
     def empty(cls, tokens: int, matrix: Fp8Matrix, full: torch.Tensor | None) -> Fp8Rows:
-        """To be filled, for a product with ``matrix``."""
+        """Allocate rows for a product with ``matrix``; the caller fills them."""
         columns, device = matrix.shape[1], matrix.data.device
         groups = -(-columns // matrix.group)
         return cls(
@@ -92,19 +97,19 @@ class Fp8Rows:
 
 
 def fits(matrix: torch.Tensor | Fp8Matrix) -> bool:
-    """Whether FP8 products take a matrix of these sizes."""
+    """Return whether FP8 products accept a matrix of this shape."""
     return matrix.shape[0] % MULTIPLE == 0 and matrix.shape[1] % MULTIPLE == 0
 
 
 def quantise(weight: torch.Tensor) -> Fp8Matrix:
-    """A matrix with a scale for each output channel, chosen so that its largest element is E4M3's largest number."""
+    """Quantise a matrix with a scale for each output channel that maps its largest element to E4M3's largest number."""
     wide = weight.to(torch.float32, copy=True)
     scale = wide.abs().amax(dim=1).div_(LARGEST).clamp_(min=SMALLEST_SCALE)
     return Fp8Matrix(wide.div_(scale[:, None]).to(FP8), scale)
 
 
 def concatenated(parts: Sequence[Fp8Matrix]) -> Fp8Matrix | None:
-    """The parts' rows one after the other; None if their scales do not allow it."""
+    """Concatenate the rows of all parts; None if their scales do not allow it."""
     if len(parts) == 1:
         return parts[0]
     blocks = parts[0].in_blocks
@@ -114,13 +119,13 @@ def concatenated(parts: Sequence[Fp8Matrix]) -> Fp8Matrix | None:
         return None
     statics = [part.input_scale for part in parts if part.input_scale is not None]
     static = torch.stack(statics).amax(dim=0) if len(statics) == len(parts) else None
-    # torch cannot concatenate FP8 on every device; bytes it can.
+    # torch cannot concatenate FP8 on every device, but it can concatenate bytes.
     data = torch.cat([part.data.view(torch.uint8) for part in parts]).view(FP8)
     return Fp8Matrix(data, torch.cat([part.scale for part in parts]), static)
 
 
 def rows_of(matrix: Fp8Matrix, start: int, stop: int) -> Fp8Matrix | None:
-    """Some output channels; None if a block of scales would be cut."""
+    """Return output channels ``[start, stop)``; None if that would cut a block of scales."""
     if not matrix.in_blocks:
         return Fp8Matrix(matrix.data[start:stop], matrix.scale[start:stop], matrix.input_scale)
     if start % BLOCK or (stop % BLOCK and stop != matrix.shape[0]):
@@ -129,7 +134,7 @@ def rows_of(matrix: Fp8Matrix, start: int, stop: int) -> Fp8Matrix | None:
 
 
 def columns_of(matrix: Fp8Matrix, start: int, stop: int) -> Fp8Matrix | None:
-    """Some input features; None if a block of scales would be cut."""
+    """Return input features ``[start, stop)``; None if that would cut a block of scales."""
     if not matrix.in_blocks:
         return Fp8Matrix(matrix.data[:, start:stop], matrix.scale, matrix.input_scale)
     if start % BLOCK or (stop % BLOCK and stop != matrix.shape[1]):

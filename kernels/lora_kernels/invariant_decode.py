@@ -1,7 +1,7 @@
-"""Decode attention whose rows do not depend on the batch: a token's keys are split by their number alone.
+"""Batch-invariant decode attention: the number of a token's keys alone determines how they are split.
 
-How many programs share a sequence's splits is another matter: each split is summed up the same by whichever program
-has it, and all of them are combined in one order.
+The number of programs that share a sequence's splits does not affect the result: every program sums up a split in the
+same way, and the splits are combined in a fixed order.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from .attention import (
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
+# Rows up to which each sequence and key-value head gets at least `FEW_ROWS_PROGRAMS` programs.
 FEW_ROWS, FEW_ROWS_PROGRAMS = 64, 8
-LEAST_SPLIT = 256  # keys; fewer would write more partial sums than they save time
+# Keys in the smallest split: with fewer, writing the partial sums takes longer than the parallel reads save.
+LEAST_SPLIT = 256
 
 
 @triton.jit
 def _splits_of(length, window, MAX_SPLITS: tl.constexpr, LEAST: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The first visible key, the block that it is in, the keys of a split, and how many splits there are."""
+    """Return the first visible key, the start of its block, the keys of a split, and the number of splits."""
     visible = 0
     if window > 0:
         visible = tl.maximum(length - window, 0)
@@ -115,7 +117,7 @@ def _combine_kernel(
     LEAST: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """The splits of one head, where there is more than one: a weighted mean with the softmax's own weights."""
+    """Combine the splits of one head, if there are several: a mean weighted by the softmax's weights."""
     launch_dependents(PDL)
     sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     _visible, _first, _tokens, used = _splits_of(tl.load(seq_lens_ptr + sequence), window, MAX_SPLITS, LEAST, BLOCK_N)
@@ -149,16 +151,16 @@ def invariant_decode(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> None:
-    """As ``paged_decode``, but each row is bitwise the same in every batch; a length of 0 writes nothing.
+    """Compute decode attention as ``paged_decode``, with each row bitwise the same in every batch.
 
-    Keys are split into as many parts as ``workspace`` has room for, or fewer.
+    Keys are split into at most as many parts as ``workspace`` has room for. A length of 0 writes nothing.
     """
     head_dim = q.shape[1] // heads
     check_decode(q, pool, block_table, seq_lens, page_tokens, kv_heads, head_dim)
     if q.shape[0] > workspace.partial.shape[0]:
         raise ValueError(f"{q.shape[0]} queries, but the workspace was made for {workspace.partial.shape[0]}")
     head_pad, max_splits = triton.next_power_of_2(head_dim), workspace.partial.shape[2]
-    # Of wide elements the pipeline's stages would not fit into a multiprocessor.
+    # With wide elements the pipeline's stages would exceed a multiprocessor's shared memory.
     keys, warps, stages = FEW_DECODES if head_pad * q.element_size() <= 512 else MANY_DECODES
     # A few rows may be a graph's padding beside a single long sequence.
     least = FEW_ROWS_PROGRAMS if q.shape[0] <= FEW_ROWS else 1

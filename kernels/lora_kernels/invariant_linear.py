@@ -1,8 +1,8 @@
-"""Products whose rows do not depend on the batch: a token's row is bitwise the same alone and beside any others.
+"""Batch-invariant matrix products: a token's row is bitwise the same alone and beside any other tokens.
 
-Every sum goes over the inputs one after another, in one program. Tokens are the columns of the matrix instruction, so
-that every number of them takes the same one (``wgmma`` over 64 outputs on Hopper), whose sum over the inputs does not
-depend on how many columns it has, nor on how many inputs are in a tile.
+One program sums over all inputs, in order. Tokens are the columns of the matrix instruction, so that any number of
+tokens uses the same instruction (``wgmma`` over 64 outputs on Hopper). Its sum over the inputs depends neither on the
+number of columns nor on the number of inputs in a tile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
 
 class LinearConfig(NamedTuple):
-    """Tokens, outputs and inputs (of 16 bits) of a program's tile, its warps, and stages of the loop's pipeline."""
+    """A program's tile (tokens, outputs, inputs of 16 bits), its warps, and the stages of the loop's pipeline."""
 
     tokens: int
     outputs: int
@@ -26,7 +26,8 @@ class LinearConfig(NamedTuple):
     stages: int
 
 
-CONFIGS = (  # the first that holds all tokens, else the last
+# By increasing tokens: a launch takes the first configuration whose tile holds all tokens, or the last.
+CONFIGS = (
     LinearConfig(16, 64, 128, 4, 4),
     LinearConfig(32, 64, 128, 4, 4),
     LinearConfig(64, 64, 128, 4, 3),
@@ -53,9 +54,9 @@ def _linear_kernel(
     BLOCK_K: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """``BLOCK_N`` outputs of ``BLOCK_M`` tokens."""
+    """Compute ``BLOCK_N`` outputs of ``BLOCK_M`` tokens."""
     launch_dependents(PDL)
-    # Programs beside each other share rows of the matrix, which is read once; activations stay in the cache.
+    # Adjacent programs share rows of the matrix, which is then read once; activations stay in the cache.
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     m_ok, n_ok = m < tokens, n < N
@@ -82,10 +83,10 @@ def _linear_kernel(
 def invariant_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``x [tokens, in]`` times ``weight [out, in]`` plus ``bias [out]``; a row follows from its own row of ``x`` alone.
+    """Compute ``x [tokens, in]`` times ``weight [out, in]`` plus ``bias [out]``, each row independently of the others.
 
-    float32, bfloat16 or float16, rows of ``x`` and ``out`` contiguous; sums in float32. Into ``out [tokens, out]`` or a
-    new tensor. Raises ``ValueError`` for shapes that do not fit.
+    Tensors are float32, bfloat16 or float16, with contiguous rows of ``x`` and ``out``; sums are in float32. The result
+    goes into ``out [tokens, out]``, or into a new tensor. Raises ``ValueError`` for shapes that do not fit.
     """
     tokens, (outputs, inputs) = x.shape[0], weight.shape
     if x.shape[1] != inputs or x.stride(1) != 1:
@@ -110,7 +111,7 @@ def invariant_linear(
         HAS_BIAS=bias is not None,
         BLOCK_M=config.tokens,
         BLOCK_N=config.outputs,
-        BLOCK_K=max(16, config.inputs * 2 // x.element_size()),  # the same bytes in any dtype
+        BLOCK_K=max(16, config.inputs * 2 // x.element_size()),  # the same number of bytes in any dtype
         num_warps=config.warps,
         num_stages=config.stages,
         **pdl_options(x),

@@ -1,4 +1,4 @@
-"""The variants that a launch of the LoRA kernels takes, and how each one's kernels are launched.
+"""The variants of the LoRA kernels and their launch configurations.
 
 Rows of adapters lie in pool rows of ``kv_dim`` elements, ``page_elems / kv_dim`` to a page; a block of columns never
 crosses a pool row, so one page lookup serves a row of a block.
@@ -11,12 +11,14 @@ from enum import IntEnum
 
 import torch
 
-SMALL_TILE = 16  # tokens of the smallest matrix product
+# Tokens in a small tile: the smallest matrix product.
+SMALL_TILE = 16
+# Tokens in a large tile, for prefill.
 LARGE_TILE = 64
 
 
 class KernelVariant(IntEnum):
-    """How a launch treats its tiles; the value is the most tokens a tile may have."""
+    """A variant of the LoRA kernels; the value is the maximum number of tokens in a tile."""
 
     GEMV_1 = 1  # bound by bandwidth: no matrix units, every weight in flight at once
     GEMV_2 = 2  # the same for two tokens over one reading of the weights
@@ -26,12 +28,12 @@ class KernelVariant(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """How a kernel is launched: a block of ``rows`` (of rank) and ``columns`` of a weight in flight, warps, stages of
-    the loop's pipeline.
+    """The launch configuration of a kernel: a block of ``rows`` (of rank) and ``columns`` of a weight in flight.
 
-    ``programs``: the most programs of a launch, each of which walks several work items where there are more; 0 where
-    the variant's programs do not share work items. ``registers``: the most of a thread, 0 for the compiler's choice;
-    fewer let more programs stay on a multiprocessor.
+    ``warps``: warps of a program; ``stages``: of the loop's pipeline. ``programs``: maximum number of programs in a
+    launch, each of which processes several work items where there are more; 0 where the variant's programs do not
+    share work items. ``registers``: maximum per thread, 0 for the compiler's choice; fewer let more programs reside on
+    a multiprocessor.
     """
 
     rows: int
@@ -42,17 +44,17 @@ class LaunchConfig:
     registers: int = 0
 
     def options(self) -> dict[str, int]:
-        """The launch's compile options."""
+        """Return the compile options of the launch."""
         options = {"num_warps": self.warps, "num_stages": self.stages}
         return options | {"maxnreg": self.registers} if self.registers else options
 
 
 @dataclass(frozen=True, slots=True)
 class SplitK:
-    """Input elements that one program of a shrink reads: ``most``, or halved down to ``least`` as long as no more than
-    ``full`` programs result.
+    """A rule for the number of input elements that one program of a shrink reads.
 
-    Fewer programs leave multiprocessors idle; more add sums without reading any faster.
+    It is ``most``, halved down to ``least`` as long as the launch has at most ``full`` programs.
+    Fewer programs leave multiprocessors idle; more add partial sums without reading faster.
     """
 
     most: int
@@ -60,18 +62,18 @@ class SplitK:
     full: int = 0
 
     def elements(self, in_features: int, programs: int) -> int:
-        """For a launch with ``programs`` for each split."""
+        """Return the input elements of a split, for a launch with ``programs`` programs for each split."""
         split_size = self.most
         while split_size > self.least and programs * num_splits(in_features, split_size // 2) <= self.full:
             split_size //= 2
         return split_size
 
 
-# The quickest of those tried on an H200; `benchmarks/kernel_table.py` times them.
+# The fastest configurations measured on an H200 with `benchmarks/kernel_table.py`.
 SHRINK = {
     KernelVariant.GEMV_1: LaunchConfig(4, 2048, 2, 1, programs=1056, registers=128),
     KernelVariant.GEMV_2: LaunchConfig(4, 2048, 4, 1, programs=2112, registers=96),
-    KernelVariant.GROUPED: LaunchConfig(16, 128, 4, 1, programs=792),  # the columns of one warp
+    KernelVariant.GROUPED: LaunchConfig(16, 128, 4, 1, programs=792),  # columns are per warp
     KernelVariant.PREFILL: LaunchConfig(32, 256, 4, 2),
 }
 EXPAND = {
@@ -86,12 +88,13 @@ SPLIT_K = {
     KernelVariant.GROUPED: SplitK(4096, least=1024, full=2450),
     KernelVariant.PREFILL: SplitK(2048),
 }
-INVARIANT_SPLIT = 1024  # of any variant, where it must not depend on the launch
+# Input elements of a split in every variant, where sums must not depend on the launch's size.
+INVARIANT_SPLIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ShrinkBuffers:
-    """Where shrunk activations go: partial sums ``[splits, tokens, rows]`` float32; their sum ``[tokens, rows]``."""
+    """The output of a shrink: partial sums ``[splits, tokens, rows]`` float32, and their total ``[tokens, rows]``."""
 
     partial: torch.Tensor
     total: torch.Tensor
@@ -99,10 +102,10 @@ class ShrinkBuffers:
 
 @dataclass(frozen=True, slots=True)
 class LoraShape:
-    """What a launch is sized for: everything that a captured graph fixes.
+    """The launch parameters that a captured graph fixes.
 
-    ``variant`` is also the one that the tiles are cut for. ``max_rank`` bounds the rank of every module in the batch.
-    ``invariant``: a row's sums are the same whatever tile it is in, and whatever else the launch has.
+    The tiles are cut for the same ``variant``. ``max_rank`` bounds the rank of every module in the batch.
+    ``invariant``: a row's sums are bitwise the same in any tile of any launch.
     """
 
     variant: KernelVariant
@@ -110,18 +113,18 @@ class LoraShape:
     invariant: bool = False
 
     def split_size(self, in_features: int, programs: int) -> int:
-        """Input elements for one program of a shrink that has ``programs`` for each split."""
+        """Return the input elements that one program of a shrink reads; ``programs``: programs for each split."""
         return INVARIANT_SPLIT if self.invariant else SPLIT_K[self.variant].elements(in_features, programs)
 
     @property
     def small_tile(self) -> int:
-        """Tokens up to which a tile of ``PREFILL`` takes the small product; 0: all take the large one."""
+        """Maximum number of tokens with which a tile of ``PREFILL`` takes the small product; 0: none does."""
         return 0 if self.invariant else SMALL_TILE
 
     def workspace(
         self, tokens: int, max_in_features: int, max_targets: int, device: torch.device | str, dtype: torch.dtype
     ) -> ShrinkBuffers:
-        """For any group with at most that many input features and targets; ``dtype`` is the activations'."""
+        """Return buffers for any group with at most these input features and targets; ``dtype``: of activations."""
         rows = self.max_rank * max_targets
         splits = num_splits(max_in_features, self.split_size(max_in_features, programs=1))
         partial = torch.empty(splits, tokens, rows, dtype=torch.float32, device=device)
@@ -129,24 +132,26 @@ class LoraShape:
 
 
 def num_splits(in_features: int, split_size: int) -> int:
-    """Splits of the input, each with partial sums of its own."""
+    """Return the number of splits of the input, each of which has its own partial sums."""
     return -(-in_features // split_size)
 
 
 def check_layout(x: torch.Tensor, pool: torch.Tensor, kv_dim: int, features: int, name: str) -> None:
-    """Raises ``ValueError`` unless ``x [tokens, features]`` has contiguous rows and pages are whole pool rows."""
+    """Raise ``ValueError`` unless ``x [tokens, features]`` has contiguous rows and pages are whole pool rows."""
     if x.shape[1] != features or x.stride(1) != 1:
         raise ValueError(
             f"{name} is {tuple(x.shape)} with strides {x.stride()}, but needs contiguous rows of {features}"
         )
     if pool.shape[1] % kv_dim or not pool.is_contiguous():
-        raise ValueError(f"the pool's pages of {pool.shape[1]} elements are no contiguous pool rows of {kv_dim}")
+        raise ValueError(
+            f"the pool must be contiguous, with pages of whole pool rows of {kv_dim} elements, not of {pool.shape[1]}"
+        )
 
 
 def block_columns(kv_dim: int, limit: int) -> int:
-    """The largest power of two that divides ``kv_dim``, at most ``limit``: a block then lies in one pool row.
+    """Return the largest power of two up to ``limit`` that divides ``kv_dim``, so that a block lies in one pool row.
 
-    Raises ``ValueError`` below 16, the least a matrix instruction takes.
+    Raises ``ValueError`` below 16, the smallest size of a matrix instruction.
     """
     block = min(kv_dim & -kv_dim, limit)
     if block < 16:

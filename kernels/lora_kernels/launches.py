@@ -1,8 +1,8 @@
-"""Kernels compiled ahead of their first launch: what would be launched, found without a GPU, and compiled by name.
+"""Compilation of kernels ahead of their first launch: record launches without a GPU, then compile each by name.
 
-Wrappers of kernels are called with tensors on torch's meta device, which have shapes and strides but no contents. A
-launch is then written down as what Triton specialises its kernel for, in its own form, which any process can compile
-into the cache of compiled kernels (``TRITON_CACHE_DIR``).
+Wrappers of kernels are called with tensors on torch's meta device, which have shapes and strides but no contents. Each
+launch is recorded as Triton's specialisation data, which any process can compile into the cache of compiled kernels
+(``TRITON_CACHE_DIR``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from triton.runtime.jit import JITFunction
 
 log = logging.getLogger(__name__)
 
-capability = (0, 0)  # compute capability that this process compiles for, once ``compile_for`` was called
+# Compute capability that this process compiles for, set by ``compile_for``.
+capability = (0, 0)
 
 
 class KernelJob(NamedTuple):
-    """One kernel, specialised."""
+    """A kernel with its specialisation."""
 
     module: str
     name: str
@@ -34,7 +35,7 @@ class KernelJob(NamedTuple):
 
 
 class _Target:
-    """A driver of no device: all that compiling asks of one."""
+    """A driver without a device, with the methods that compilation calls."""
 
     def __init__(self, target: GPUTarget) -> None:
         self._target = target
@@ -52,12 +53,12 @@ class _Target:
 def settle_cache_keys() -> None:
     """Make each kernel's key in the cache of compiled kernels the same in every process.
 
-    Triton computes a function's key when it is first asked for, and leaves out the constants of the functions it calls
-    if theirs were not computed before: the key then depends on what was compiled first. So those come first here.
+    Triton computes a function's key on first use, and omits the constants of called functions whose keys were not
+    computed before: the key then depends on the order of compilation. Here the keys of called functions come first.
     """
     settled: set[int] = set()
-    for found in iter_modules([str(Path(__file__).parent)]):
-        for value in list(vars(import_module(f"{__package__}.{found.name}")).values()):
+    for module in iter_modules([str(Path(__file__).parent)]):
+        for value in list(vars(import_module(f"{__package__}.{module.name}")).values()):
             if isinstance(value, JITFunction):
                 _settle(value, settled)
 
@@ -75,7 +76,7 @@ def _settle(function: JITFunction[Any], settled: set[int]) -> None:
 
 
 def compile_for(major: int, minor: int) -> None:
-    """From now on, this process compiles for GPUs of that compute capability, and launches nothing."""
+    """Make this process compile for GPUs of that compute capability; it can launch nothing afterwards."""
     global capability
     settle_cache_keys()
     capability = (major, minor)
@@ -84,9 +85,9 @@ def compile_for(major: int, minor: int) -> None:
 
 @contextmanager
 def recorded_launches() -> Iterator[list[KernelJob]]:
-    """Launches are written down, each kernel and specialisation once, instead of compiled."""
+    """Record launches instead of compiling, each kernel and specialisation once; the list is filled at the end."""
     jobs: dict[KernelJob, None] = {}
-    found: list[KernelJob] = []
+    recorded: list[KernelJob] = []
 
     def record(*, fn: Any, compile: dict[str, Any], **_other: Any) -> bool:
         jobs.setdefault(KernelJob(fn.module, fn.name, compile["specialization_data"]))
@@ -94,20 +95,20 @@ def recorded_launches() -> Iterator[list[KernelJob]]:
 
     triton.knobs.runtime.jit_cache_hook = record
     try:
-        yield found
+        yield recorded
     finally:
         triton.knobs.runtime.jit_cache_hook = None
-        found.extend(jobs)
+        recorded.extend(jobs)
 
 
 def compile_kernel(job: KernelJob) -> str:
-    """Compile into the cache, or find it there; its name. ``compile_for`` comes first."""
+    """Compile a kernel into the cache unless it is there, and return its name. Call ``compile_for`` first."""
     getattr(import_module(job.module), job.name).preload(job.specialisation)
     return job.name
 
 
 def log_compilations() -> None:
-    """From now on, say which kernels this process compiles, since its first launch of each waits for it."""
+    """Log each kernel that this process compiles from now on: its first launch waits for the compilation."""
 
     def compiled(*, src: Any, times: Any, cache_hit: bool, **_other: Any) -> None:
         if not cache_hit:

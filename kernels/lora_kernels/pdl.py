@@ -17,10 +17,10 @@ from . import launches
 
 @triton.jit
 def grid_dependency_wait(PDL: tl.constexpr):
-    """Wait until the kernels before have ended (PTX ``griddepcontrol.wait``): what they wrote may be read from here on.
+    """Wait until the preceding kernels have ended (PTX ``griddepcontrol.wait``); their output may be read afterwards.
 
-    Every program must call this, also one without work: else the launch would seem to end before those it came
-    after. A loop around it must have one stage: a pipeline would fetch the first round's input before it.
+    Every program must call this, also one without work: otherwise the launch could end before the kernels that it
+    depends on. A loop around the call must have one stage: a pipeline would prefetch the first input before the wait.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -28,18 +28,18 @@ def grid_dependency_wait(PDL: tl.constexpr):
 
 @triton.jit
 def launch_dependents(PDL: tl.constexpr):
-    """Let the next kernel's programs start where resources are free (PTX ``griddepcontrol.launch_dependents``)."""
+    """Allow the next kernel's programs to start on free resources (PTX ``griddepcontrol.launch_dependents``)."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 def pdl_options(x: torch.Tensor) -> dict[str, bool]:
-    """Launch arguments: programmatic dependent launch where the GPU has it (compute capability 9.0)."""
+    """Return launch arguments that enable programmatic dependent launch from compute capability 9.0 on."""
     return {"PDL": True, "launch_pdl": True} if _has_pdl(x.device) else {"PDL": False}
 
 
 @cache
 def _has_pdl(device: torch.device) -> bool:
-    if device.type == "meta":  # kernels that are compiled ahead, for this device
+    if device.type == "meta":  # compiling ahead: no device is present, ``compile_for`` set the capability
         return launches.capability >= (9, 0)
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -1,4 +1,4 @@
-"""References of the kernels in plain torch, for tests: correct, not fast."""
+"""Reference implementations of the kernels in plain torch, for tests: correct, not fast."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from .tables import Group, SlotTables
 def adapter_rows(
     pool: torch.Tensor, pages: torch.Tensor, kv_dim: int, pool_row: int, count: int, features: int
 ) -> torch.Tensor:
-    """``[count, features]`` rows that start at ``pool_row`` of an adapter's pages; ``pool`` is one layer's
-    ``[num_pages, page_elems]``."""
+    """Return rows ``[count, features]`` from ``pool_row`` of an adapter's ``pages`` on.
+
+    ``pool [num_pages, page_elems]`` is one layer's.
+    """
     pool_rows = pool[pages.long()].view(-1, kv_dim)
     per_row = -(-features // kv_dim)
     return pool_rows[pool_row : pool_row + count * per_row].reshape(count, per_row * kv_dim)[:, :features]
@@ -26,7 +28,7 @@ def lora_delta(
     slot_of_token: torch.Tensor,
     kv_dim: int,
 ) -> torch.Tensor:
-    """``[tokens, sum(out_features)]`` float64: ``scale * B (A x)`` of each token's adapter."""
+    """Compute ``scale * B (A x)`` of each token's adapter: ``[tokens, sum(out_features)]`` float64."""
     out = torch.zeros(x.shape[0], sum(group.out_features), dtype=torch.float64, device=x.device)
     for token, slot in enumerate(slot_of_token.tolist()):
         start = 0
@@ -52,7 +54,7 @@ def epilogue(
     slot_of_token: torch.Tensor,
     kv_dim: int,
 ) -> torch.Tensor:
-    """``y + factor * y + offset`` in float64, with the vectors of each token's adapter."""
+    """Compute ``y + factor * y + offset`` in float64, with the vectors of each token's adapter."""
     out = y.double().clone()
     for token, slot in enumerate(slot_of_token.tolist()):
         start = 0
@@ -79,8 +81,10 @@ def paged_attention(
     scale: float | None = None,
     softcap: float = 0.0,
 ) -> torch.Tensor:
-    """Causal attention of one sequence in float64: ``q [queries, heads, head_dim]`` at positions
-    ``query_start, query_start + 1, …`` over the sequence's ``pages``."""
+    """Compute causal attention of one sequence in float64 over its ``pages``.
+
+    ``q [queries, heads, head_dim]`` stands at positions ``query_start, query_start + 1, …``.
+    """
     queries, heads, head_dim = q.shape
     total = query_start + queries
     kv = pool[pages.long()].view(-1, 2, page_tokens, kv_heads, head_dim).double()
@@ -99,19 +103,21 @@ def paged_attention(
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """``x / rms(x) * weight`` over the last dimension, computed in float32, in ``x``'s dtype."""
+    """Compute ``x / rms(x) * weight`` over the last dimension in float32; the result has ``x``'s dtype."""
     wide = x.float()
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of ``x [tokens, heads, head_dim]``; tables ``[tokens, head_dim]``, the sine's first half
-    negated."""
+    """Apply the rotary embedding to ``x [tokens, heads, head_dim]``.
+
+    The tables are ``[tokens, head_dim]``, with the first half of the sine negated.
+    """
     half = x.shape[-1] // 2
     return x * cos[:, None] + x.roll(half, -1) * sin[:, None]
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """``silu(gate) * up`` of ``[tokens, 2 * inner]``."""
+    """Compute ``silu(gate) * up`` of ``gate_up [tokens, 2 * inner]``."""
     gate, up = gate_up.chunk(2, dim=-1)
     return torch.nn.functional.silu(gate) * up

@@ -1,12 +1,12 @@
-"""Sampling: one token for each row of the logits: greedy, or at random from what top-k, top-p and min-p keep.
+"""Sampling of one token for each row of the logits: greedy, or at random with top-k, top-p and min-p.
 
-A row's draw is the largest sum of tempered logit and Gumbel noise, and the noise is a function of (seed, position,
-token). So the vocabulary can be split between programs, nothing is sorted, and no state is kept. What is truncated is
-drawn by rejection: the best of all tokens is the best of the kept ones if it is one of them; if not, neither is any
-with a logit as low, and the next try is among those above it. Whether a token is kept takes one sum over the tokens
-with higher logits. Tokens with the same logit are kept or dropped together.
+A row samples the token with the largest sum of tempered logit and Gumbel noise; the noise is a function of (seed,
+position, token). So the vocabulary can be split between programs, nothing is sorted, and no state is kept. Truncated
+distributions are sampled by rejection. The best of all tokens is the best of the kept ones if it is one of them. If
+not, no token with as low a logit is kept either, and the next attempt is among the tokens above it. Whether a token is
+kept takes one sum over the tokens with higher logits. Tokens with the same logit are kept or dropped together.
 
-A row with a logit that is not finite yields no token but ``OVERFLOWED``: whoever reads the tokens learns it from them.
+A row with a logit that is not finite yields ``OVERFLOWED`` instead of a token.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import triton.language as tl
 
 from .sampling_parameters import OVERFLOWED, ROW_WORDS, TokenMaskRows, place
 
-SPLIT_SIZE = 8192  # tokens of the vocabulary that one program looks at
+# Tokens of the vocabulary that one program reads.
+SPLIT_SIZE = 8192
+# Tokens that a program reads at once.
 BLOCK = 2048
-NONE = tl.constexpr(2**31 - 1)  # no token: larger than any id
+# Stands for no token: larger than any token id.
+NONE = tl.constexpr(2**31 - 1)
 _OVERFLOWED = tl.constexpr(OVERFLOWED)
-# Places of a row's fields: of 64-bit words, and of 32-bit ones.
+# Offsets of a row's fields, in elements of each field's size (64 bits, then 32).
 _SEED, _POSITION = tl.constexpr(place("seed")), tl.constexpr(place("position"))
 _TEMPERATURE, _TOP_P = tl.constexpr(place("temperature")), tl.constexpr(place("top_p"))
 _MIN_P, _TOP_K = tl.constexpr(place("min_p")), tl.constexpr(place("top_k"))
@@ -29,7 +32,7 @@ _MIN_P, _TOP_K = tl.constexpr(place("min_p")), tl.constexpr(place("top_k"))
 
 @triton.jit
 def _mix(z):
-    """splitmix64's finaliser, over unsigned 64-bit integers."""
+    """Apply splitmix64's finaliser to unsigned 64-bit integers."""
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
     return z ^ (z >> 31)
@@ -37,7 +40,7 @@ def _mix(z):
 
 @triton.jit
 def _gumbel(state, tokens):
-    """Standard Gumbel noise of ``tokens``; the same formula as ``lora_engine.sampling.gumbel``."""
+    """Return standard Gumbel noise for ``tokens``, by the formula of the engine's ``sampling.gumbel``."""
     bits = _mix(state + tokens.to(tl.uint64) * 0x9E3779B97F4A7C15) >> 32
     uniform = tl.minimum((bits.to(tl.float32) + 0.5) * (2.0**-32), 1 - 2.0**-24)
     small = uniform * (1 + uniform * (0.5 + uniform * (1.0 / 3 + uniform * 0.25)))
@@ -47,21 +50,21 @@ def _gumbel(state, tokens):
 
 @triton.jit
 def _keep_best(best, best_tokens, values, tokens):
-    """Position by position the larger of two values and its token, the earlier one if they are equal."""
+    """Return the elementwise larger of two values with its token; the earlier one if they are equal."""
     better = values > best
     return tl.where(better, values, best), tl.where(better, tokens, best_tokens)
 
 
 @triton.jit
 def _best_of(best, best_tokens):
-    """The largest value and the smallest token that has it."""
+    """Return the largest value, and the smallest token that has it."""
     value = tl.max(best)
     return value, tl.min(tl.where(best == value, best_tokens, NONE))
 
 
 @triton.jit
 def _mask_of(packed_ptr, row, rows, words, MASKED: tl.constexpr):
-    """Where a row's mask begins, and whether it has one (``TokenMaskRows``)."""
+    """Return a pointer to a row's mask (``TokenMaskRows``), and whether the row has one."""
     masks_ptr = packed_ptr
     has_mask = False
     if MASKED:
@@ -73,7 +76,7 @@ def _mask_of(packed_ptr, row, rows, words, MASKED: tl.constexpr):
 
 @triton.jit
 def _masked(logits, mask_ptr, has_mask, tokens, words, MASKED: tl.constexpr):
-    """Logits, -inf for tokens that the row's mask does not allow."""
+    """Return the logits, with -inf for tokens that the row's mask does not allow."""
     if MASKED:
         word = tokens >> 5
         bits = tl.load(mask_ptr + word, mask=has_mask & (word < words), other=0)
@@ -84,14 +87,14 @@ def _masked(logits, mask_ptr, has_mask, tokens, words, MASKED: tl.constexpr):
 
 @triton.jit
 def _load(logits_ptr, mask_ptr, has_mask, tokens, vocab, words, MASKED: tl.constexpr):
-    """A block of the logits that count: -inf beyond the vocabulary and where the row's mask forbids."""
+    """Load a block of logits, with -inf beyond the vocabulary and for tokens that the row's mask does not allow."""
     logits = tl.load(logits_ptr + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
     return _masked(logits, mask_ptr, has_mask, tokens, words, MASKED)
 
 
 @triton.jit
 def _noisy(logits, temperature, state, tokens):
-    """Logits at their temperature, with noise; as they are for temperature 0."""
+    """Return the tempered logits plus noise, or the logits unchanged for temperature 0."""
     if temperature > 0:
         logits = tl.div_rn(logits, tl.maximum(temperature, 1e-5)) + _gumbel(state, tokens)
     return logits
@@ -99,7 +102,7 @@ def _noisy(logits, temperature, state, tokens):
 
 @triton.jit
 def _state(words_ptr):
-    """What the noise of a row's tokens starts from."""
+    """Return the initial state of a row's noise, from its seed and position."""
     seed = tl.load(words_ptr + _SEED).to(tl.uint64, bitcast=True)
     return _mix(_mix(seed) + tl.load(words_ptr + _POSITION).to(tl.uint64, bitcast=True))
 
@@ -121,7 +124,7 @@ def _partial_argmax_kernel(
     SPLIT_SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Argmax over one split of the vocabulary, for one row."""
+    """Compute the argmax over one split of the vocabulary, for one row."""
     split, row = tl.program_id(0), tl.program_id(1)
     logits_ptr += row.to(tl.int64) * logits_stride
     state = tl.zeros((), dtype=tl.uint64)
@@ -140,7 +143,7 @@ def _partial_argmax_kernel(
         logits = _masked(logits, mask_ptr, has_mask, tokens, words, MASKED)
         best, best_tokens = _keep_best(best, best_tokens, _noisy(logits, temperature, state, tokens), tokens)
     value, token = _best_of(best, best_tokens)
-    if tl.min(finite.to(tl.int32)) == 0:  # beats any token of the other splits, since it is the least of the infinite
+    if tl.min(finite.to(tl.int32)) == 0:  # wins over all other splits: the largest value with the smallest token id
         value = float("inf")
         token = _OVERFLOWED
     place = row * tl.num_programs(0) + split
@@ -152,7 +155,7 @@ def _partial_argmax_kernel(
 def _above(
     logits_ptr, mask_ptr, has_mask, floor, top, temperature, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Of the tokens with logits above ``floor``: how many there are, and their ``exp(logit - top)`` tempered."""
+    """Return the number of tokens with logits above ``floor``, and the sum of their tempered ``exp(logit - top)``."""
     count = tl.zeros((BLOCK,), dtype=tl.int32)
     mass = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, vocab, BLOCK):
@@ -166,7 +169,7 @@ def _above(
 
 @triton.jit
 def _top(logits_ptr, mask_ptr, has_mask, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr):
-    """The row's largest logit."""
+    """Return the row's largest logit."""
     top = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     for start in range(0, vocab, BLOCK):
         tokens = start + tl.arange(0, BLOCK)
@@ -179,8 +182,8 @@ def _top(logits_ptr, mask_ptr, has_mask, vocab, words, MASKED: tl.constexpr, BLO
 def _top_k_mass(
     logits_ptr, mask_ptr, has_mask, top_k, top, temperature, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """``exp(logit - top)`` of the ``top_k`` best tokens, and of those as good as the last: by bisection."""
-    # Between `low`, above which there are at least `top_k`, and `high`, above which there are fewer.
+    """Return the sum of ``exp(logit - top)`` over the ``top_k`` best tokens and ties with the last, by bisection."""
+    # Invariant: at least `top_k` tokens are above `low`, fewer than `top_k` above `high`.
     low, high = top - 1024.0, top
     _count, mass = _above(logits_ptr, mask_ptr, has_mask, low, top, temperature, vocab, words, MASKED, BLOCK)
     for _ in range(48):
@@ -200,7 +203,7 @@ def _top_k_mass(
 def _resample_above(
     logits_ptr, mask_ptr, has_mask, floor, temperature, state, vocab, words, MASKED: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The token with the largest sum of tempered logit and noise, of those with logits above ``floor``."""
+    """Return the token with the largest sum of tempered logit and noise among those with logits above ``floor``."""
     best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
     best_tokens = tl.full((BLOCK,), NONE, dtype=tl.int32)
     for start in range(0, vocab, BLOCK):
@@ -232,7 +235,7 @@ def _rejection_kernel(
     NUM_SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The best of all splits; where a row is truncated, tried again above it until it is one that is kept."""
+    """Choose the best token of all splits; for a truncated row, resample above it until a kept token results."""
     row = tl.program_id(0)
     index = tl.arange(0, NUM_SPLITS)
     values = tl.load(values_ptr + row * num_splits + index, mask=index < num_splits, other=float("-inf"))
@@ -291,13 +294,13 @@ def sample_tokens(
     *,
     truncated: bool = False,
 ) -> torch.Tensor:
-    """One token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
+    """Sample one token per row of ``logits [rows, vocab]``: ``[rows]`` int64, without waiting for the device.
 
-    Gumbel-max sampling, with rejection of truncated tokens. ``logits`` float32, bfloat16 or float16, rows contiguous.
-    ``rows`` from ``row_parameters``, on the logits' device; None: all greedy. ``masks`` from ``token_mask_rows``, there
-    too: what each row may choose, at least one token; None: all rows any. ``truncated`` says whether any row has a
-    top-k, top-p or min-p. Equal logits of greedy rows go to the smallest id; a row whose logits are not all finite gets
-    ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.
+    Gumbel-max sampling, with rejection of truncated tokens. ``logits`` are float32, bfloat16 or float16, with
+    contiguous rows. ``rows`` come from ``row_parameters``, on the logits' device; None: all rows are greedy. ``masks``
+    come from ``token_mask_rows``, on the same device, and allow each row at least one token; None: any token.
+    ``truncated``: some row has a top-k, top-p or min-p. Among equal logits a greedy row takes the smallest id; a row
+    whose logits are not all finite gets ``OVERFLOWED``. Raises ``ValueError`` for shapes that do not fit.
     """
     count, vocab = logits.shape
     if logits.stride(1) != 1 or (rows is not None and (rows.shape != (count, ROW_WORDS) or not rows.is_contiguous())):

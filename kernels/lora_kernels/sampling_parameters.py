@@ -1,4 +1,4 @@
-"""Sampling parameters of each row, in one tensor."""
+"""The sampling parameters and token masks of a batch's rows, packed into tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-OVERFLOWED = -1  # in a token's place: the row's logits are not all finite
+# Sampled instead of a token id if the row's logits are not all finite.
+OVERFLOWED = -1
+# Layout of one row's parameters, shared by host and kernels.
 ROW = np.dtype(
     [
         ("seed", np.int64),
@@ -20,27 +22,28 @@ ROW = np.dtype(
         ("top_k", np.int32),
     ]
 )
-ROW_WORDS = ROW.itemsize // 8  # rows travel as 64-bit words
+# 64-bit words in a row: rows are copied to the device as int64.
+ROW_WORDS = ROW.itemsize // 8
 
 
 def place(field: str) -> int:
-    """Where a field lies in a row, in elements of the field's own size."""
+    """Return a field's offset in a row, in elements of the field's size."""
     dtype, offset = ROW.fields[field][:2]  # type: ignore[index]
     return offset // dtype.itemsize
 
 
 def column(rows: torch.Tensor, field: str) -> torch.Tensor:
-    """A field of ``row_parameters``' rows: a view ``[rows]`` of the field's own type."""
+    """Return a field of all rows of ``row_parameters``: a view ``[rows]`` of the field's dtype."""
     dtype = torch.from_numpy(np.empty(0, ROW[field])).dtype
     return rows.view(dtype)[:, place(field)]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenMaskRows:
-    """Which tokens each row may choose.
+    """The masks of the tokens that each row may sample.
 
-    ``packed`` int32: for each of ``rows`` the index of its mask, or -1 for any token; then the masks, ``words`` words
-    each, with one bit for each token, the first in the lowest. Tokens beyond a mask are not allowed.
+    ``packed`` int32 holds, for each of ``rows``, the index of its mask (-1: any token), then the masks of ``words``
+    words each. A mask has one bit for each token, the first in the lowest bit. Tokens beyond a mask are not allowed.
     """
 
     packed: torch.Tensor
@@ -48,21 +51,21 @@ class TokenMaskRows:
     words: int
 
     def to(self, copy: Callable[[torch.Tensor], torch.Tensor]) -> TokenMaskRows:
-        """The same on another device."""
+        """Return a copy on another device, made by ``copy``."""
         return TokenMaskRows(copy(self.packed), self.rows, self.words)
 
     @property
     def index(self) -> torch.Tensor:
-        """``[rows]`` int32."""
+        """Index of each row's mask, ``[rows]`` int32; -1 for any token."""
         return self.packed[: self.rows]
 
     @property
     def masks(self) -> torch.Tensor:
-        """``[masks, words]`` int32."""
+        """Masks as a view ``[masks, words]`` int32."""
         return self.packed[self.rows :].view(-1, self.words)
 
     def allowed(self, vocab: int) -> torch.Tensor:
-        """``[rows, vocab]`` bool."""
+        """Return the allowed tokens as ``[rows, vocab]`` bool."""
         bits = (self.masks[:, :, None] >> torch.arange(32, dtype=torch.int32, device=self.packed.device)) & 1
         of_masks = bits.flatten(1).bool()[:, :vocab]
         every = torch.ones(self.rows, vocab, dtype=torch.bool, device=self.packed.device)
@@ -73,14 +76,17 @@ class TokenMaskRows:
 
 
 def token_mask_rows(masks: Sequence[npt.NDArray[np.int32] | None], *, pinned: bool = False) -> TokenMaskRows:
-    """One mask for each row, None for any token; at least one is not None. On the host, ``pinned`` for a GPU."""
-    given = [mask for mask in masks if mask is not None]
-    words, rows = len(given[0]), len(masks)
-    tensor = torch.empty(rows + len(given) * words, dtype=torch.int32, pin_memory=pinned)
+    """Pack one mask for each row (None: any token) on the host; ``pinned``: in page-locked memory, for a GPU.
+
+    At least one mask must not be None.
+    """
+    present = [mask for mask in masks if mask is not None]
+    words, rows = len(present[0]), len(masks)
+    tensor = torch.empty(rows + len(present) * words, dtype=torch.int32, pin_memory=pinned)
     packed = tensor.numpy()
     masked = np.array([mask is not None for mask in masks])
     packed[:rows] = np.where(masked, np.cumsum(masked) - 1, -1)
-    np.concatenate(given, out=packed[rows:])
+    np.concatenate(present, out=packed[rows:])
     return TokenMaskRows(tensor, rows, words)
 
 
@@ -92,9 +98,9 @@ def row_parameters(
     min_ps: npt.ArrayLike,
     top_ks: npt.ArrayLike,
 ) -> torch.Tensor:
-    """The parameters of ``sample_tokens``: ``[rows, ROW_WORDS]`` int64 on the host, one ``ROW`` per row of the logits.
+    """Pack the parameters for ``sample_tokens``, one ``ROW`` per row of logits: ``[rows, ROW_WORDS]`` int64 on the host.
 
-    Temperature 0 is greedy; top-p 1, min-p 0 and top-k 0 keep everything.
+    Temperature 0 is greedy; top-p 1, min-p 0 and top-k 0 keep every token.
     """
     seeds = np.asarray(seeds, dtype=np.int64)
     rows = np.zeros(len(seeds), dtype=ROW)

@@ -1,10 +1,10 @@
 """LoRA shrink over pool pages, for any mix of adapters and ranks in one launch: ``h = A x``.
 
-One launch serves all targets that share an input (q,k,v; gate,up). In the decode variants its programs share the work
-items (a tile of tokens, a block of rank rows) that the batch has: a rank-8 adapter beside a rank-64 one has only its
-own, and an empty tile of a captured graph has none. For prefill there is a program for each tile and block of rows;
-those beyond an adapter's rank end at once. Long inputs are split (split-K), and the partial sums are added up in a
-fixed order. There are no atomics and no zero-fill: every output element is written by one program.
+One launch serves all targets that share an input (q,k,v; gate,up). In the decode variants the programs share the work
+items of the batch (a tile of tokens, a block of rank rows): a rank-8 adapter has fewer of them than a rank-64 one, and
+an empty tile of a captured graph has none. For prefill there is a program for each tile and block of rows; programs
+beyond an adapter's rank end at once. Long inputs are split (split-K), and the partial sums are added up in a fixed
+order. There are no atomics and no zero-fill: one program writes each output element.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _rows_of(
     FIRST: tl.constexpr,
     NUM_TARGETS: tl.constexpr,
 ):
-    """Where a group's rows of A start, in pool rows, and how many they are."""
+    """Return the first pool row of a group's A, and the number of rows of A."""
     meta = modules_ptr + slot * slot_stride + layer * LAYER_STRIDE + FIRST * FIELDS
     num_rows = 0
     for target in tl.static_range(NUM_TARGETS):
@@ -78,7 +78,7 @@ def _shrink_gemv_kernel(
     MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Up to ``TOKENS`` per tile: the rows' whole split of the input is in flight at once, no loop over it."""
+    """Shrink tiles of up to ``TOKENS`` tokens; loads the rows' whole split of the input at once, without a loop."""
     launch_dependents(PDL)
     split = tl.program_id(1)
     column = (split * BLOCKS + tl.arange(0, BLOCKS)) * BLOCK_K
@@ -150,7 +150,7 @@ def _shrink_grouped_kernel(
     MAX_TILES: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Up to 16 tokens per tile: each of ``WAYS`` warps multiplies its own columns, and the program adds them up."""
+    """Shrink tiles of up to 16 tokens; each of ``WAYS`` warps multiplies its columns, and the program adds them up."""
     tl.static_assert(SPLIT_SIZE % (WAYS * BLOCK_K) == 0, "a split ends between two rounds of the loop")
     launch_dependents(PDL)
     split = tl.program_id(1)
@@ -213,7 +213,7 @@ def _shrink_tile(
     BLOCK_K: tl.constexpr,
     SPLIT_SIZE: tl.constexpr,
 ):
-    """``BLOCK_R`` rows of A times ``BLOCK_T`` tokens, over ``SPLIT_SIZE`` elements of the input from ``first`` on."""
+    """Multiply ``BLOCK_R`` rows of A by ``BLOCK_T`` tokens, over ``SPLIT_SIZE`` input elements from ``first`` on."""
     rows = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     rows_ok = rows < num_rows
     tokens = tl.arange(0, BLOCK_T)
@@ -269,7 +269,7 @@ def _shrink_prefill_kernel(
     SPLIT_SIZE: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """Prefill chunks: large matrix products; tiles of up to ``SMALL`` tokens take small ones (0: none does)."""
+    """Shrink prefill chunks by large matrix products; tiles of up to ``SMALL`` tokens take small ones (0: no tile)."""
     slot, start, length = load_tile(tiles_ptr, tl.program_id(1))
     if length == 0:
         grid_dependency_wait(PDL)
@@ -321,10 +321,10 @@ def _sum_kernel(
 
 
 def sums_of_shrink(h: ShrinkBuffers, tokens: int, group: Group, shape: LoraShape, shards: int) -> torch.Tensor:
-    """What ``lora_shrink`` of the same ``group`` and ``shape`` left in ``h``, added up: ``[tokens, rows]``, contiguous.
+    """Add up the output ``h`` of ``lora_shrink`` for the same ``group`` and ``shape``: ``[tokens, rows]``, contiguous.
 
-    For adapters whose rows of A are dealt over ``shards`` ranks; as many columns as the largest then have. Those beyond
-    a token's adapter's rows hold anything.
+    Rows of A are divided over ``shards`` ranks; the result has as many columns as the largest adapter then has rows.
+    Columns beyond the rows of a token's adapter are undefined.
     """
     width = -(-shape.max_rank // shards) * len(group.out_features)
     if shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL):
@@ -344,16 +344,16 @@ def lora_shrink(
     kv_dim: int,
     shape: LoraShape,
 ) -> None:
-    """``h[token, row] = A[row] . x[token]`` for every row of the group's targets, of every token's adapter.
+    """Compute ``h[token, row] = A[row] . x[token]`` for every row of the group's targets, of every token's adapter.
 
     The first product of LoRA, as Punica's SGMV shrink (arXiv 2310.18547), over paged weights as S-LoRA's MBGMM
     (arXiv 2311.03285).
 
-    ``x [tokens, in_features]``, rows contiguous, in the pool's dtype (float32, bfloat16 or float16); ``pool
-    [num_pages, page_elems]`` of this layer, contiguous; ``h`` from ``shape.workspace``, of which only the columns below
-    the adapter's total rank are written. ``tiles [n, 4]`` int32 from ``token_tiles`` with ``shape.variant``; ``tables``
-    on ``x``'s device. ``kv_dim``: elements of a pool row, a multiple of 16. Sums are in float32. Raises ``ValueError``
-    for shapes that do not fit.
+    ``x [tokens, in_features]`` has contiguous rows and the pool's dtype (float32, bfloat16 or float16). ``pool
+    [num_pages, page_elems]`` of this layer is contiguous. ``h`` comes from ``shape.workspace``; only the columns below
+    the adapter's total rank are written. ``tiles [n, 4]`` int32 comes from ``token_tiles`` with ``shape.variant``;
+    ``tables`` are on ``x``'s device. ``kv_dim``: elements of a pool row, a multiple of 16. Sums are in float32. Raises
+    ``ValueError`` for shapes that do not fit.
     """
     if not tiles.shape[0] or not shape.max_rank:
         return
@@ -366,7 +366,7 @@ def lora_shrink(
     partial = h.partial
     if partial.shape[0] < splits or partial.shape[1] < tokens or partial.shape[2] < max_rows or partial.stride(2) != 1:
         raise ValueError(f"h is {tuple(partial.shape)}, but needs [{splits}, {tokens}, {max_rows}], rows contiguous")
-    # What one program reads whole needs no adding up. The expand of GEMV_1 and GEMV_2 takes partial sums in any case.
+    # A single split needs no addition. The expand of GEMV_1 and GEMV_2 takes partial sums in any case.
     summed = shape.variant in (KernelVariant.GROUPED, KernelVariant.PREFILL)
     to = h.total[None] if summed and splits == 1 else partial
     tables_of = (tables.pages, tables.modules, layer)
@@ -392,9 +392,9 @@ def lora_shrink(
         )  # fmt: skip
     else:
         max_work_items = targets * triton.cdiv(shape.max_rank, launch.rows) * num_tiles
-        # One program more than fit at once would start when all others end.
+        # Programs beyond those that fit at once would start only when others end.
         grid = (min(max_work_items, max(launch.programs // splits, 1)), splits)
-        # The same for all usual batches: every other number is one more kernel to compile.
+        # The same value for all usual batches: each further value is one more kernel to compile.
         max_tiles = max(256, triton.next_power_of_2(num_tiles))
         if shape.variant is KernelVariant.GROUPED:
             _shrink_grouped_kernel[grid](

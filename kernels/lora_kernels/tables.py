@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import torch
 
-# Target index in every table. Targets of a group read the same input and are neighbours.
+# Targets in the order of their index in every table. The targets of a group read the same input and are adjacent.
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-# First pool row of A, first pool row of B, rank; and one more than the pool rows of an epilogue's factor and offset,
-# 0 for none.
+# Fields of a module's entry: first pool row of A, first pool row of B, rank, and the first pool rows of the epilogue's
+# factor and offset plus one (0: no such vector).
 MODULE_FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Targets that share their input: their first index, and each one's output features."""
+    """A group of targets that share their input: index of the first target, and output features of each."""
 
     name: str
     first_target: int
@@ -29,11 +29,10 @@ class Group:
 
 
 class SlotTables:
-    """Per slot: its pages, and per layer and target where A, B and vectors start, the rank and the scale.
+    """The device tables of all slots: each adapter's pages, and per layer and target its pool rows, rank and scale.
 
-    Slot 0 always means "no adapter": its ranks are zero. Within a group the A rows of all
-    targets follow each other, in target order; an absent target has rank 0 and the pool row
-    offset of the group's first row.
+    Slot 0 always means "no adapter": its ranks are zero. Within a group the A rows of all targets are contiguous, in
+    target order; an absent target has rank 0 and the pool row of the group's first row.
     """
 
     def __init__(self, num_slots: int, num_layers: int, max_pages: int, device: torch.device | str) -> None:
@@ -45,8 +44,8 @@ class SlotTables:
     def write(self, slot: int, pages: Sequence[int], modules: torch.Tensor, scales: torch.Tensor) -> None:
         """Point ``slot`` at an adapter: ``modules [layers, targets, 5]`` int32, ``scales [layers, targets]``.
 
-        Ordered on the current stream: kernels launched before see the old adapter, later ones the new. Raises
-        ``ValueError`` for a slot that does not exist, or more pages than a row has.
+        The write is ordered on the current stream: kernels launched before it read the old adapter, later ones the new.
+        Raises ``ValueError`` for a slot that does not exist, or for more pages than a row holds.
         """
         if not 0 < slot < self.pages.shape[0]:
             raise ValueError(f"slot {slot} is outside 1 to {self.pages.shape[0] - 1}; slot 0 means no adapter")
@@ -57,6 +56,6 @@ class SlotTables:
         self.scales[slot] = self._send(scales.to(torch.float32))
 
     def _send(self, tensor: torch.Tensor) -> torch.Tensor:
-        """To the device; from pinned memory, since from pageable memory the host would wait for the stream."""
+        """Copy to the device from pinned memory: a copy from pageable memory makes the host wait for the stream."""
         device = self.pages.device
         return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

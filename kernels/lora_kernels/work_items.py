@@ -1,8 +1,8 @@
-"""How a batch's rows are cut for the LoRA kernels: each adapter's into tiles, each tile's rank into work items.
+"""The tiling of a batch for the LoRA kernels: each adapter's rows are cut into tiles, each tile's rank into work items.
 
-A launch of a captured graph has room for a fixed number of tiles. What a shrink has to do follows from the tiles'
-contents: persistent programs share the work items that there are, so that small ranks and empty tiles cost nothing. A
-work item is a tile and one block of rank rows; a program finds it through a running count that the tiles carry.
+A launch of a captured graph has room for a fixed number of tiles. A work item is a tile and one block of rank rows.
+The persistent programs of a shrink share the work items of the batch, so that small ranks and empty tiles cost nothing.
+A program locates its work item through a running count that the tiles carry.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import triton.language as tl
 
 from .kernel_variants import SHRINK, KernelVariant
 
-TILE_FIELDS = 4  # slot, first row, rows, work items of one target up to and with this tile
+# Fields of a tile: slot, first row, rows, and the running count of one target's work items, this tile's included.
+TILE_FIELDS = 4
 _FIELDS = tl.constexpr(TILE_FIELDS)
-_FAR = tl.constexpr(1 << 28)  # more work items than any batch has, times three still an int32
+# Work items, more than any batch has; three times as many still fit into an int32.
+_FAR = tl.constexpr(1 << 28)
 
 
 class Span(NamedTuple):
-    """Rows ``[start, stop)`` use the adapter in ``slot`` of the tables, no module of which is above ``rank``.
+    """A range of rows ``[start, stop)`` that use the adapter in ``slot``; ``rank`` bounds the rank of its modules.
 
-    Slot 0, with rank 0, are rows without an adapter.
+    Rows without an adapter have slot 0 and rank 0.
     """
 
     slot: int
@@ -36,7 +38,7 @@ class Span(NamedTuple):
 
 
 def tiles_needed(spans: Sequence[Span], variant: KernelVariant) -> int:
-    """Tiles of at most ``variant`` rows that the spans are cut into."""
+    """Return the number of tiles of at most ``variant`` rows that the spans are cut into."""
     return sum(-(-(span.stop - span.start) // variant) for span in spans)
 
 
@@ -59,7 +61,7 @@ def write_tiles(spans: Sequence[Span], variant: KernelVariant, out: npt.NDArray[
 
 
 def token_tiles(spans: Sequence[Span], variant: KernelVariant, capacity: int | None = None) -> torch.Tensor:
-    """``write_tiles`` into a new tensor ``[capacity, 4]`` int32; without ``capacity``, into as many as there are."""
+    """Return ``write_tiles``' tiles as a new tensor ``[capacity, 4]`` int32; by default it has no empty tiles."""
     out = np.empty((tiles_needed(spans, variant) if capacity is None else capacity, TILE_FIELDS), dtype=np.int32)
     write_tiles(spans, variant, out)
     return torch.from_numpy(out)
@@ -67,20 +69,20 @@ def token_tiles(spans: Sequence[Span], variant: KernelVariant, capacity: int | N
 
 @triton.jit
 def load_tile(tiles_ptr, number):
-    """A tile's slot, first row and rows."""
+    """Load a tile's slot, first row and number of rows."""
     tile = tiles_ptr + number * _FIELDS
     return tl.load(tile), tl.load(tile + 1), tl.load(tile + 2)
 
 
 @triton.jit
 def count_work_items(tiles_ptr, num_tiles, NUM_TARGETS: tl.constexpr):
-    """Number of work items: rows of A of all targets follow each other, none has more rows than the rank."""
+    """Return the number of work items: A rows of all targets are contiguous, and no target has more than the rank."""
     return NUM_TARGETS * tl.load(tiles_ptr + (num_tiles - 1) * _FIELDS + 3)
 
 
 @triton.jit
 def find_work_item(item, tiles_ptr, num_tiles, NUM_TARGETS: tl.constexpr, MAX_TILES: tl.constexpr):
-    """The tile that a work item, one of ``count_work_items``, belongs to, and which of its blocks of rank rows it is.
+    """Return the tile of a work item and the index of its block of rank rows; ``item`` < ``count_work_items``.
 
     All counts are compared at once: a binary search would wait for memory at every step.
     """
