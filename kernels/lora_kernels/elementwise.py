@@ -357,7 +357,7 @@ def gated_activation(gate_up: torch.Tensor, out: torch.Tensor, activation: str =
     if out.shape != (gate_up.shape[0], inner):
         raise ValueError(f"gate_up is {tuple(gate_up.shape)}, so out must be {(gate_up.shape[0], inner)}")
     if activation not in ("silu", "gelu_tanh"):
-        raise ValueError(f"no kernel for activation {activation!r}; use silu or gelu_tanh")
+        raise ValueError(f"activation {activation!r} has no kernel; use silu or gelu_tanh")
     block = min(1024, triton.next_power_of_2(inner))
     _gated_activation_kernel[(gate_up.shape[0], triton.cdiv(inner, block))](
         gate_up,

@@ -133,7 +133,7 @@ def activate_and_quantise(gate_up: torch.Tensor, matrix: Fp8Matrix, activation: 
     if inner != matrix.shape[1]:
         raise ValueError(f"gate_up is {tuple(gate_up.shape)}, but the matrix is {tuple(matrix.shape)}")
     if activation not in ("silu", "gelu_tanh"):
-        raise ValueError(f"no kernel for activation {activation!r}; use silu or gelu_tanh")
+        raise ValueError(f"activation {activation!r} has no kernel; use silu or gelu_tanh")
     out = torch.empty(tokens, inner, dtype=gate_up.dtype, device=gate_up.device) if full else None
     rows = Fp8Rows.empty(tokens, matrix, out)
     _activate_and_quantise_kernel[(tokens,)](

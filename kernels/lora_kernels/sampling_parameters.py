@@ -98,7 +98,7 @@ def row_parameters(
     min_ps: npt.ArrayLike,
     top_ks: npt.ArrayLike,
 ) -> torch.Tensor:
-    """Pack the parameters for ``sample_tokens``, one ``ROW`` per row of logits: ``[rows, ROW_WORDS]`` int64 on the host.
+    """Pack the parameters of ``sample_tokens``, one ``ROW`` per row of logits: ``[rows, ROW_WORDS]`` int64 on the host.
 
     Temperature 0 is greedy; top-p 1, min-p 0 and top-k 0 keep every token.
     """

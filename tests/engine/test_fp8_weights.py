@@ -281,14 +281,14 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 REFUSED = [
-    ("fp8-tensor", "activation_scheme", "sometimes", "activation_scheme is 'sometimes', and supported is 'dynamic'"),
-    ("fp8-block", "weight_block_size", [64, 64], "weight_block_size is [64, 64], and supported is [128, 128]"),
+    ("fp8-tensor", "activation_scheme", "sometimes", "activation_scheme is 'sometimes', but only 'dynamic'"),
+    ("fp8-block", "weight_block_size", [64, 64], "weight_block_size is [64, 64], but only [128, 128]"),
     ("fp8-block", "scale_fmt", "ue8m0", "scale_fmt is 'ue8m0'"),
     ("fp8-tensor", "fmt", "e5m2", "fmt is 'e5m2'"),
-    ("fp8-tensor", "rotation", "hadamard", "rotation is not known here"),
-    ("fp8-tensor", "ignored_layers", [3], "3 names no module"),
+    ("fp8-tensor", "rotation", "hadamard", "rotation is not a known setting"),
+    ("fp8-tensor", "ignored_layers", [3], "3 does not name a module"),
     ("fp8-tensor", "ignored_layers", ["re:("], "quantization_config (fp8)"),
-    ("fp8-tensor", "ignored_layers", "lm_head", "'lm_head' is no list of modules"),
+    ("fp8-tensor", "ignored_layers", "lm_head", "'lm_head' is not a list of modules"),
     ("compressed-tensors-channel", "config_groups", {"group_0": "all"}, "config_groups is {'group_0': 'all'}"),
     ("compressed-tensors-channel", "format", "int-quantized", "format is 'int-quantized'"),
     ("compressed-tensors-channel", "kv_cache_scheme", {"num_bits": 8}, "kv_cache_scheme is"),
@@ -296,7 +296,7 @@ REFUSED = [
     ("compressed-tensors-channel", "config_groups", [1], "quantization_config (compressed-tensors)"),
     ("compressed-tensors-channel", "config_groups.group_0.weights.num_bits", 4, "num_bits is 4"),
     ("compressed-tensors-channel", "config_groups.group_0.weights.type", "int", "type is 'int'"),
-    ("compressed-tensors-channel", "config_groups.group_0.input_activations", None, "supported is that both are"),
+    ("compressed-tensors-channel", "config_groups.group_0.input_activations", None, "only quantisation of both weights"),
     ("compressed-tensors-channel", "config_groups.group_0.targets", ["re:.*mlp.*"], "targets is"),
 ]  # fmt: skip
 

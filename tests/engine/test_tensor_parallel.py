@@ -404,23 +404,23 @@ def test_a_device_hangs_if_it_is_not_through_with_what_every_rank_has_given() ->
 
     assert most == 10 and device_beats(0.0) == float("inf") and device_beats(300.0) == 50
     assert {*beats(60)} == {None}, "idle"
-    one.steps.given()
+    one.steps.launched()
     assert {*beats(60)} == {None}, "one compiles, or waits for masks, and the other's device for it"
-    other.steps.given()
+    other.steps.launched()
     assert {*beats(most - 1)} == {None}, "as long as that, a device may work"
     for step in range(1, 30):
         one.through(step)
         assert {*beats(most)} == {None}, "the other is slower"
         other.through(step)
-        one.steps.given(), other.steps.given()
+        one.steps.launched(), other.steps.launched()
         assert {*beats(most - 1)} == {None}, "slow, and going on"
     one.through(30)
-    one.steps.given()
+    one.steps.launched()
     assert beats(most + 1) == [None] * most + [Still(1, all_wait=False)]
     other.marks[-1].is_over = None
     assert beats(1) == [Still(1, all_wait=False)], "that failed, too"
     other.through(30)
-    other.steps.given()
+    other.steps.launched()
     assert beats(most + 1) == [None] * most + [Still(0, all_wait=True)], "an exchange of devices"
     assert one.steps.counts == other.steps.counts == (31, 30)
 

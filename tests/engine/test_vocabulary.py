@@ -43,7 +43,7 @@ def test_ranks_together_are_as_one(size: int, world: int) -> None:
 
     def columns(vocabulary: Vocabulary) -> torch.Tensor:
         part = vocabulary.part(matrix)
-        assert part.shape == (vocabulary.rows, 6) and not part[vocabulary.own :].any()
+        assert part.shape == (vocabulary.rows, 6) and not part[vocabulary.num_tokens :].any()
         return hidden @ part.T
 
     for embedded in by_ranks(size, world, lambda v: v.embed(ids, v.part(matrix))):

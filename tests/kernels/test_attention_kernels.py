@@ -183,7 +183,7 @@ def test_tiles_whose_keys_are_split_need_room_for_them() -> None:
     tiles = prefill_tiles([(0, 0, 20, 0)], 8, 2).to(DEVICE)
     sizes = {"heads": 8, "kv_heads": 2, "page_tokens": PAGE_TOKENS, "split_keys": True}
     for more in ({}, {"workspace": PrefillWorkspace(2, 64, DEVICE), "invariant": True}):
-        with pytest.raises(ValueError, match="take a workspace, and are not invariant"):
+        with pytest.raises(ValueError, match="needs a workspace and excludes invariant"):
             paged_prefill(q, pool, table, tiles, q, **sizes, **more)
     with pytest.raises(ValueError, match="the workspace was made for"):
         paged_prefill(q, pool, table, tiles, q, workspace=PrefillWorkspace(4, 64, DEVICE), **sizes)

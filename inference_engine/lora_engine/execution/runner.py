@@ -269,7 +269,7 @@ class Runner:
     def _step_given(self) -> None:
         """Of several ranks, each has given its device as many steps."""
         if (steps := self.model.parallel.steps) is not None:
-            steps.given()
+            steps.launched()
 
     def _follow(self, batch: StepBatch) -> None:
         plan, rows = self.model.ops.plan(batch, self.pool), len(batch.logit_rows)

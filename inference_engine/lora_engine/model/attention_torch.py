@@ -1,6 +1,6 @@
-"""Attention over the paged pool in plain torch ops: gather pages, then scaled-dot-product attention.
+"""Attention over the paged pool in plain torch operations: gather pages, then scaled-dot-product attention.
 
-Runs on any device; the reference for the paged kernels.
+It runs on any device and is the reference of the paged kernels.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .batch import PrefillSpan, StepBatch
 
 @dataclass(slots=True)
 class AttentionPlan:
-    """What every layer of a step shares: where to store, gather indices and masks."""
+    """The indices and masks that all layers of a step share."""
 
-    slot_mapping: torch.Tensor  # [tokens] rows of PagePool.pool_rows that take the keys
-    value_slots: torch.Tensor  # the same for the values
+    slot_mapping: torch.Tensor  # [tokens] rows of PagePool.pool_rows that keys are written to
+    value_slots: torch.Tensor  # [tokens] rows of PagePool.pool_rows that values are written to
     key_rows: torch.Tensor  # [num_decode * max pages] rows of PagePool.half_pages
     value_rows: torch.Tensor
-    scale: float  # of the scores
-    softcap: float  # of the scores; 0 is none
-    # By window: ``[num_decode, 1, 1, max tokens]``, additive; and which of the gathered positions it hides.
+    scale: float  # factor of the scores
+    softcap: float  # bound of the scores; 0: none
+    # By window: the additive mask ``[num_decode, 1, 1, max tokens]``, and the gathered positions that it hides.
     masks: dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
 def plan_attention(
     batch: StepBatch, pool: PagePool, windows: tuple[int, ...], scale: float, softcap: float, dtype: torch.dtype
 ) -> AttentionPlan:
-    """Build what the step's layers share. ``windows`` are the model's distinct sliding windows; 0 is full."""
+    """Build the plan of a step; ``windows`` are the model's distinct sliding windows, 0 is full attention."""
     key_rows = (batch.block_table * 2).flatten()
     tokens = batch.block_table.shape[1] * pool.geometry.page_tokens
     key_positions = torch.arange(tokens, device=batch.block_table.device)
@@ -50,7 +50,7 @@ def plan_attention(
 
 
 def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Store ``k`` and ``v`` ``[tokens, kv_dim]`` in their slots."""
+    """Write ``k`` and ``v`` ``[tokens, kv_dim]`` to their slots."""
     pool_rows = pool.pool_rows(layer)
     if pool_rows.dtype is FP8:  # as bytes, which can be copied on any device
         pool_rows, k, v = pool_rows.view(torch.uint8), _in_fp8(k), _in_fp8(v)
@@ -59,12 +59,12 @@ def write_kv(pool: PagePool, layer: int, plan: AttentionPlan, k: torch.Tensor, v
 
 
 def _in_fp8(x: torch.Tensor) -> torch.Tensor:
-    """The bytes of E4M3: what is too large is the largest, what is not finite NaN."""
+    """Convert to the bytes of E4M3: large numbers saturate, values that are not finite become NaN."""
     return x.clamp(-LARGEST, LARGEST).masked_fill_(~x.isfinite(), torch.nan).to(FP8).view(torch.uint8)
 
 
 def _half_pages(pool: PagePool, layer: int, rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``[rows, page_tokens * kv_dim]`` of what pages hold."""
+    """Gather half pages ``[rows, page_tokens * kv_dim]`` in ``dtype``."""
     halves = pool.half_pages(layer)
     if halves.dtype is FP8:
         return halves.view(torch.uint8).index_select(0, rows).view(FP8).to(dtype)
@@ -74,7 +74,7 @@ def _half_pages(pool: PagePool, layer: int, rows: torch.Tensor, dtype: torch.dty
 def attend(
     q: torch.Tensor, pool: PagePool, layer: int, batch: StepBatch, plan: AttentionPlan, window: int
 ) -> torch.Tensor:
-    """Attention of ``q [tokens, heads, head_dim]`` over each sequence's own pages (already written)."""
+    """Compute attention of ``q [tokens, heads, head_dim]`` over the pages of each token's sequence, written before."""
     if not batch.prefill:
         return _decode(q, pool, layer, plan, window)
     out = torch.empty_like(q)
@@ -88,15 +88,15 @@ def attend(
 def _decode(q: torch.Tensor, pool: PagePool, layer: int, plan: AttentionPlan, window: int) -> torch.Tensor:
     g, (mask, hidden) = pool.geometry, plan.masks[window]
     k, v = (_gather(pool, layer, rows, hidden, q) for rows in (plan.key_rows, plan.value_rows))
-    # The query heads that share a key head stand where the tokens of a prefill would: each key is read once.
+    # The query heads that share a key head take the dimension of a prefill's tokens: each key is read once.
     grouped = q.reshape(q.shape[0], g.kv_heads, -1, g.head_dim)
     return _attention(grouped, k, v, mask, plan).reshape(q.shape)
 
 
 def _gather(pool: PagePool, layer: int, rows: torch.Tensor, hidden: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """``[queries, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden positions.
+    """Gather ``[queries, kv_heads, tokens, head_dim]`` from pages, with zeros in hidden positions.
 
-    Those hold what another sequence left there, and a mask alone multiplies it by zero: NaN stays NaN.
+    Hidden positions may hold another sequence's NaN, which the mask's multiplication by zero would not remove.
     """
     g = pool.geometry
     gathered = _half_pages(pool, layer, rows, q.dtype).view(-1, g.kv_dim).index_fill_(0, hidden, 0)
@@ -126,7 +126,7 @@ def _prefill(
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, plan: AttentionPlan
 ) -> torch.Tensor:
-    """Of ``[sequences, heads, tokens, head_dim]``; ``mask`` is additive, or True where a query may look."""
+    """Attend over ``[sequences, heads, tokens, head_dim]``; ``mask`` is additive, or True for visible positions."""
     if not plan.softcap:
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped, scale=plan.scale)
@@ -137,7 +137,7 @@ def _attention(
 
 
 def _causal_mask(chunk: int, total: int, window: int, device: torch.device) -> torch.Tensor:
-    """``[chunk, total]`` bool: True where the query may look."""
+    """Return the causal mask ``[chunk, total]`` bool, True for visible positions."""
     queries = torch.arange(total - chunk, total, device=device)[:, None]
     keys = torch.arange(total, device=device)[None]
     visible = keys <= queries

@@ -1,4 +1,4 @@
-"""The base's projections one by one, for adapters whose kind needs to know what they change."""
+"""Access to single projections of the base model, for kinds of adapters that are computed from them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from .errors import UnsupportedModel
 from .loading import LoadedModel, quantises
 from .weights import MATRICES, Matrix, ModelWeights, StoredModules
 
-_ROWS = 512  # made float32 at a time; a multiple of a block of FP8 scales
+# Rows converted to float32 at a time; a multiple of a block of FP8 scales.
+_ROWS = 512
 
 
 def base_modules(config: EngineConfig, loaded: LoadedModel) -> epilogue.BaseModules:
-    """Of the model that an engine serves, whole, however little of it this rank has."""
+    """Return the whole modules of the model that the engine serves, also where this rank holds only a part."""
     if loaded.targets.world == 1:
         return BaseModules(loaded.model.weights, loaded.targets.shapes)
     return SplitBaseModules(config, loaded)
 
 
 class BaseModules:
-    """Reads the weights that the engine serves; those in FP8 as they are dequantised. For any thread."""
+    """The modules of the weights on the device, with FP8 dequantised. Any thread may use them."""
 
     def __init__(self, weights: ModelWeights, targets: dict[str, tuple[int, int]], *, aside: bool = True) -> None:
-        """``aside``: with a stream of its own; not for callers that are on another one than the steps already."""
+        """Use a separate stream if ``aside``; callers that already run on another stream than the steps need none."""
         self._layers = weights.layers
         self._offsets = group_offsets(targets)
         self._outs = {target: out for target, (_, out) in targets.items()}
@@ -57,15 +58,15 @@ class BaseModules:
         return None if bias is None else bias[first : first + self._outs[target]].float().cpu()
 
     def aside(self) -> AbstractContextManager[object]:
-        """On a stream of its own: the steps' would have it wait for them, and them for it."""
+        """Enter a separate stream: on the steps' stream both would wait for each other."""
         return _on(self._stream)
 
 
 class SplitBaseModules:
-    """Of a base that is split over ranks: read again from its files, with what each rank's part is rounded to.
+    """The modules of a base model that is split over ranks: read again from its files, rounded as each rank's part is.
 
-    No rank waits for another, and nothing but some rows is ever on the device. For any thread. Raises ``StageError`` if
-    the files are not those that the engine was started with.
+    No rank waits for another, and only some rows are on the device at a time. Any thread may use them. Methods raise
+    ``StageError`` if the files have changed since the engine's start.
     """
 
     def __init__(self, config: EngineConfig, loaded: LoadedModel) -> None:
@@ -101,12 +102,12 @@ class SplitBaseModules:
     def _as_served(self, rows: torch.Tensor, target: str) -> torch.Tensor:
         if not (self._quantised and self._fits(target)):
             return rows.float()
-        # Of a row-parallel module each rank has its own columns, and so scales of its own.
+        # Each rank has some columns of a row-parallel module, and so separate scales.
         parts = [rows] if target in COLUMN_PARALLEL else rows.chunk(self._targets.world, dim=1)
         return torch.cat([quantise(part).dequantised(torch.float32) for part in parts], dim=1)
 
     def _fits(self, target: str) -> bool:
-        """Whether the matrix of a rank that has a part of the module was made FP8."""
+        """Return whether a rank's part of the module was quantised to FP8."""
         shapes = [
             self._targets.shapes[other] for other in TARGET_GROUPS[_group(target)] if other in self._targets.shapes
         ]
@@ -114,26 +115,26 @@ class SplitBaseModules:
 
     @contextmanager
     def _as_started(self) -> Iterator[None]:
-        """Within it, the files are read."""
+        """Guard reads of the files: raise ``StageError`` if they changed or cannot be read."""
         try:
             if _contents(self._folder) != self._as_they_were:
-                raise _unreadable("the model's files are not those that the host was started with")
+                raise _unreadable("the model's files have changed since the host was started")
             yield
         except OSError as error:
-            raise _unreadable(f"the model's files cannot be read any more ({error.strerror})") from None
+            raise _unreadable(f"the model's files can no longer be read ({error.strerror})") from None
         except UnsupportedModel as error:
             raise _unreadable(str(error)) from None
 
 
 def _contents(folder: Path) -> list[tuple[object, ...]]:
-    """Of each file what changes with what is in it; a link or other rights, which change its ``ctime``, are no harm."""
+    """Return the state of each file without its ``ctime``, which a new link or other permissions change too."""
     return [(name, size, written, *where) for name, size, written, _, *where in files_state(folder)]
 
 
 def _unreadable(why: str) -> StageError:
     return StageError(
         "base_model_changed",
-        f"What the adapter does to the base model cannot be computed: {why}.",
+        f"The adapter's change of the base model cannot be computed: {why}.",
         "Have an operator restart the host, then stage the adapter again.",
         passes=True,
     )

@@ -1,8 +1,8 @@
-"""One step's work as tensors: a ragged batch of tokens, decode rows first.
+"""The inputs of a step as tensors: a ragged batch of tokens, decode rows first.
 
-Tokens of all sequences lie in one dimension. Rows ``[0, num_decode)`` are sequences with
-one new token; the rest are prefill chunks, one span each. Within each of the two, sequences with
-the same adapter are neighbours, so that an adapter's tokens are slices.
+Tokens of all sequences lie in one dimension. Rows ``[0, num_decode)`` are sequences with one new token; the others are
+prefill chunks, one span each. In both parts sequences with the same adapter are adjacent, so that an adapter's tokens
+are slices.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
 
 @dataclass(frozen=True, slots=True)
 class LoraSpan:
-    """Token rows ``[start, stop)`` use ``slot``.
+    """A range of token rows ``[start, stop)`` that use ``slot``.
 
-    With ``sign`` -1 it is merged into the base's weights, and they subtract it (delta correction).
+    With ``sign`` -1 the adapter is merged into the base's weights, and the rows subtract it (delta correction).
     """
 
     slot: AdapterSlot
@@ -31,7 +31,7 @@ class LoraSpan:
 
 
 class EmbeddingLayerSpan(NamedTuple):
-    """Rows ``[start, stop)`` have an adapter's own embedding or head."""
+    """A range of rows ``[start, stop)`` with an adapter's embedding or head."""
 
     layer: AdapterEmbeddingLayer
     start: int
@@ -40,9 +40,9 @@ class EmbeddingLayerSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PrefillSpan:
-    """Token rows ``[start, stop)`` continue a sequence that has ``context`` tokens in the pool.
+    """A range of token rows ``[start, stop)`` that continue a sequence with ``context`` tokens in the pool.
 
-    ``pages`` ``[n]`` int64 covers context and chunk.
+    ``pages [n]`` int64 hold context and chunk.
     """
 
     start: int
@@ -53,19 +53,21 @@ class PrefillSpan:
 
 @dataclass(slots=True)
 class StepBatch:
-    """Inputs of one forward pass; index tensors are int64 on the model's device."""
+    """The inputs of a forward pass; index tensors are int64 on the model's device."""
 
     token_ids: torch.Tensor  # [tokens]
     positions: torch.Tensor  # [tokens]
     slot_mapping: torch.Tensor  # [tokens] row of each token's key in PagePool.pool_rows
     num_decode: int
     block_table: torch.Tensor  # [num_decode, max pages], padded with page 0
-    seq_lens: torch.Tensor  # [num_decode] tokens to attend to, the new one included
+    seq_lens: torch.Tensor  # [num_decode] tokens of each sequence, the new one included
     prefill: Sequence[PrefillSpan]
     lora: Sequence[LoraSpan]
     logit_rows: torch.Tensor  # [sequences that sample] rows of their last token
     merged: bool = False  # run on the weights with an adapter merged in
-    embeddings: Sequence[EmbeddingLayerSpan] = ()  # rows are tokens; in order
-    heads: Sequence[EmbeddingLayerSpan] = ()  # rows are those of ``logit_rows``; in order
-    greedy: bool = False  # of several ranks: nobody needs more of the logits than the likeliest tokens
-    scored_rows: torch.Tensor | None = None  # of several ranks: rows of prompts whose logits are asked for
+    embeddings: Sequence[EmbeddingLayerSpan] = ()  # ordered spans of token rows
+    heads: Sequence[EmbeddingLayerSpan] = ()  # ordered spans of ``logit_rows``
+    # With several ranks: all rows sample greedily, so that ranks exchange only their likeliest tokens.
+    greedy: bool = False
+    # With several ranks: rows of prompts whose logits some request reads.
+    scored_rows: torch.Tensor | None = None

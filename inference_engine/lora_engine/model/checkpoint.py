@@ -1,4 +1,4 @@
-"""The safetensors files of a model's folder, checked before anything is read from them."""
+"""The safetensors files of a model's folder, checked before their tensors are read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Shape = tuple[int, ...]
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN = ("F32", "F16", "BF16", "F64")
 _FP8 = "F8_E4M3"
-AGAIN = "Download the model's folder again, whole."
+AGAIN = "Download the whole model folder again."
 _LFS = b"version https://git-lfs"
-# What tensors beside a quantised matrix are called: bitsandbytes, GPTQ and AWQ, compressed-tensors, fp8 checkpoints.
+# Suffixes of tensors beside a quantised matrix: bitsandbytes, GPTQ and AWQ, compressed-tensors, fp8 checkpoints.
 _QUANTIZED = (
     ".qweight", ".qzeros", ".scales", ".weight_scale", ".weight_scale_inv", ".weight_packed", ".weight.absmax",
     ".weight.quant_map", ".SCB",
@@ -31,33 +31,33 @@ _QUANTIZED = (
 
 
 class Tensors(Protocol):
-    """Where weights come from."""
+    """A source of weights by name."""
 
     def tensor(self, name: str) -> torch.Tensor: ...
 
     def placed(self, name: str, tensor: torch.Tensor) -> None:
-        """What became of one or several tensors, of which the first is ``name``; to be looked over at the end."""
+        """Register the matrix made of one or several tensors, the first of them ``name``, to check its values later."""
 
     def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
-        """The same of a quantised matrix."""
+        """Register a quantised matrix, to check its values later."""
 
 
 class ScaleNames(NamedTuple):
-    """Of a module in FP8; ``input`` is that of all its activations."""
+    """The names of an FP8 module's scales; ``input`` names the scale of all its activations."""
 
     weight: str
     input: str | None
 
 
 class Checkpoint:
-    """Tensors by name over one or many safetensors files. Everything raises ``UnsupportedModel``."""
+    """The tensors of one or several safetensors files, by name. All methods raise ``UnsupportedModel``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.files: dict[str, Path] = {}
         self._headers: dict[Path, dict[str, Any]] = {}
         self._starts: dict[Path, int] = {}
-        self._names: dict[str, str] = {}  # of tensors that are asked for by another name
+        self._names: dict[str, str] = {}  # stored name of each renamed tensor
         self._open: dict[Path, Any] = {}
         self._extremes: dict[str, torch.Tensor] = {}
         if (folder / _INDEX).is_file():
@@ -73,7 +73,7 @@ class Checkpoint:
             )
 
     def scales_of(self, module: str, static: bool) -> ScaleNames:
-        """What the scales of a module in FP8 are called; those of its weights are factors under either name."""
+        """Return the names of an FP8 module's scales; its weights' scales are factors under either name."""
         return ScaleNames(
             self._first(f"{module}.weight_scale_inv", f"{module}.weight_scale"),
             self._first(f"{module}.activation_scale", f"{module}.input_scale") if static else None,
@@ -83,7 +83,7 @@ class Checkpoint:
         return name if name in self.files else otherwise
 
     def rename(self, name: str, as_name: str) -> None:
-        """Have a tensor be found under another name too."""
+        """Make a tensor available under a second name."""
         self.files[as_name], self._names[as_name] = self.files[name], name
 
     def check(
@@ -92,9 +92,9 @@ class Checkpoint:
         in_fp8: Collection[str] = (),
         scales: Mapping[str, Collection[Shape]] | None = None,
     ) -> None:
-        """Every tensor that is wanted is there, of its shape, and in FP8 or in a type that is not quantised.
+        """Check that every wanted tensor is present with its shape, in FP8 or in a type that is not quantised.
 
-        So are ``scales``, each of one of its shapes.
+        Each of ``scales`` must be present with one of its shapes.
         """
         scales = scales or {}
         quantized = next((name for name in self.files if name.endswith(_QUANTIZED) and name not in scales), None)
@@ -105,19 +105,19 @@ class Checkpoint:
             self._check_scale(name, shapes)
         for name, shape in wanted.items():
             entry = self.entry(name)
-            dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
+            dtype, stored_shape = entry.get("dtype"), tuple(entry.get("shape", ()))
             if name in in_fp8:
                 if dtype != _FP8:
                     raise UnsupportedModel(
                         f"by config.json {name} is in FP8, but it is stored as {dtype}: config.json is another "
-                        f"model's, or its list of ignored modules is not whole. {AGAIN}"
+                        f"model's, or its list of ignored modules is incomplete. {AGAIN}"
                     )
             elif dtype not in _PLAIN:
                 raise _quantized(f"{name} is stored as {dtype}")
-            if found != shape:
+            if stored_shape != shape:
                 raise UnsupportedModel(
-                    f"{name} is {list(found)}, but by config.json it must be {list(shape)}: config.json is another "
-                    f"model's. {AGAIN}"
+                    f"{name} is {list(stored_shape)}, but by config.json it must be {list(shape)}: config.json is "
+                    f"another model's. {AGAIN}"
                 )
 
     def _check_there(self, wanted: Collection[str]) -> None:
@@ -125,16 +125,16 @@ class Checkpoint:
         if missing:
             more = f" and {len(missing) - 1} more tensors" if len(missing) > 1 else ""
             raise UnsupportedModel(
-                f"the checkpoint lacks {missing[0]}{more}, which config.json asks for: another model's config.json, "
+                f"the checkpoint lacks {missing[0]}{more}, which config.json requires: config.json is another model's, "
                 f"or files are missing. {AGAIN}"
             )
 
     def _check_scale(self, name: str, shapes: Collection[Shape]) -> None:
         entry = self.entry(name)
-        dtype, found = entry.get("dtype"), tuple(entry.get("shape", ()))
-        if dtype not in _PLAIN or found not in shapes:
+        dtype, stored_shape = entry.get("dtype"), tuple(entry.get("shape", ()))
+        if dtype not in _PLAIN or stored_shape not in shapes:
             raise UnsupportedModel(
-                f"{name} is {list(found)} of {dtype}, but by config.json it must be "
+                f"{name} is {list(stored_shape)} of {dtype}, but by config.json it must be "
                 f"{' or '.join(str(list(shape)) for shape in shapes)}: config.json is another model's. {AGAIN}"
             )
 
@@ -149,7 +149,7 @@ class Checkpoint:
         return tensor
 
     def placed(self, name: str, tensor: torch.Tensor) -> None:
-        # NaN comes through both; on a GPU nothing waits for them here.
+        # Minimum and maximum propagate NaN; on a GPU this does not wait for the device.
         self._extremes[name] = torch.stack(torch.aminmax(tensor))
 
     def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
@@ -159,7 +159,7 @@ class Checkpoint:
         self._extremes[name] = self._extremes[name] + nan
 
     def raise_for_values(self, dtype: torch.dtype) -> None:
-        """No value of what was placed is NaN or infinite."""
+        """Raise if a registered matrix has a value that is NaN or infinite."""
         if not self._extremes:
             return
         finite = torch.stack([extremes.float() for extremes in self._extremes.values()]).isfinite().all(dim=1).tolist()
@@ -168,7 +168,7 @@ class Checkpoint:
             return
         if dtype is torch.float16 and self.tensor(bad).float().isfinite().all():
             raise UnsupportedModel(f"values of {bad} do not fit into float16; start with --dtype bfloat16.")
-        raise UnsupportedModel(f"{bad}, or what is merged with it, holds NaN or infinite values. {AGAIN}")
+        raise UnsupportedModel(f"{bad}, or a tensor merged with it, holds NaN or infinite values. {AGAIN}")
 
     def _read_index(self, index: Path) -> None:
         files = read_json_object(index).get("weight_map")
@@ -178,21 +178,21 @@ class Checkpoint:
         missing = [name for name in names if Path(name).name != name or not (self._folder / name).is_file()]
         if missing:
             raise UnsupportedModel(
-                f"{len(missing)} of the {len(names)} files that {index.name} names are missing, {missing[0]} for one. "
+                f"{len(missing)} of the {len(names)} files that {index.name} lists are missing, such as {missing[0]}. "
                 f"{AGAIN}"
             )
         self.files = {name: self._folder / file for name, file in files.items()}
 
     def entry(self, name: str) -> dict[str, Any]:
-        """What the file's header says of a tensor."""
+        """Return a tensor's entry in its file's header."""
         header, stored = self._header(self.files[name]), self._names.get(name, name)
         if stored not in header:
-            raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index says is there. {AGAIN}")
+            raise UnsupportedModel(f"{self.files[name].name} lacks {stored}, which the index lists for it. {AGAIN}")
         entry: dict[str, Any] = header[stored]
         return entry
 
     def data_start(self, path: Path) -> int:
-        """Where the tensors' bytes begin in a file."""
+        """Return the offset in bytes at which a file's tensors begin."""
         return self._starts[path]
 
     def _header(self, path: Path) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Checkpoint:
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The entries of a safetensors file, whose length must be what they say; and where the tensors begin."""
+    """Read the entries of a safetensors file and the offset of its tensors; the file's length must match them."""
     with path.open("rb") as file:
         start = file.read(8)
         if start and _LFS.startswith(start):
@@ -210,15 +210,15 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
         size = path.stat().st_size
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if length > size - 8:
-            raise UnsupportedModel(f"{path} is cut short or no safetensors file. {AGAIN}")
+            raise UnsupportedModel(f"{path} is truncated or not a safetensors file. {AGAIN}")
         try:
             header = json.loads(file.read(length))
             entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
             end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-            raise UnsupportedModel(f"{path} is no safetensors file. {AGAIN}") from None
+            raise UnsupportedModel(f"{path} is not a safetensors file. {AGAIN}") from None
     if end != size - 8 - length:
-        raise UnsupportedModel(f"{path} has {size} bytes and should have {8 + length + end}: it is cut short. {AGAIN}")
+        raise UnsupportedModel(f"{path} has {size} bytes and should have {8 + length + end}: it is truncated. {AGAIN}")
     return entries, 8 + length
 
 

@@ -19,7 +19,7 @@ _LAYER_TYPES = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One model: its family, its sizes, and what each layer does."""
+    """The configuration of a base model: its family, its sizes, and the kind of each layer."""
 
     family: Family
     num_layers: int
@@ -36,15 +36,15 @@ class ModelConfig:
     qkv_bias: bool
     o_bias: bool
     mlp_bias: bool
-    windows: tuple[int, ...]  # of each layer; 0 is full attention
-    ropes: tuple[RopeConfig | None, ...]  # of each layer; None: it does not rotate
+    windows: tuple[int, ...]  # per layer; 0 is full attention
+    ropes: tuple[RopeConfig | None, ...]  # per layer; None: it does not rotate
     attention_scale: float
-    attention_softcap: float  # 0 is none, here and below
+    attention_softcap: float  # 0: none
     embedding_scale: float
     residual_scale: float
     logit_scale: float
-    logit_softcap: float
-    quantization: Quantization | None = None  # of the checkpoint's matrices
+    logit_softcap: float  # 0: none
+    quantization: Quantization | None = None  # None: the checkpoint's matrices are not quantised
 
     @classmethod
     def load(cls, folder: Path) -> ModelConfig:
@@ -53,7 +53,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelConfig:
-        """Raises ``UnsupportedModel`` with the key at fault and what to do."""
+        """Build the configuration from config.json's object. Raises ``UnsupportedModel`` with the key and the fix."""
         family = _family(raw)
         settings: Settings = {**family.defaults, **raw}
         for name, meaning in family.refused.items():
@@ -98,7 +98,7 @@ class ModelConfig:
         )
 
     def target_shapes(self, rank: int = 0, world: int = 1) -> dict[str, tuple[int, int]]:
-        """``(in_features, out_features)`` of each LoRA target on one tensor-parallel rank."""
+        """Return ``(in_features, out_features)`` of each LoRA target on one tensor-parallel rank."""
         q, kv = self.num_heads * self.head_dim // world, self.num_kv_heads * self.head_dim // world
         hidden, inner = self.hidden_size, self.intermediate_size // world
         qkv = {"q_proj": (hidden, q), "k_proj": (hidden, kv), "v_proj": (hidden, kv)}
@@ -112,7 +112,7 @@ class ModelConfig:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """A JSON file of a model's folder. Raises ``UnsupportedModel``."""
+    """Read a JSON object from a file of a model's folder. Raises ``UnsupportedModel``."""
     if not path.is_file():
         raise UnsupportedModel(f"{path.parent} holds no {path.name}; point --model at a Hugging Face model folder.")
     text = path.read_bytes()
@@ -141,17 +141,17 @@ def _whole(settings: Settings, name: str, default: int | None = None) -> int:
     if value is None and default is not None:
         return default
     if type(value) is not int or value < 1:
-        raise UnsupportedModel(f"config.json: {name} must be a whole number above 0, and is {value!r}; {_AGAIN}")
+        raise UnsupportedModel(f"config.json: {name} must be a whole number above 0, but is {value!r}; {_AGAIN}")
     return value
 
 
 def _number(settings: Settings, name: str, default: float | None = None) -> float:
-    """``default`` where the family has no such setting, or it is null."""
+    """Return a setting as a number, or ``default`` if it is missing or null."""
     value = settings.get(name) if name else None
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:
-        raise UnsupportedModel(f"config.json: {name} must be a number, and is {value!r}; {_AGAIN}")
+        raise UnsupportedModel(f"config.json: {name} must be a number, but is {value!r}; {_AGAIN}")
     return float(value)
 
 
@@ -179,7 +179,7 @@ def _activation(settings: Settings, family: Family) -> str:
 
 
 def _windows(settings: Settings, family: Family, layers: int) -> tuple[int, ...]:
-    """The sliding window of each layer; 0 where there is none."""
+    """Return the sliding window of each layer, 0 for full attention."""
     if family.slides_everywhere:
         slides = [settings.get("sliding_window") is not None] * layers
     elif family.layer_types is None:

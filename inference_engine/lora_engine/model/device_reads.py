@@ -1,6 +1,7 @@
-"""A checkpoint's tensors read straight to a GPU: from files into page-locked buffers, from there by its own copies.
+"""Reading of a checkpoint's tensors to a GPU: from files into page-locked buffers, then by asynchronous copies.
 
-Reading the mapped file, as safetensors does, takes a fault for every few pages and one thread; this takes several.
+Reading the mapped file, as safetensors does, costs a page fault every few pages, in one thread. Here several threads
+read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .errors import UnsupportedModel
 
 log = logging.getLogger(__name__)
 
+# Threads that read tensors at the same time.
 THREADS = 8
+# Bytes of a page-locked buffer; each thread has two.
 _BUFFER_BYTES = 32 << 20
 _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -30,7 +33,7 @@ _DTYPES = {
 
 
 class DeviceCheckpoint(Checkpoint):
-    """As ``Checkpoint``, with tensors on ``device``. ``tensor`` may be called by several threads."""
+    """A checkpoint with tensors on ``device``. Several threads may call ``tensor``."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         super().__init__(folder)
@@ -51,8 +54,8 @@ class DeviceCheckpoint(Checkpoint):
         return tensor[: prod(entry["shape"])].view(entry["shape"])
 
     def _read(self, file: int, offset: int, out: torch.Tensor) -> None:
-        """Fill ``out``; while one buffer is copied to the device, the other is read."""
-        buffers = self._own_buffers()
+        """Fill ``out``; one buffer is read while the other is copied to the device."""
+        buffers = self._thread_buffers()
         for start in range(0, len(out), _BUFFER_BYTES):
             buffers.reverse()
             buffer, copied = buffers[0]
@@ -62,7 +65,7 @@ class DeviceCheckpoint(Checkpoint):
             out[start : start + size].copy_(buffer[:size], non_blocking=True)
             copied.record(self._stream)
 
-    def _own_buffers(self) -> list[tuple[torch.Tensor, torch.cuda.Event]]:
+    def _thread_buffers(self) -> list[tuple[torch.Tensor, torch.cuda.Event]]:
         if not hasattr(self._buffers, "pair"):
             self._buffers.pair = [(_buffer(self._device), torch.cuda.Event()) for _ in range(2)]
         pair: list[tuple[torch.Tensor, torch.cuda.Event]] = self._buffers.pair
@@ -70,26 +73,26 @@ class DeviceCheckpoint(Checkpoint):
 
 
 def _buffer(device: torch.device) -> torch.Tensor:
-    """Page-locked for a GPU; where the host does not allow that, plain memory, from which copies wait."""
+    """Allocate a buffer, page-locked for a GPU; pageable, with synchronous copies, if the host does not allow that."""
     try:
         return torch.empty(_BUFFER_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
     except RuntimeError as error:
-        log.warning("weights are read without page-locked memory: %s", error)
+        log.warning("weights are read without page-locked memory, which takes longer: %s", error)
         return torch.empty(_BUFFER_BYTES, dtype=torch.uint8)
 
 
 class ShapesOnly(Checkpoint):
-    """A checkpoint on the meta device: what the headers say."""
+    """A checkpoint on the meta device: tensors with the headers' shapes and dtypes, without contents."""
 
     def tensor(self, name: str) -> torch.Tensor:
         entry = self.entry(name)
         return torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]], device="meta")
 
     def placed(self, name: str, tensor: torch.Tensor) -> None:
-        """There are no values to look at."""
+        """Do nothing: there are no values to check."""
 
     def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
-        """There are no values to look at."""
+        """Do nothing: there are no values to check."""
 
 
 def _read_whole(file: int, into: memoryview, offset: int) -> None:

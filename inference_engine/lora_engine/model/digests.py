@@ -1,4 +1,4 @@
-"""The base model's digest, computed once for each state of its files."""
+"""The digest of a base model, computed once for each state of its files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+# Bytes read at a time.
 _BLOCK = 1 << 22
-_SETTLED_NS = 2 * 10**9  # a file changed later than this before it was read may change again within a clock tick
+# Nanoseconds that must lie between a file's last change and its reading before its digest is stored: a later change
+# within the same clock tick would not be noticed.
+_SETTLED_NS = 2 * 10**9
 _FORMAT = 1
 
 
 def base_digest(folder: Path, progress: Callable[[float], None] = lambda share: None) -> str:
-    """``sha256:`` over the names and contents of the configuration and weight files."""
+    """Return the ``sha256:`` digest of the names and contents of the configuration and weight files."""
     digest, files, read = hashlib.sha256(), _files(folder), 0
     total = max(sum(path.stat().st_size for path in files), 1)
     for path in files:
@@ -33,10 +36,10 @@ def base_digest(folder: Path, progress: Callable[[float], None] = lambda share: 
 
 
 class DigestMemory:
-    """Digests of folders in a JSON file, each with the state that its files had.
+    """A JSON file with the digests of folders, each with the state of its files.
 
-    The state is each file's name, size, times of change and inode: whatever writes to a file or replaces it changes its
-    ``ctime``, which nobody can set. Anything else than the very same state is computed again.
+    The state is each file's name, size, times of change and inode: every write to a file, and its replacement, changes
+    its ``ctime``, which no program can set. The digest of any other state is computed again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,8 +49,8 @@ class DigestMemory:
         key, state, now = str(folder.resolve()), files_state(folder), time.time_ns()
         known = self._read().get(key)
         if isinstance(known, dict) and known.get("state") == state and isinstance(known.get("digest"), str):
-            found: str = known["digest"]
-            return found
+            digest: str = known["digest"]
+            return digest
         digest = base_digest(folder, progress)
         newest = max(max(entry[2], entry[3]) for entry in state)
         if files_state(folder) == state and newest < now - _SETTLED_NS:
@@ -67,8 +70,12 @@ class DigestMemory:
         try:
             temporary.write_text(json.dumps({"format": _FORMAT, "digests": digests}))
             temporary.replace(self._path)
-        except OSError as error:  # it is computed again at the next start
-            log.warning("the base model's digest is not remembered in %s: %s", self._path, error.strerror)
+        except OSError as error:
+            log.warning(
+                "the base model's digest cannot be written to %s (%s); the next start computes it again",
+                self._path,
+                error.strerror,
+            )
 
 
 def _files(folder: Path) -> list[Path]:
@@ -76,7 +83,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def files_state(folder: Path) -> list[list[Any]]:
-    """Name, size, times of change and inode of each file that the digest is of. Raises ``OSError``."""
+    """Return name, size, times of change and inode of each file that the digest covers. Raises ``OSError``."""
     entries = []
     for path in _files(folder):
         status = path.stat()

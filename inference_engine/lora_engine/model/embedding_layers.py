@@ -1,7 +1,7 @@
-"""The embedding and the head of a batch in which some adapters have changes of them.
+"""The embedding and the head of a batch in which some adapters change them.
 
-The base's product is made once for all rows; the rows of such adapters are then changed in place. A batch without them
-launches nothing for it. Decode steps with them run outside of the captured graphs (`graph_runner.py`).
+The base's product is computed once for all rows; the rows of such adapters are then changed in place. A batch without
+them launches nothing more. Decode steps with them run outside of captured graphs (`graph_runner.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
 from .batch import EmbeddingLayerSpan
 from .vocabulary import Vocabulary
 
-# The logit of a token that an adapter's model does not have: finite in every dtype, and never chosen.
+# Logit of a token that an adapter's model does not have: finite in every dtype, and never sampled.
 ABSENT = -3e4
 
 
@@ -28,13 +28,13 @@ def embed(
     *,
     singly: bool,
 ) -> torch.Tensor:
-    """``[tokens, hidden]``, with this rank's rows of the base's ``matrix``.
+    """Compute embeddings ``[tokens, hidden]``, with this rank's rows of the base's ``matrix``.
 
-    ``singly``: row by row, so that none depends on how many there are.
+    ``singly``: adapters' products are computed row by row, so that no row depends on the number of rows.
     """
     if not spans:
         return vocabulary.embed(ids, matrix)
-    # Tokens that only an adapter's model has are clamped.
+    # Ids of tokens that only an adapter's model has are clamped; the adapter replaces their rows.
     embedded = vocabulary.embed(ids.clamp(max=vocabulary.size - 1), matrix)
     for layer, start, stop in _parts(spans, singly):
         layer.embed(ids[start:stop], embedded[start:stop])
@@ -44,7 +44,7 @@ def embed(
 def add_heads(
     logits: torch.Tensor, hidden: torch.Tensor, spans: Sequence[EmbeddingLayerSpan], *, singly: bool
 ) -> torch.Tensor:
-    """The base's ``logits [rows, vocab]`` with the adapters' heads, as wide as the largest vocabulary."""
+    """Apply the adapters' heads to the base's ``logits [rows, vocab]``; returns as many columns as the widest needs."""
     width = max(span.layer.vocab for span in spans)
     if width > logits.shape[1]:
         logits = F.pad(logits, (0, width - logits.shape[1]))
@@ -54,7 +54,7 @@ def add_heads(
 
 
 def hide_absent(logits: torch.Tensor, vocab: int, spans: Sequence[EmbeddingLayerSpan]) -> None:
-    """After scales and caps: no row's vocabulary, ``vocab`` for the base's, is wider than it is."""
+    """Set logits beyond each row's vocabulary (``vocab`` for the base's) to ``ABSENT``; call it after scale and cap."""
     end = 0
     for span in spans:
         logits[end : span.start, vocab:] = ABSENT
@@ -64,7 +64,7 @@ def hide_absent(logits: torch.Tensor, vocab: int, spans: Sequence[EmbeddingLayer
 
 
 def spans_of(layers: Iterable[tuple[AdapterEmbeddingLayer | None, int]]) -> list[EmbeddingLayerSpan]:
-    """Of rows in order, so many for each; neighbours of one adapter as one span."""
+    """Return the spans of ordered ``(layer, number of rows)`` pairs; adjacent rows of one adapter form one span."""
     spans: list[EmbeddingLayerSpan] = []
     row = 0
     for layer, count in layers:
@@ -76,7 +76,7 @@ def spans_of(layers: Iterable[tuple[AdapterEmbeddingLayer | None, int]]) -> list
 
 
 def clipped(spans: Sequence[EmbeddingLayerSpan], start: int, stop: int) -> list[EmbeddingLayerSpan]:
-    """Of rows ``[start, stop)`` alone, counted from ``start``."""
+    """Return the parts of spans inside rows ``[start, stop)``, counted from ``start``."""
     cut = [EmbeddingLayerSpan(s.layer, max(s.start, start) - start, min(s.stop, stop) - start) for s in spans]
     return [span for span in cut if span.start < span.stop]
 

@@ -1,7 +1,7 @@
-"""What is wrong with a model's folder."""
+"""The error for a model folder that the engine cannot load."""
 
 from __future__ import annotations
 
 
 class UnsupportedModel(Exception):
-    """The folder does not hold a model this engine can run; the message says what to do."""
+    """The folder does not hold a model that this engine can run; the message says what to do."""

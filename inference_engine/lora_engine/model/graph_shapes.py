@@ -1,7 +1,7 @@
-"""Which graphs there are: what a batch needs, what is captured before the first request, what covers what.
+"""The shapes of captured graphs: the shape that a batch needs, the graphs captured at start, and the covering relation.
 
-Most are of decode steps. Those of mixed steps hold few tokens of prompts beside decode rows: their kernels are too
-short to hide their launches, and where requests come one by one nearly every step has such a prompt.
+Most graphs are for decode steps. Graphs of mixed steps hold few prompt tokens beside decode rows: the kernels of such
+steps are too short to hide their launches, and where requests arrive one by one nearly every step has such a prompt.
 """
 
 from __future__ import annotations
@@ -28,47 +28,57 @@ from .triton_ops import (
     usual_shapes,
 )
 
-# The least rows of a batch that takes a variant: an adapter with two of them, one with four (``decode_variant``).
+# Minimum rows of a batch that takes each variant: one adapter has two rows, or four (``decode_variant``).
 _LEAST_ROWS = {KernelVariant.GEMV_1: 1, KernelVariant.GEMV_2: 2, KernelVariant.GROUPED: 4}
-_INVARIANT = {KernelVariant.GROUPED: 1}  # the one variant of batches in which rows do not depend on each other
-# What a graph keeps on the device, and keeps of each layer (measured on an H200: 58 to 62 KiB); and what all of them
-# share: workspaces of products, and activations, at most so many of the widest at a time.
+# The only variant of batches with rows that do not depend on each other.
+_INVARIANT = {KernelVariant.GROUPED: 1}
+# Bytes that a graph keeps on the device, and keeps for each layer (measured on an H200: 58 to 62 KiB).
 _GRAPH_BYTES, _LAYER_BYTES = 256 << 10, 64 << 10
+# Bytes that all graphs share for workspaces of products, and number of the widest activations alive at a time.
 _SHARED_BYTES, _ACTIVATIONS = 64 << 20, 8
-_UNUSUAL_GRAPHS = 32  # of high ranks and merged adapters, captured when they first come
-_FEW_TILES = 8  # as many more or less cost less than a graph of their own is worth
-# Of mixed steps: prompts, rows, and decode rows among them, with most rows. Larger steps hide their launches.
+# Graphs for high ranks and merged adapters, which are captured on first use.
+_UNUSUAL_GRAPHS = 32
+# Difference in tiles that does not justify a further graph: empty tiles cost less.
+_FEW_TILES = 8
+# Maximum number of prompts in a mixed step's graph.
 MOST_PROMPTS = 16
-_MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))  # beside as many decode rows as there may be
+# Rows of mixed graphs with the maximum number of decode rows. Larger steps hide their launches.
+_MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))
+# Rows of mixed graphs, by their number of decode rows.
 _MIXED_DECODES = {0: (64,), 16: (64, 128, 256), 64: (128, 256, 512, 1024)}
-_LONGEST_WASTE = 128  # rows more than a step has; a graph for so many more is slower than launching
+# Padding rows of a mixed graph at most: with more, launching without a graph is faster.
+_LONGEST_WASTE = 128
 
 
 @dataclass(frozen=True, slots=True)
 class GraphShape:
-    """What a capture fixes: rows, and how LoRA kernels are launched over at most ``tiles`` tiles (None: not at all)."""
+    """The properties that a capture fixes: rows, and the launches of LoRA kernels over at most ``tiles`` tiles.
+
+    ``lora`` None: no launches. ``decodes``: maximum number of decode rows of a mixed step, whose other rows are of
+    prompts; None for decode steps. In a mixed step ``decode_lora`` is for decode rows and ``lora`` for prompts.
+    """
 
     size: int
     lora: LoraShape | None = None
     tiles: int = 0
-    groups: frozenset[int] = frozenset()  # target groups that some adapter touches
+    groups: frozenset[int] = frozenset()  # target groups that some adapter changes
     merged: bool = False
-    delta_correction: LoraShape | None = None  # with merged weights: what subtracts it from other rows
-    epilogues: bool = False  # of some adapter; only batches with one pay for its launches
-    decodes: int | None = None  # of a mixed step, at most so many rows; all others are of prompts. None: all rows are
-    decode_lora: LoraShape | None = None  # of a mixed step, for its decode rows; ``lora`` is for its prompts then
+    delta_correction: LoraShape | None = None  # with merged weights: the launch that subtracts the adapter
+    epilogues: bool = False  # some adapter has one; only batches with one launch them
+    decodes: int | None = None
+    decode_lora: LoraShape | None = None
 
     @property
     def sampling_rows(self) -> int:
-        """Rows of logits."""
+        """Number of rows of logits."""
         return self.size if self.decodes is None else self.decodes + MOST_PROMPTS
 
 
 def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
-    """1, 2, 4, 8, 16, 24, 32, 48, 64, every 32nd up to 256, then every 64th, up to ``max_running``.
+    """Return the rows of decode graphs: 1, 2, 4, 8, 16, 24, 32, 48, 64, every 32nd up to 256, then every 64th.
 
-    Finer ones gain nothing: the tiles of products are 64 or 128 rows, and a padding row costs little else.
-    ``invariant``: none with fewer rows than its products take, if there is a larger one.
+    The largest is ``max_running``. Finer steps gain nothing: the tiles of products are 64 or 128 rows, and a padding
+    row costs little else. ``invariant``: sizes below the minimum of its products are left out if there is a larger one.
     """
     sizes = [1, 2, 4, 8, 16, 24, 32, 48, *range(64, 256, 32), *range(256, max_running, 64)]
     least = LEAST_ROWS if invariant else 1
@@ -76,9 +86,10 @@ def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
 
 
 def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
-    """What is captured before the first request, largest first: together they cover every batch of usual adapters.
+    """Return the graphs to capture before the first request, largest first; they cover every batch of usual adapters.
 
-    For powers of two, no adapter, any adapters (one tile a row), and several rows to an adapter.
+    Sizes are powers of two, each without adapters, with any adapters (one tile a row), and with several rows for each
+    adapter.
     """
     sizes = graph_sizes(max_running, invariant)
     coarse = [size for size in sizes if size.bit_count() == 1 or size == sizes[-1]]
@@ -93,7 +104,7 @@ def first_graphs(max_running: int, invariant: bool = False) -> list[GraphShape]:
 
 
 def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False) -> list[GraphShape]:
-    """Every graph that batches of usual adapters ask for, largest first; or adapters of other ``ranks``."""
+    """Return every graph that batches of adapters of ``ranks`` need, largest first."""
     shapes = []
     for size in reversed(graph_sizes(max_running, invariant)):
         shapes.append(GraphShape(size))
@@ -105,7 +116,7 @@ def usual_graphs(max_running: int, ranks: Sequence[int] = USUAL_RANKS, invariant
 
 
 def mixed_graphs(max_running: int) -> list[GraphShape]:
-    """Those of mixed steps, with no adapter or any usual ones, largest first."""
+    """Return the graphs of mixed steps, without adapters and with usual ones, largest first."""
     few = {decodes: sizes for decodes, sizes in _MIXED_DECODES.items() if decodes < max_running}
     lora, decode_lora = (usual_shapes(v)[-1] for v in (KernelVariant.PREFILL, KernelVariant.GROUPED))
     shapes = []
@@ -121,14 +132,14 @@ def mixed_graphs(max_running: int) -> list[GraphShape]:
 
 
 def _prompt_tiles(size: int) -> int:
-    """Of prompts' rows, and of those of none between two prompts and behind all."""
+    """Return the tiles of a mixed graph: of prompts' rows, and of rows without an adapter between and after them."""
     return size // KernelVariant.PREFILL + 2 * MOST_PROMPTS + 1
 
 
 def fitting_mixed_graphs(
     graphs: Sequence[GraphShape], decodes: int, tokens: int, spans: Sequence[LoraSpan]
 ) -> list[GraphShape]:
-    """Of ``graphs``, those that hold a mixed step of ``tokens`` rows, of which ``decodes`` decode; best first."""
+    """Return the graphs that hold a mixed step of ``tokens`` rows, ``decodes`` of them decode rows; best first."""
     if spans and max_rank(spans) > USUAL_RANKS[-1]:
         return []
     groups = touched(spans)
@@ -145,12 +156,12 @@ def fitting_mixed_graphs(
 
 
 def _decode_variants(size: int, invariant: bool) -> list[KernelVariant]:
-    """Those that a batch of ``size`` rows may take."""
+    """Return the variants that a decode batch of ``size`` rows may take."""
     return [variant for variant, least in (_INVARIANT if invariant else _LEAST_ROWS).items() if size >= least]
 
 
 def graph_memory(max_running: int, model: ModelShape, invariant: bool = False) -> int:
-    """Bytes of the device that graphs may keep: every usual one, and some others."""
+    """Return the device memory in bytes that graphs may take: every usual one, and some others."""
     mixed = [] if invariant else mixed_graphs(max_running)
     graphs = len(usual_graphs(max_running, invariant=invariant)) + len(mixed) + _UNUSUAL_GRAPHS
     widest = max(features for pair in model.targets.values() for features in pair)
@@ -160,7 +171,7 @@ def graph_memory(max_running: int, model: ModelShape, invariant: bool = False) -
 
 
 def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: bool = False) -> GraphShape:
-    """The graph for ``size`` rows whose adapters ``spans`` name."""
+    """Return the shape of the graph for ``size`` rows with the adapters of ``spans``."""
     added = [span for span in spans if span.sign > 0]
     groups, epilogues = touched(spans), any(span.slot.has_epilogues for span in added)
     if groups:
@@ -177,7 +188,7 @@ def graph_shape(size: int, spans: Sequence[LoraSpan], merged: bool, invariant: b
 
 
 def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
-    """The graph that wastes least of those that cover ``wanted``: of about its size first, then of its variant."""
+    """Return the captured graph that covers ``wanted`` with the least waste: compare sizes first, then variants."""
     needed = _Tiles([span for span in spans if span.sign > 0])
 
     def waste(shape: GraphShape) -> tuple[int, bool, int, int, int, int]:
@@ -189,9 +200,9 @@ def nearest_cover(captured: Iterable[GraphShape], wanted: GraphShape, spans: Seq
 
 
 def _covers(shape: GraphShape, wanted: GraphShape, needed: _Tiles) -> bool:
-    """Whether the graph ``shape`` computes the same for a batch that asks for ``wanted``.
+    """Return whether the graph ``shape`` computes the same for a batch that needs ``wanted``.
 
-    More rows are padding, more groups or ranks find no adapter's rows there, and more tiles are empty.
+    Further rows are padding, further groups or ranks have no adapter's rows, and further tiles are empty.
     """
     if shape.decodes != wanted.decodes or shape.merged != wanted.merged or not shape.groups >= wanted.groups:
         return False
@@ -205,7 +216,7 @@ def _covers(shape: GraphShape, wanted: GraphShape, needed: _Tiles) -> bool:
 
 
 class _Tiles:
-    """How many tiles a batch is cut into, by variant and rows with padding."""
+    """The numbers of tiles of a batch, by variant and rows with padding."""
 
     def __init__(self, spans: Sequence[LoraSpan]) -> None:
         self._end = max((span.stop for span in spans), default=0)
@@ -220,19 +231,20 @@ class _Tiles:
 
 
 def delta_correction_tiles(size: int) -> int:
-    """The rows that do not use the merged adapter, cut by adapter: each at least one row."""
+    """Return the maximum number of tiles of rows that do not use the merged adapter: a tile has at least one row."""
     return size
 
 
 def tile_bounds(variant: KernelVariant, size: int, invariant: bool = False) -> Sequence[int]:
-    """How many tiles graphs of a variant have room for: empty ones cost the expand time, and no tile is without a row.
+    """Return the numbers of tiles for which graphs of a variant have room: the expand spends time on empty tiles.
 
-    Up to three spans are rows that this launch gives no adapter: those without one, the merged adapter's, padding.
+    Every tile has at least one row. Up to three spans are rows without an adapter in this launch: rows without one,
+    rows of the merged adapter, and padding.
 
     For GEMV_2, n adapters have r > 1.5 n rows (``decode_variant``), n <= (2r - 1) / 3: at most (r + n) / 2 tiles.
     Three such spans have size - r >= 3 rows: at most (size - r + 3) / 2 tiles. The sum is largest with r = size - 3. In
-    GROUPED there are more than three rows to an adapter; the first bound is for more than eight. ``invariant``: as few
-    as one.
+    GROUPED an adapter has more than three rows; the first bound is for more than eight. ``invariant``: an adapter may
+    have one row.
     """
     if variant is KernelVariant.GEMV_1:
         return (size,)

@@ -1,13 +1,13 @@
-"""The GPU's backend where every token's row is bitwise the same in every batch (``--deterministic``).
+"""The batch-invariant GPU backend (``--deterministic``): every token's row is bitwise the same in every batch.
 
-Each row takes kernels, tiles and an order of sums that follow from the model and the row's position alone. Decode rows
-and prefill rows of a step have launches of their own, so that neither's depends on whether the other is there. Which
-of the two a token is never changes either: see ``runner.of_answer``.
+The model and a row's position alone determine its kernels, tiles and order of sums. Decode rows and prefill rows of a
+step have separate launches, so that neither depends on the presence of the other. A token is always processed as the
+same kind of row: see ``runner.of_answer``.
 
-cuBLAS chooses its kernels by the number of rows, but all that do not split a sum add up in the same order. So it is
-told to split none, which makes some products of few rows ten times slower, and those rows are padded. That the rows do
-agree is found out at start, for each matrix and every number of rows that a step may have; a matrix for which they do
-not is multiplied by a kernel of this repository.
+cuBLAS chooses its kernels by the number of rows, but all kernels that do not split a sum add up in the same order. So
+splitting is forbidden, which makes some products of few rows ten times slower; those rows are padded. At start the
+engine checks for each matrix, and every number of rows that a step may have, that rows agree. A kernel of this
+repository multiplies the matrices for which they do not.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from .triton_ops import LoraPlan, TritonOps, TritonPlan, covering, lora_shape, m
 from .weights import Matrix, ModelWeights
 
 log = logging.getLogger(__name__)
-LEAST_ROWS = 64  # of a product by cuBLAS: on an H200 as quick as one row where it may split sums
+# Minimum rows of a product by cuBLAS: on an H200 as fast as one row for which it may split sums.
+LEAST_ROWS = 64
 
 
 class InvariantOps(TritonOps):
-    """``TritonOps`` without what it chooses by batch; it has no merged adapters."""
+    """A ``TritonOps`` without choices that depend on the batch; it does not support merged adapters."""
 
     invariant = True
-    by_cublas: frozenset[torch.Size] = frozenset()  # shapes of matrices that it multiplies row by row the same
+    by_cublas: frozenset[torch.Size] = frozenset()  # shapes of matrices that cuBLAS multiplies batch-invariantly
 
     @torch.inference_mode()
     def choose_products(self, weights: ModelWeights, step_tokens: int, max_running: int) -> None:
-        """Find out which matrices cuBLAS may multiply: those of which every number of rows gives each the same."""
+        """Determine the matrices that cuBLAS may multiply: each row must be the same among any number of rows."""
         if weights.lm_head.device.type == "cuda":
             forbid_split_sums()
         layer = weights.layers[0]
@@ -49,12 +50,12 @@ class InvariantOps(TritonOps):
         agree: dict[torch.Size, bool] = {}
         for matrix, rows in ((weights.lm_head, max_running), *of_steps):
             if isinstance(matrix, torch.Tensor):
-                # What is compiled ahead is listed on the meta device, as if all did.
+                # On the meta device, where kernels to compile ahead are recorded, all matrices count as agreeing.
                 alike = matrix.is_meta or (matrix.is_cuda and rows_agree(matrix, rows))
                 agree[matrix.shape] = alike and agree.get(matrix.shape, True)
         self.by_cublas = frozenset(shape for shape, alike in agree.items() if alike)
-        cublas, own = ([tuple(shape) for shape in agree if agree[shape] is alike] for alike in (True, False))
-        log.info("deterministic: matrices of %s are multiplied by cuBLAS, of %s by our kernel", cublas, own)
+        cublas, triton = ([tuple(shape) for shape in agree if agree[shape] is alike] for alike in (True, False))
+        log.info("deterministic: cuBLAS multiplies matrices of %s, the engine's kernel those of %s", cublas, triton)
 
     def linear(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
@@ -62,20 +63,20 @@ class InvariantOps(TritonOps):
         if weight.shape not in self.by_cublas:
             return invariant_linear(x, weight, bias, out)
         product = padded_linear(x, weight, out)
-        return product if bias is None else product.add_(bias)  # with a bias cuBLAS takes other kernels
+        return product if bias is None else product.add_(bias)  # with a fused bias cuBLAS takes other kernels
 
     def product_and_deltas(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
     ) -> torch.Tensor:
-        """The base's product first, whatever else is in the step: it decides how often the sum is rounded."""
+        """Compute the base's product first in every step: the order determines how often the sum is rounded."""
         full, x = readable(x, weight)
         out = self._product(x, weight, bias)
-        assert full is not None, "adapters read what was not quantised"
+        assert full is not None, "adapters read unquantised activations"
         self.add_deltas(group, layer, full, out, out, plan)
         return out
 
     def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
-        """In as many launches as the workspace needs: answers that go on have several rows each."""
+        """Decode in as many launches as the workspace needs: continued answers have several rows each."""
         s, most = self.shape, self.workspace.partial.shape[0]
         for first in range(0, len(q), most):
             rows = slice(first, first + most)
@@ -107,14 +108,14 @@ class InvariantOps(TritonOps):
 
 
 def forbid_split_sums() -> None:
-    """For all products of this process by cuBLAS; only cuBLASLt can be told so."""
+    """Forbid cuBLAS to split sums, for all products of this process; only cuBLASLt has such a setting."""
     torch.backends.cuda.preferred_blas_library("cublaslt")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = (False, False)
 
 
 def padded_linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """``linear`` with at least ``LEAST_ROWS`` rows; what is in the others is of no matter."""
+    """Compute ``linear`` with at least ``LEAST_ROWS`` rows; the contents of padding rows do not matter."""
     rows = x.shape[0]
     if rows >= LEAST_ROWS:
         return linear(x, weight, None, out)
@@ -123,7 +124,7 @@ def padded_linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | Non
 
 
 def rows_agree(matrix: torch.Tensor, most: int) -> bool:
-    """Whether a product's row is bitwise the same among any number of rows up to ``most``, the first as the last."""
+    """Return whether every row of a product is bitwise the same among any number of rows up to ``most``."""
     x = torch.randn(1, matrix.shape[1], device=matrix.device).to(matrix.dtype).expand(most, -1).contiguous()
     expected = padded_linear(x[:1], matrix)
     differ = torch.zeros((), dtype=torch.bool, device=matrix.device)

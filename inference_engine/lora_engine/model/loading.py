@@ -1,4 +1,4 @@
-"""Brings a base model up: configuration, weights, tokenizer, and the page pool that takes what memory is left."""
+"""Loading of a base model: configuration, weights, tokenizer, and the page pool in the remaining memory."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ from .weights import ModelWeights, biased_targets, embedding_and_head, load_weig
 
 log = logging.getLogger(__name__)
 
+# MiB of the page pool on a CPU, if none is configured.
 CPU_POOL_MB = 256
 
 
 @dataclass(slots=True)
 class LoadedModel:
-    """Everything about the base model that the engine needs."""
+    """A loaded base model with its tokenizer, page pool and tables."""
 
     name: str
-    digest_source: str | Future[str]  # computed beside the start, for as long as that takes
+    digest_source: str | Future[str]  # a future while it is computed in the background
     device_name: str
     model: Transformer
     tokenizer: Tokenizer
@@ -49,17 +50,17 @@ class LoadedModel:
     targets: TargetShapes
     max_context: int
     tables: SlotTables | None = None  # with the Triton backend
-    kernels_ahead: bool = False  # all that usual batches launch are compiled
+    kernels_ahead: bool = False  # all kernels of usual batches are compiled
     progress: StartProgress = field(default_factory=StartProgress)
 
     @property
     def digest(self) -> str:
-        """The base's; waits until it is known. Raises ``OSError`` if its files cannot be read."""
+        """Digest of the base model; waits until it is computed. Raises ``OSError`` if its files cannot be read."""
         return self.digest_source if isinstance(self.digest_source, str) else self.digest_source.result()
 
 
 class Kernels(Protocol):
-    """What compiles the kernels meanwhile."""
+    """A compilation of kernels that runs while the model is loaded."""
 
     def wait(self, progress: Callable[[float], None]) -> bool: ...
 
@@ -71,10 +72,10 @@ def load_model(
     kernels: Kernels | None = None,
     digests: DigestMemory | None = None,
 ) -> LoadedModel:
-    """Load ``config.model``. Raises ``UnsupportedModel`` with what to do.
+    """Load ``config.model``. Raises ``UnsupportedModel`` with the fix.
 
-    The digest may be known later than the rest. Of several ranks, only the first reads the whole checkpoint for it; the
-    others' is empty.
+    The digest may be available later than the rest. Only rank 0 reads the whole checkpoint for it; on other ranks it is
+    empty.
     """
     progress, parallel = progress or StartProgress(), parallel or Parallel()
     threads = ThreadPoolExecutor(2, "load")
@@ -145,7 +146,7 @@ def _load(
 
 
 def base_embedding_layers(config: EngineConfig, loaded: LoadedModel) -> BaseEmbeddingLayers:
-    """The base's embedding and head, whole, to compare adapters' with."""
+    """Return the base's whole embedding and head, for comparison with those of adapters."""
     weights = loaded.model.weights
     if loaded.model.parallel.world == 1:
         return BaseEmbeddingLayers(weights.embedding, weights.lm_head)
@@ -155,9 +156,9 @@ def base_embedding_layers(config: EngineConfig, loaded: LoadedModel) -> BaseEmbe
 def build_transformer(
     config: EngineConfig, model_config: ModelConfig, weights: ModelWeights, max_context: int, parallel: Parallel
 ) -> tuple[Transformer, SlotTables | None]:
-    """The model with the backend that ``config.backend`` names; "auto" is Triton on a GPU, torch elsewhere.
+    """Build the model with the backend ``config.backend``; "auto" is Triton on a GPU, torch elsewhere.
 
-    Raises ``ValueError`` for one that is unknown or not possible here.
+    Raises ``ValueError`` for a backend that is unknown or not possible here.
     """
     backend = _backend(config, weights.embedding.device)
     if backend == "torch":
@@ -168,17 +169,17 @@ def build_transformer(
         model.merged = MergedLayers(weights.layers, exchange)
     if backend == "torch":
         if model.device.type == "cuda":
-            log.warning("running on a GPU without its kernels (--backend torch): correct, but slow")
+            log.warning("running on a GPU without the Triton kernels (--backend torch): correct, but slow")
         model.ops = TorchOps(model.shape, exchange)
         return model, None
     if backend not in ("triton", "flashinfer"):
         raise ValueError(f"unknown backend {config.backend!r}; choose one of auto, torch, triton, flashinfer")
     if model.shape.kv_heads * model.shape.head_dim % 16:
         raise ValueError(
-            f"the GPU kernels need keys of a multiple of 16 elements, and this model has {model.shape.kv_heads} "
+            f"the GPU kernels need keys of a multiple of 16 elements, but this model has {model.shape.kv_heads} "
             f"key-value heads of {model.shape.head_dim}; choose --backend torch"
         )
-    # These need triton, which a CPU engine does not.
+    # Imported here: these need triton, which a CPU engine does not have.
     from .invariant_ops import InvariantOps
     from .prefill_attention import FlashInferPrefill, PrefillAttention, TritonPrefill
     from .triton_ops import TritonOps
@@ -200,11 +201,11 @@ def build_transformer(
 
 
 def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Parallel) -> TargetShapes:
-    """How the base's modules, and adapters', lie on this rank. Raises ``ValueError`` for what cannot be split so."""
+    """Return the shapes of modules and adapters on this rank. Raises ``ValueError`` if they cannot be split."""
     sharding = LoraSharding.OUTER if config.lora_sharding == "auto" else LoraSharding(config.lora_sharding)
     if sharding is LoraSharding.FULL and model_config.hidden_size % parallel.world:
         raise ValueError(
-            f"--lora-sharding full splits the hidden size, and {model_config.hidden_size} cannot be split over "
+            f"--lora-sharding full splits the hidden size, but {model_config.hidden_size} cannot be split over "
             f"{parallel.world} ranks; choose --lora-sharding outer"
         )
     return TargetShapes(
@@ -217,18 +218,18 @@ def target_shapes(config: EngineConfig, model_config: ModelConfig, parallel: Par
 
 
 def quantises(config: EngineConfig) -> bool:
-    """Whether plain weights are to become FP8. Raises ``ValueError`` for an unknown setting."""
+    """Return whether to quantise plain weights to FP8. Raises ``ValueError`` for an unknown setting."""
     if config.quantization not in ("auto", "fp8"):
         raise ValueError(f"unknown quantization {config.quantization!r}; choose one of auto, fp8")
     return config.quantization == "fp8"
 
 
 def fp8_kv(config: EngineConfig) -> bool:
-    """Whether keys and values are in FP8. Raises ``ValueError`` for an unknown setting, or one that is not possible."""
+    """Return whether keys and values are in FP8. Raises ``ValueError`` for an unknown or impossible setting."""
     if config.kv_cache_dtype not in ("auto", "fp8"):
         raise ValueError(f"unknown kv_cache_dtype {config.kv_cache_dtype!r}; choose one of auto, fp8")
     if config.kv_cache_dtype == "fp8" and config.backend == "flashinfer":
-        raise ValueError("--backend flashinfer has no keys and values in FP8; choose --backend triton")
+        raise ValueError("--backend flashinfer does not support keys and values in FP8; choose --backend triton")
     return config.kv_cache_dtype == "fp8"
 
 
@@ -237,36 +238,36 @@ def _backend(config: EngineConfig, device: torch.device) -> str:
 
 
 def _check_fp8(config: EngineConfig, device: torch.device) -> None:
-    """Before anything is loaded. Raises ``ValueError`` where weights in FP8 cannot be used."""
+    """Raise ``ValueError`` where weights in FP8 cannot be used; called before anything is loaded."""
     if config.merges:
         raise ValueError(
-            f"--mode {config.mode} merges adapters into the weights, and those in FP8 are too coarse to take them up; "
-            "choose --mode unmerged, or weights that are not quantised"
+            f"--mode {config.mode} merges adapters into the weights, but FP8 is too coarse for that; choose --mode "
+            "unmerged, or weights that are not quantised"
         )
     on_gpu = _backend(config, device) != "torch" and device.type == "cuda"
     if on_gpu and torch.cuda.get_device_capability(device) < (8, 9):
         raise ValueError(
-            f"{torch.cuda.get_device_name(device)} has no FP8 products; choose --backend torch, which dequantises the "
-            "weights, or weights that are not quantised"
+            f"{torch.cuda.get_device_name(device)} cannot multiply in FP8; choose --backend torch, which dequantises "
+            "the weights, or weights that are not quantised"
         )
 
 
 def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
-    """Before anything is loaded. Raises ``ValueError`` where one row's sums would depend on others."""
+    """Raise ``ValueError`` where a row's sums would depend on other rows; called before anything is loaded."""
     problem = ""
     if config.merges:
         problem = f"--mode {config.mode} merges the adapter that most requests use: choose --mode unmerged"
     elif config.backend == "flashinfer":
-        problem = "FlashInfer cuts prompts by what else is in the step: choose --backend triton"
+        problem = "FlashInfer splits prompts by the contents of the step: choose --backend triton"
     elif parallel.world > 2:
-        problem = f"sums over {parallel.world} GPUs have an order that depends on the step: use one or two"
+        problem = f"the order of sums over {parallel.world} GPUs depends on the step: use one or two"
     if problem:
         raise ValueError(f"--deterministic is not possible here: {problem}, or leave it out")
-    log.info("deterministic: an answer's tokens and logits do not depend on what runs beside it")
+    log.info("deterministic: a request's tokens and logits do not depend on other requests")
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes) -> int:
-    """Pages of the largest adapter this engine admits: every target, at the highest rank, with an epilogue."""
+    """Return the pages of the largest adapter that the engine admits: all targets at maximum rank, with epilogues."""
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
     modules = [targets.module(target, config.max_lora_rank) for target in targets.shapes]
     pool_rows = sum(
@@ -279,7 +280,7 @@ def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of weights, activations and pool. Raises ``ValueError`` for an unknown name."""
+    """Return the dtype of weights, activations and pool. Raises ``ValueError`` for an unknown name."""
     names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -289,7 +290,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> PagePool:
-    """The page pool: ``pool_mb`` if set, else what a measured step leaves of the GPU."""
+    """Allocate the page pool: ``pool_mb`` if set, otherwise the GPU memory that a measured step leaves free."""
     geometry, device = model.shape.pool_geometry(config.page_tokens, fp8_kv(config)), model.device
     page_bytes = geometry.page_bytes(model.dtype)
     if config.pool_mb or device.type == "cpu":
@@ -307,7 +308,7 @@ def build_pool(config: EngineConfig, model: Transformer, max_context: int) -> Pa
 
 
 def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeometry) -> int:
-    """Bytes the pool may take: run one full-size prefill step and see what is left of the card."""
+    """Return the bytes that the pool may take: run a full-size prefill step and measure the remaining GPU memory."""
     device = model.device
     tokens = min(config.max_step_tokens, model.shape.max_context)
     scratch = PagePool(geometry, geometry.pages_for_tokens(tokens) + 1, model.dtype, device)
@@ -319,8 +320,8 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     del scratch, workspace
     needs = {
         "activations": torch.cuda.max_memory_allocated(device) - before,
-        # What graphs leave; those of all ranks, as they come and in order; in float32: logits to penalise; logits, and
-        # log-probabilities, of rows that ask for them.
+        # Logits: graph outputs; of all ranks, as gathered and in order; in float32, with penalties; in float32, with
+        # log-probabilities of rows that request them.
         "sampling": config.max_running
         * model.config.vocab_size
         * (model.dtype.itemsize * (1 if model.parallel.world == 1 else 3) + 4 * 3),
@@ -330,13 +331,13 @@ def _measure_free(config: EngineConfig, model: Transformer, geometry: PoolGeomet
     free, total = torch.cuda.mem_get_info(device)
     needs["reserve (--gpu-memory-fraction)"] = int(total * (1 - config.gpu_memory_fraction))
     budget = free - sum(needs.values())
-    table = {"card": total, "weights and what else is in use": total - free, **needs, "page pool": budget}
+    table = {"card": total, "weights and other memory in use": total - free, **needs, "page pool": budget}
     log.info("device memory:\n%s", "\n".join(f"  {size / 2**30:8.2f} GiB  {what}" for what, size in table.items()))
     return budget
 
 
 def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tuple[object, int]:
-    """What a prompt's adapters need at most beside the base's activations, allocated; and bytes of decode graphs."""
+    """Allocate the largest workspace of a prompt's adapters; return it with the bytes that decode graphs need."""
     if isinstance(model.ops, TorchOps):
         return None, 0
     from .graph_shapes import graph_memory
@@ -348,7 +349,7 @@ def _kernels_memory(config: EngineConfig, model: Transformer, tokens: int) -> tu
 
 
 def prefill_batch(tokens: int, geometry: PoolGeometry, device: torch.device, context: int = 0) -> StepBatch:
-    """One base-model prompt of ``tokens`` tokens behind ``context`` in pages 1, 2, …: for measuring."""
+    """Return a batch for measuring: one base-model prompt of ``tokens`` after ``context`` tokens in pages 1, 2, …"""
     positions = torch.arange(context, context + tokens, device=device)
     pages = torch.arange(1, geometry.pages_for_tokens(context + tokens) + 1, device=device)
     slot_mapping = (

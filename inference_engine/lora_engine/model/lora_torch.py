@@ -1,4 +1,4 @@
-"""LoRA deltas in plain torch ops, grouped by adapter. The reference for the kernels, and the CPU path."""
+"""LoRA deltas in plain torch operations, grouped by adapter: the CPU backend, and the reference of the kernels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def add_lora(
     spans: Sequence[LoraSpan],
     exchange: LoraExchange | None = None,
 ) -> None:
-    """``out[rows] += sign * scale * (x[rows] A^T) B^T`` in place, for each span and each target of the group.
+    """Compute ``out[rows] += sign * scale * (x[rows] A^T) B^T`` in place, for each span and each target of the group.
 
-    ``x`` is ``[tokens, in]``; ``out`` ``[tokens, sum of the group's out]``. A base-only batch has no
-    spans and costs nothing. ``exchange``: with the ranks that both factors are split over.
+    ``x`` is ``[tokens, in]``; ``out`` ``[tokens, sum of the group's out]``. A base-only batch has no spans and costs
+    nothing. ``exchange`` is set where both factors are split over ranks.
     """
     if exchange is not None:
         for sign in (1, -1):  # a row may use one adapter and subtract another
@@ -42,14 +42,14 @@ def add_lora(
 def _add_split_lora(
     group: int, layer: int, x: torch.Tensor, out: torch.Tensor, spans: Sequence[LoraSpan], exchange: LoraExchange
 ) -> None:
-    found = [(span, weights) for span in spans if (weights := span.slot.group(layer, group)) is not None]
-    if not found:
+    used = [(span, weights) for span in spans if (weights := span.slot.group(layer, group)) is not None]
+    if not used:
         return
-    own = x.new_zeros(x.shape[0], max(weights.a_t.shape[1] for _, weights in found))
-    for span, weights in found:
-        own[span.start : span.stop, : weights.a_t.shape[1]] = torch.mm(x[span.start : span.stop], weights.a_t)
-    shrunk, part = exchange.shrunk(group, own), exchange.columns(group, out)
-    for span, weights in found:
+    local = x.new_zeros(x.shape[0], max(weights.a_t.shape[1] for _, weights in used))
+    for span, weights in used:
+        local[span.start : span.stop, : weights.a_t.shape[1]] = torch.mm(x[span.start : span.stop], weights.a_t)
+    shrunk, part = exchange.shrunk(group, local), exchange.columns(group, out)
+    for span, weights in used:
         rows = part[span.start : span.stop]
         for target in weights.targets:
             of_all = shrunk[:, span.start : span.stop, target.rank_start : target.rank_stop]
@@ -59,7 +59,7 @@ def _add_split_lora(
 
 
 def apply_epilogues(group: int, layer: int, out: torch.Tensor, spans: Sequence[LoraSpan]) -> None:
-    """``out[rows] += factor * out[rows] + offset`` in place, for the spans whose adapters have such vectors."""
+    """Compute ``out[rows] += factor * out[rows] + offset`` in place, for spans whose adapters have such vectors."""
     for span in spans:
         if not span.slot.has_epilogues or span.sign < 0:
             continue

@@ -1,11 +1,11 @@
 """A second set of the base model's matrices, with one adapter merged in.
 
-The base set is only read: a merge writes ``W + scale * B^T A`` from it, rounded once, and the next
-merge starts from it again. Adding and subtracting in place, as dLoRA's published code does, drifts in 16 bits.
+The base set is only read: a merge writes ``W + scale * B^T A`` from it, rounded once, and the next merge starts from it
+again. Adding and subtracting in place, as dLoRA's published code does, accumulates rounding errors in 16 bits.
 
-Rows of other requests subtract the merged adapter again (dLoRA's delta correction), ``x (W + D) - x D``. That gives
-``x W`` only as long as ``D`` is of ``W``'s size or smaller: what ``W`` loses in the sum to a larger one does not come
-back. So such an adapter is not merged (``harmless``), else one tenant could change the others' answers.
+Rows of other requests subtract the merged adapter again (dLoRA's delta correction), ``x (W + D) - x D``. The result is
+``x W`` only if ``D`` is no larger than ``W``: the sum with a larger ``D`` loses low bits of ``W`` for good. Such an
+adapter is not merged (``harmless``); otherwise one tenant could change the answers of others.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from .lora_exchange import LoraExchange
 from .shape import DOWN, GATE_UP, OUT, QKV
 from .weights import Layers
 
-_LARGEST_INNER = 16.0  # times the base's longest row: how long a row of A may be, which others multiply with
+# Maximum length of a row of A, in lengths of the base's longest row: rows that subtract the adapter multiply by it.
+_LARGEST_INNER = 16.0
 _MATRICES = {QKV: "qkv", OUT: "o", GATE_UP: "gate_up", DOWN: "down"}
 
 
 class MergedLayers:
-    """Layers that share everything with the base's but the matrices that LoRA changes."""
+    """A copy of the base's layers that shares everything but the matrices that LoRA changes."""
 
     def __init__(self, base: Layers, exchange: LoraExchange | None = None) -> None:
-        """``exchange``: with the ranks that both factors of adapters are split over, all of which merge at once."""
+        """Allocate the matrices; ``exchange`` is set where factors are split over ranks, which then merge together."""
         self.layers = [
             replace(layer, **{name: getattr(layer, name).clone() for name in _MATRICES.values()}) for layer in base
         ]
@@ -39,10 +40,10 @@ class MergedLayers:
 
     @torch.inference_mode()
     def harmless(self, slot: AdapterSlot) -> bool:
-        """Whether others notice no more than rounding of the adapter's being merged. Waits for the device.
+        """Return whether merging the adapter changes other rows by rounding only. Waits for the device.
 
-        No element of what it adds, nor of any single rank of it, may exceed the largest of the matrix; and what others
-        compute to subtract it must stay in range. Overwrites the layers: follow with ``merge`` of any adapter.
+        No element of its delta, nor of any single rank of the delta, may exceed the largest element of the matrix, and
+        the intermediate results of the subtraction must stay in range. This overwrites the layers: call ``merge`` next.
         """
         worst = []
         for index, layer in enumerate(self.layers):
@@ -58,7 +59,7 @@ class MergedLayers:
 
     @torch.inference_mode()
     def merge(self, slot: AdapterSlot) -> None:
-        """Have the layers be the base plus this adapter; launched in the order of the current stream."""
+        """Set the layers to the base plus this adapter, in the order of the current stream."""
         before, self._changed = self._changed, set()
         for index, layer in enumerate(self.layers):
             for group, name in _MATRICES.items():
@@ -77,7 +78,7 @@ class MergedLayers:
                 merged[written:].copy_(base[written:])
 
     def _factors(self, group: int, weights: GroupWeights) -> Iterator[tuple[torch.Tensor, torch.Tensor, slice, float]]:
-        """Of each target A ``[rank, in]``, B ``[rank, out]``, the rows of the matrix that it changes, and the scale."""
+        """Yield A ``[rank, in]``, B ``[rank, out]``, the matrix rows that they change, and the scale of each target."""
         if self._exchange is not None:
             whole = self._exchange.whole(group, weights)
         else:
@@ -89,7 +90,7 @@ class MergedLayers:
 def _sizes(
     a: torch.Tensor, b: torch.Tensor, scale: float, base: torch.Tensor, scratch: torch.Tensor
 ) -> list[torch.Tensor]:
-    """How large an adapter's module is beside what it is merged into: more than 1 is too large."""
+    """Return sizes of an adapter's module relative to the matrix that it is merged into; above 1 is too large."""
     largest, longest = _largest(base), _longest(base)
     added = abs(scale) * _largest(torch.mm(b.t(), a, out=scratch))
     by_rank = abs(scale) * (_largest(a, dim=1) * _largest(b, dim=1)).amax()

@@ -1,4 +1,4 @@
-"""What differs between devices: everything in a layer."""
+"""The operations of a layer, which differ between backends, and their implementation in plain torch."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from .shape import ModelShape
 from .weights import LayerWeights, Matrix
 
 Plan = TypeVar("Plan")
-Activations = torch.Tensor | Fp8Rows  # ``[tokens, features]``, quantised for a matrix that is
+# Activations ``[tokens, features]``, quantised where the matrix that reads them is quantised.
+Activations = torch.Tensor | Fp8Rows
 
 
 class Reader(NamedTuple):
-    """A product that reads what an operation makes: its target group and matrix."""
+    """A product that reads the result of an operation: its target group and matrix."""
 
     group: int
     matrix: Matrix
 
 
 class Ops(Protocol[Plan]):
-    """The operations of one backend. A plan is what all layers of one step share."""
+    """The operations of a backend; a plan holds the data that all layers of a step share."""
 
     invariant: bool  # whether each row is bitwise the same in every batch
 
     def plan(self, batch: StepBatch, pool: PagePool) -> Plan: ...
 
     def add_norm(self, residual: torch.Tensor, delta: torch.Tensor | None, weight: torch.Tensor | None) -> torch.Tensor:
-        """``residual += residual_scale * delta`` in place, then its norm times ``weight``; both ``[tokens, hidden]``.
+        """Add ``residual_scale * delta`` to ``residual`` in place and return its norm times ``weight``.
 
-        Without a weight, ``residual`` itself.
+        Both are ``[tokens, hidden]``. Without a weight, the result is ``residual`` itself.
         """
 
     def add_norm_for(
@@ -51,29 +52,29 @@ class Ops(Protocol[Plan]):
         readers: Sequence[Reader],
         plan: Plan,
     ) -> Activations:
-        """``add_norm``, for the products that read it."""
+        """Compute ``add_norm``, quantised as the products that read it need."""
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-        """``x [tokens, in]`` times ``weight [out, in]``, into ``out [tokens, out]`` if it is given."""
+        """Multiply ``x [tokens, in]`` by ``weight [out, in]``, into ``out [tokens, out]`` unless that is None."""
 
     def project(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: Plan
     ) -> torch.Tensor:
-        """The base model's product of a target group plus every token's adapter's delta: ``x W^T + bias + x A B``.
+        """Compute a target group's base product plus the delta of each token's adapter: ``x W^T + bias + x A B``.
 
-        Then what some kinds of adapters do to it (``adapters/epilogue.py``). ``x [tokens, in]``, ``weight [out, in]``.
-        Adapters read ``x`` as it was before it was quantised.
+        Epilogues of some kinds of adapters follow (``adapters/epilogue.py``). ``x [tokens, in]``, ``weight [out, in]``.
+        Adapters read the unquantised ``x``.
         """
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: Plan) -> torch.Tensor:
-        """Rotate, store keys and values in the pool, attend: ``[tokens, heads * head_dim]``."""
+        """Rotate queries and keys, write keys and values to the pool, attend: ``[tokens, heads * head_dim]``."""
 
     def activate_for(self, gate_up: torch.Tensor, reader: Reader, plan: Plan) -> Activations:
-        """The MLP's gate, activated, times ``up``, of ``[tokens, 2 * inner]``; for the product that reads it."""
+        """Compute ``activation(gate) * up`` of ``gate_up [tokens, 2 * inner]``, for the product that reads it."""
 
 
 class TorchPlan:
-    """The batch, its pool, and what the torch attention shares between layers."""
+    """The batch, its pool, and the attention plan that layers share."""
 
     def __init__(self, batch: StepBatch, pool: PagePool, shape: ModelShape) -> None:
         self.batch = batch
@@ -86,7 +87,7 @@ class TorchPlan:
 
 
 def _rotation(table: RotaryTable, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Cosine, sine and the queries' factor, each ``[tokens, 1, …]``."""
+    """Return cosine, sine and the queries' factor, each ``[tokens, 1, …]``."""
     scale = table.query_scale
     return (
         table.cos.index_select(0, positions)[:, None],
@@ -96,15 +97,15 @@ def _rotation(table: RotaryTable, positions: torch.Tensor) -> tuple[torch.Tensor
 
 
 class TorchOps:
-    """Plain torch: the CPU's backend, and the reference of the others on any device.
+    """The backend in plain torch: for CPUs, and as the reference of other backends on any device.
 
-    Weights in FP8 are dequantised, activations never quantised.
+    FP8 weights are dequantised; activations are never quantised.
     """
 
     invariant = False
 
     def __init__(self, shape: ModelShape, exchange: LoraExchange | None = None) -> None:
-        """``exchange``: with the ranks that both factors of adapters are split over."""
+        """Create the backend; ``exchange`` is set where both factors of adapters are split over ranks."""
         self.shape = shape
         self.exchange = exchange
         self.eps = torch.tensor(shape.eps, device=shape.device)
@@ -133,7 +134,7 @@ class TorchOps:
     def project(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TorchPlan
     ) -> torch.Tensor:
-        assert isinstance(x, torch.Tensor), "this backend quantises no activations"
+        assert isinstance(x, torch.Tensor), "this backend does not quantise activations"
         out = linear(x, weight.dequantised(x.dtype) if isinstance(weight, Fp8Matrix) else weight, bias)
         add_lora(group, layer, x, out, plan.batch.lora, self.exchange)
         apply_epilogues(group, layer, out, plan.batch.lora)
@@ -169,10 +170,10 @@ class TorchOps:
         if self.shape.norm.centred:
             return F.layer_norm(x.float(), size, weight.float(), None, self.shape.eps).to(x.dtype)
         if x.dtype is not torch.float32:
-            if self.shape.norm.rounded_first:  # it computes in float32 inside
+            if self.shape.norm.rounded_first:  # torch computes it in float32 internally
                 return F.rms_norm(x, size, weight, self.shape.eps)
             return F.rms_norm(x.float(), size, weight.float(), self.shape.eps).to(x.dtype)
-        # The same in half as many operations: on a CPU, one row costs what calling them costs.
+        # The same result with half as many operations: on a CPU, the calls dominate the time of one row.
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = torch.addcmul(self.eps, length, length, value=1 / x.shape[-1]).rsqrt_()
         return (x * scale).mul_(weight)
@@ -181,8 +182,8 @@ class TorchOps:
 def linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """``x [tokens, in]`` times ``weight [out, in]``, into ``out [tokens, out]`` if it is given.
+    """Multiply ``x [tokens, in]`` by ``weight [out, in]``, into ``out [tokens, out]`` unless that is None.
 
-    The same product as ``F.linear``, which on a CPU spends longer on choosing how than one row takes.
+    The product is that of ``F.linear``, whose dispatch on a CPU takes longer than the product of one row.
     """
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)

@@ -1,4 +1,4 @@
-"""Where this process stands among its tensor-parallel peers."""
+"""The rank of this process in its tensor-parallel group, and the exchanges between ranks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-# Its name up to torch 2.12 is deprecated in 2.13.
+# torch 2.13 deprecates the name that the function has up to 2.12.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 class SmallSums(Protocol):
-    """A quicker way to sums of some sizes. All ranks have it, or none."""
+    """A faster all-reduce for tensors of some sizes. All ranks have it, or none."""
 
     def takes(self, x: torch.Tensor) -> bool:
-        """Whether it is for tensors of this size and type; the same on all ranks."""
+        """Return whether it supports this tensor's size and dtype; the answer is the same on all ranks."""
 
     def all_reduce(self, x: torch.Tensor) -> None:
-        """Sum over the group, in place, in the order of the stream."""
+        """Sum ``x`` over the group, in place, in the order of the stream."""
 
 
 @dataclass(slots=True)
 class Exchanges:
-    """How many exchanges between all ranks this one has begun and ended. On CPUs that shows how far in a step it is; on
-    GPUs, where they run later, it shows nothing, and ``DeviceSteps`` are counted.
+    """The numbers of collective operations that this rank has begun and ended.
+
+    On CPUs they show a rank's progress within a step. On GPUs, where the operations run later, ``DeviceSteps`` do.
     """
 
     begun: int = 0
@@ -46,57 +47,57 @@ class Exchanges:
 
 
 class Mark(Protocol):
-    """Of a place in what a device was given, as an event is."""
+    """A point in a device's stream, such as a CUDA event."""
 
     def query(self) -> bool:
-        """Whether the device is past it."""
+        """Return whether the device has passed the point."""
 
 
 def device_mark() -> Mark:
-    """Behind what the current stream has."""
+    """Record an event at the end of the current stream."""
     event = torch.cuda.Event()
     event.record()
     return event
 
 
 class DeviceSteps:
-    """How many steps this rank has given to its device, each as a whole, and how many of them are over there.
+    """The numbers of whole steps that this rank has launched on its device, and of those that have finished there.
 
-    One thread gives, any asks.
+    One thread launches steps; any thread may read the counts.
     """
 
     def __init__(self, mark: Callable[[], Mark] = device_mark) -> None:
         self._mark = mark
         self._marks: deque[Mark] = deque()
-        self._asking = threading.Lock()
-        self._given = self._over = 0
+        self._lock = threading.Lock()
+        self._launched = self._finished = 0
 
-    def given(self) -> None:
-        """The device has all of a step."""
+    def launched(self) -> None:
+        """Record that all of a step was launched on the current stream."""
         self._marks.append(self._mark())
-        self._given += 1
+        self._launched += 1
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Given, and over."""
-        given = self._given
-        with self._asking:
-            while self._marks and _is_over(self._marks[0]):
+        """Numbers of steps launched and finished."""
+        launched = self._launched
+        with self._lock:
+            while self._marks and _is_passed(self._marks[0]):
                 self._marks.popleft()
-                self._over += 1
-            return max(given, self._over), self._over
+                self._finished += 1
+            return max(launched, self._finished), self._finished
 
 
-def _is_over(mark: Mark) -> bool:
+def _is_passed(mark: Mark) -> bool:
     try:
         return mark.query()
-    except RuntimeError:  # the device failed: whoever waits for the step says so
+    except RuntimeError:  # the device failed; the thread that waits for the step reports it
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Rank and world size of a tensor-parallel group; world 1 needs no process group.
+    """A rank of a tensor-parallel group with ``world`` ranks; a world of 1 needs no process group.
 
     The base model is sharded as Megatron does (column layers by output, row layers by input), and adapters as
     ``adapters/targets.py`` says.
@@ -107,10 +108,10 @@ class Parallel:
     group: dist.ProcessGroup | None = None
     small: SmallSums | None = None
     exchanges: Exchanges = field(default_factory=Exchanges, compare=False)
-    steps: DeviceSteps | None = field(default=None, compare=False)  # of several ranks on GPUs
+    steps: DeviceSteps | None = field(default=None, compare=False)  # only with several ranks on GPUs
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """Sum of ``x`` over the group, in place. Nothing on the meta device."""
+        """Sum ``x`` over the group, in place; does nothing on the meta device."""
         if self.world > 1 and not x.is_meta:
             with self.exchanges:
                 if self.small is not None and self.small.takes(x):
@@ -120,7 +121,7 @@ class Parallel:
         return x
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        """``[world, *x.shape]`` of every rank's ``x``, which has to be contiguous."""
+        """Gather every rank's contiguous ``x`` as ``[world, *x.shape]``."""
         out = x.new_empty(self.world, *x.shape)
         if self.world == 1:
             out[0] = x
@@ -130,13 +131,13 @@ class Parallel:
         return out
 
     def broadcast(self, x: torch.Tensor) -> None:
-        """Rank 0's ``x`` to the whole group, in place."""
+        """Copy rank 0's ``x`` to the whole group, in place."""
         if self.world > 1:
             with self.exchanges:
                 dist.broadcast(x, src=0, group=self.group)
 
     def smallest(self, value: int, device: torch.device) -> int:
-        """The least of the group's values. Waits for all ranks."""
+        """Return the minimum of ``value`` over the group. Waits for all ranks."""
         if self.world == 1:
             return value
         least = torch.tensor(value, device=device)
@@ -145,13 +146,13 @@ class Parallel:
         return int(least)
 
     def sums(self, values: list[float], device: torch.device) -> list[float]:
-        """Of each value, its sum over the group. Waits for all ranks."""
+        """Return the sum of each value over the group. Waits for all ranks."""
         if self.world == 1:
             return values
         return [float(value) for value in self.all_reduce(torch.tensor(values, dtype=torch.float64, device=device))]
 
     def shard(self, size: int, what: str) -> int:
-        """This rank's share of ``size``. Raises ``ValueError`` if it does not divide."""
+        """Return this rank's share of ``size``. Raises ``ValueError`` if ``size`` is not divisible."""
         if size % self.world:
             raise ValueError(
                 f"{what} ({size}) cannot be split over {self.world} tensor-parallel ranks; choose a --tensor-parallel "

@@ -1,7 +1,7 @@
 """Attention of prefill chunks on a GPU: by the kernels of this repository, or by FlashInfer's where it is installed.
 
-FlashInfer's kernels for Hopper take two thirds of the time over long prompts (`benchmarks/attention_table.py`). They
-are compiled on the machine, by nvcc, when they are first used.
+On long prompts FlashInfer's kernels for Hopper take two thirds of the time (`benchmarks/attention_table.py`). nvcc
+compiles them on the machine at their first use.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from lora_kernels.attention import PrefillWorkspace, paged_prefill, prefill_tile
 from .batch import PrefillSpan
 from .shape import ModelShape
 
-# Later ones need packages of hundreds of MiB, or compile for longer; this one is what was measured.
+# The version that was measured; later ones need packages of hundreds of MiB, or compile for longer.
 FLASHINFER = "0.6.12"
+# Bytes of FlashInfer's workspace.
 _WORKSPACE_BYTES = 256 * 2**20
 _HEAD_DIMS = (64, 128, 256)
 
-# Of queries ``[tokens, heads * head_dim]`` of all rows, over a layer's pages ``[pages, page elements]``, into ``out``
-# of the queries' shape; the last is the layer's window.
+# Attends with queries ``[tokens, heads * head_dim]`` of all rows over a layer's pages ``[pages, page elements]``, into
+# ``out`` of the queries' shape; the last argument is the layer's window.
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], None]
 
 
 class PrefillAttention(Protocol):
-    """Plans a step's prefill chunks once, for all layers."""
+    """A backend of prefill attention, which plans a step's chunks once for all layers."""
 
     def plan(self, spans: Sequence[PrefillSpan]) -> Attend: ...
 
 
 class TritonPrefill:
-    """By ``lora_kernels``: any head size, any window."""
+    """The prefill attention of ``lora_kernels``, for any head size and window."""
 
     def __init__(self, shape: ModelShape, page_tokens: int, invariant: bool = False) -> None:
-        """``invariant``: as ``paged_prefill`` says."""
+        """Create the backend; ``invariant`` is that of ``paged_prefill``."""
         self._invariant = invariant
         self._heads = {"heads": shape.heads, "kv_heads": shape.kv_heads, "page_tokens": page_tokens}
         self._shape = shape
@@ -55,11 +56,11 @@ class TritonPrefill:
         return self.over(table, to_device(tiles, table.device), split_keys=bool((tiles[:, -1] > 1).any()))
 
     def tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> torch.Tensor:
-        """As ``prefill_tiles``."""
+        """Cut spans into tiles by ``prefill_tiles``."""
         return prefill_tiles(spans, self._shape.heads, self._shape.kv_heads, split_keys=self._workspace is not None)
 
     def over(self, table: torch.Tensor, tiles: torch.Tensor, split_keys: bool) -> Attend:
-        """For the block table and the tiles that ``paged_prefill`` takes, whatever is in them when it runs."""
+        """Return attention over a block table and tiles of ``paged_prefill``, whose contents are read when it runs."""
         shape = self._shape
 
         def attend(q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int) -> None:
@@ -73,15 +74,15 @@ class TritonPrefill:
 
 
 class FlashInferPrefill:
-    """By FlashInfer's kernels for Hopper; layers with a window go to ``others``."""
+    """The prefill attention of FlashInfer's kernels for Hopper; ``others`` computes layers with a window."""
 
     def __init__(self, shape: ModelShape, page_tokens: int, others: PrefillAttention) -> None:
-        """Raises ``ValueError`` if this machine or model cannot have it."""
+        """Create the backend. Raises ``ValueError`` if this machine or model does not support it."""
         _check(shape)
         import flashinfer  # type: ignore[import-not-found]  # optional: see the extra in pyproject.toml
 
         self._shape, self._page_tokens, self._others = shape, page_tokens, others
-        # Two, since the host plans a step while the device may still read the plan of the one before.
+        # Two, since the host plans a step while the device may still read the previous step's plan.
         self._wrappers = [
             flashinfer.BatchPrefillWithPagedKVCacheWrapper(
                 torch.zeros(_WORKSPACE_BYTES, dtype=torch.uint8, device=shape.device), "NHD", backend="fa3"
@@ -90,7 +91,7 @@ class FlashInferPrefill:
         ]
 
     def plan(self, spans: Sequence[PrefillSpan]) -> Attend:
-        """``spans`` follow each other without a gap."""
+        """Plan ``spans``, which must be contiguous."""
         s, page_tokens = self._shape, self._page_tokens
         self._wrappers.reverse()
         wrapper: Any = self._wrappers[0]
@@ -110,7 +111,7 @@ class FlashInferPrefill:
             q_data_type=s.dtype,
             sm_scale=s.attention_scale,
             logits_soft_cap=s.attention_softcap or None,
-            seq_lens=_pinned(lengths),  # else it makes them in pageable memory, for whose copy the host waits
+            seq_lens=_pinned(lengths),  # FlashInfer would use pageable memory, whose copy blocks the host
         )
         rows = slice(spans[0].start, spans[-1].stop)
         windowed = self._others.plan(spans) if any(s.windows) else None
@@ -127,13 +128,13 @@ class FlashInferPrefill:
 
 def _check(shape: ModelShape) -> None:
     try:
-        found = version("flashinfer-python")
+        installed = version("flashinfer-python")
     except PackageNotFoundError:
-        found = ""
-    if found != FLASHINFER:
-        have = f"version {found}" if found else "no such package"
+        installed = ""
+    if installed != FLASHINFER:
+        have = f"version {installed} is" if installed else "it is not"
         raise ValueError(
-            f"--backend flashinfer needs flashinfer-python {FLASHINFER}, and there is {have}: "
+            f"--backend flashinfer needs flashinfer-python {FLASHINFER}, but {have} installed: "
             f"pip install flashinfer-python=={FLASHINFER}, or choose --backend triton"
         )
     device, dtype = shape.device, shape.dtype
@@ -143,7 +144,7 @@ def _check(shape: ModelShape) -> None:
         )
     if all(shape.windows):
         raise ValueError(
-            "--backend flashinfer is for layers that attend to all tokens, and every layer of this model has a window: "
+            "--backend flashinfer is for layers that attend to all tokens, but every layer of this model has a window: "
             "choose --backend triton"
         )
     if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:

@@ -1,7 +1,7 @@
-"""How a checkpoint's matrices are quantised: ``quantization_config`` of config.json, read strictly.
+"""The quantisation of a checkpoint's matrices: ``quantization_config`` of config.json, read strictly.
 
-Known are FP8 weights (E4M3) with FP8 activations, as ``fp8`` checkpoints and ``compressed-tensors`` have them: with a
-scale for each tensor, output channel or block of 128 × 128, and activations' scales computed or given.
+Supported are FP8 weights (E4M3) with FP8 activations in the formats of ``fp8`` checkpoints and ``compressed-tensors``:
+a scale for each tensor, output channel or block of 128 × 128, and dynamic or static scales of activations.
 """
 
 from __future__ import annotations
@@ -19,34 +19,37 @@ Raw = Mapping[str, Any]
 
 
 class _NotSupportedError(Exception):
-    """What of ``quantization_config`` is not."""
+    """A setting of ``quantization_config`` is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """FP8 of all modules in layers but ``ignored`` ones (names, their last parts, or patterns behind ``re:``)."""
+    """The FP8 quantisation of a checkpoint's layers.
+
+    It covers all modules but ``ignored`` ones (names, their last parts, or patterns after ``re:``).
+    """
 
     in_blocks: bool
-    static: bool  # activations have a scale that is in the checkpoint
+    static: bool  # the checkpoint has scales of activations
     ignored: tuple[str, ...] = ()
 
     def covers(self, module: str) -> bool:
-        """Whether the named module of a layer is quantised."""
+        """Return whether the named module of a layer is quantised."""
         return not any(_names(entry, module) for entry in self.ignored)
 
     def scale_shapes(self, rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
-        """What a matrix's scale may look like."""
+        """Return the possible shapes of a matrix's scale."""
         if self.in_blocks:
             return ((-(-rows // BLOCK), -(-columns // BLOCK)),)
         return ((), (1,), (rows,), (rows, 1))
 
 
 def read_quantization(raw: Raw) -> Quantization | None:
-    """None for plain weights. Raises ``UnsupportedModel`` for what is not supported, with what is."""
-    found = raw.get("quantization_config") or raw.get("compression_config")
-    if not found:
+    """Read the quantisation, None for plain weights. Raises ``UnsupportedModel`` if it is not supported."""
+    config = raw.get("quantization_config") or raw.get("compression_config")
+    if not config:
         return None
-    method = found.get("quant_method") if isinstance(found, Mapping) else None
+    method = config.get("quant_method") if isinstance(config, Mapping) else None
     readers = {"fp8": _fp8, "compressed-tensors": _compressed_tensors}
     if not isinstance(method, str) or method not in readers:
         raise UnsupportedModel(
@@ -54,7 +57,7 @@ def read_quantization(raw: Raw) -> Quantization | None:
             "use the float16 or bfloat16 checkpoint of this model, or one in FP8."
         )
     try:
-        return readers[method](found)
+        return readers[method](config)
     except (_NotSupportedError, TypeError, AttributeError, re.error) as error:
         raise UnsupportedModel(
             f"quantization_config ({method}): {error}; use a checkpoint in FP8 with scales by channel and activations "
@@ -62,10 +65,10 @@ def read_quantization(raw: Raw) -> Quantization | None:
         ) from None
 
 
-def _fp8(found: Raw) -> Quantization:
-    """As transformers, AutoFP8 and DeepSeek write it."""
+def _fp8(config: Raw) -> Quantization:
+    """Read the format that transformers, AutoFP8 and DeepSeek write."""
     _only(
-        found,
+        config,
         {
             "activation_scheme": ("dynamic", "static"),
             "fmt": (None, "e4m3", "float8_e4m3fn"),
@@ -77,14 +80,14 @@ def _fp8(found: Raw) -> Quantization:
         },
         ("quant_method", "ignored_layers", "modules_to_not_convert"),
     )
-    ignored = (*_patterns(found.get("ignored_layers")), *_patterns(found.get("modules_to_not_convert")))
-    blocks = found.get("weight_block_size") is not None
-    return Quantization(blocks, found.get("activation_scheme") == "static", ignored)
+    ignored = (*_patterns(config.get("ignored_layers")), *_patterns(config.get("modules_to_not_convert")))
+    blocks = config.get("weight_block_size") is not None
+    return Quantization(blocks, config.get("activation_scheme") == "static", ignored)
 
 
-def _compressed_tensors(found: Raw) -> Quantization:
+def _compressed_tensors(config: Raw) -> Quantization:
     _only(
-        found,
+        config,
         {
             "format": ("float-quantized",),
             "quantization_status": (None, "compressed", "frozen"),
@@ -94,11 +97,11 @@ def _compressed_tensors(found: Raw) -> Quantization:
         },
         ("quant_method", "ignore", "config_groups", "global_compression_ratio", "version"),
     )
-    groups = list((found.get("config_groups") or {}).values())
+    groups = list((config.get("config_groups") or {}).values())
     if not all(isinstance(group, Mapping) for group in groups):
-        raise TypeError(f"config_groups is {found['config_groups']!r}")
+        raise TypeError(f"config_groups is {config['config_groups']!r}")
     if len(groups) != 1:
-        raise _NotSupportedError(f"config_groups has {len(groups)} groups, and one is supported")
+        raise _NotSupportedError(f"config_groups has {len(groups)} groups, but only one is supported")
     _only(
         groups[0],
         {"targets": (["Linear"],), "output_activations": (None,), "format": (None, "float-quantized")},
@@ -106,7 +109,7 @@ def _compressed_tensors(found: Raw) -> Quantization:
     )
     weights, activations = groups[0].get("weights"), groups[0].get("input_activations")
     if not isinstance(weights, Mapping) or not isinstance(activations, Mapping):
-        raise _NotSupportedError("weights or activations are not quantised, and supported is that both are")
+        raise _NotSupportedError("only quantisation of both weights and activations is supported")
     kind = {"num_bits": (8,), "type": ("float",), "symmetric": (None, True), "actorder": (None,)}
     free = ("observer", "observer_kwargs", "scale_dtype", "zp_dtype")
     _only(
@@ -134,32 +137,32 @@ def _compressed_tensors(found: Raw) -> Quantization:
     )
     if blocks and not weights.get("block_structure"):
         raise _NotSupportedError("block_structure is missing")
-    return Quantization(blocks, not dynamic, _patterns(found.get("ignore")))
+    return Quantization(blocks, not dynamic, _patterns(config.get("ignore")))
 
 
-def _only(found: Raw, allowed: Mapping[str, tuple[Any, ...]], any_value: tuple[str, ...]) -> None:
-    """Every key is known, and has a value that is supported."""
-    for name in found:
+def _only(config: Raw, allowed: Mapping[str, tuple[Any, ...]], any_value: tuple[str, ...]) -> None:
+    """Raise unless every key is known and has a supported value."""
+    for name in config:
         if name not in allowed and name not in any_value:
-            raise _NotSupportedError(f"{name} is not known here")
+            raise _NotSupportedError(f"{name} is not a known setting")
     for name, values in allowed.items():
-        if not any(_same(found.get(name), value) for value in values):
-            some = " or ".join(repr(value) for value in values if value is not None) or "nothing"
-            raise _NotSupportedError(f"{name} is {found.get(name)!r}, and supported is {some}")
+        if not any(_same(config.get(name), value) for value in values):
+            some = " or ".join(repr(value) for value in values if value is not None) or "leaving it out"
+            raise _NotSupportedError(f"{name} is {config.get(name)!r}, but only {some} is supported")
 
 
-def _same(found: Any, value: Any) -> bool:
-    return bool(found == value) and isinstance(found, bool) == isinstance(value, bool)
+def _same(setting: Any, value: Any) -> bool:
+    return bool(setting == value) and isinstance(setting, bool) == isinstance(value, bool)
 
 
 def _patterns(entries: Any) -> tuple[str, ...]:
     if entries is None:
         return ()
     if not isinstance(entries, list):
-        raise TypeError(f"{entries!r} is no list of modules")
+        raise TypeError(f"{entries!r} is not a list of modules")
     for entry in entries:
         if not isinstance(entry, str):
-            raise TypeError(f"{entry!r} names no module")
+            raise TypeError(f"{entry!r} does not name a module")
         if entry.startswith("re:"):
             re.compile(entry[3:])
     return tuple(entries)

@@ -1,4 +1,4 @@
-"""Rotary position embedding tables and their application."""
+"""Tables of rotary position embeddings, and their application."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .rope_config import RopeConfig
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RotaryTable:
-    """``cos`` and ``sin``, each ``[positions, head_dim]``, by dimension of a head.
+    """A rotary table: ``cos`` and ``sin``, each ``[positions, head_dim]``, by dimension of a head.
 
     The sine of a pair's first dimension is negated: rotation is ``x * cos + partner(x) * sin``. Dimensions that do not
-    rotate have 1 and 0. ``query_scale [positions]`` multiplies queries, where a model does.
+    rotate have 1 and 0. ``query_scale [positions]`` multiplies queries, for models that scale them by position.
     """
 
     cos: torch.Tensor
@@ -25,7 +25,7 @@ class RotaryTable:
 
 @dataclass(frozen=True, slots=True)
 class RotaryPairs:
-    """Which dimensions of a head are pairs: of the first ``rotary_dim``, i and i + half, or 2i and 2i + 1."""
+    """The pairing of a head's first ``rotary_dim`` dimensions: i and i + half, or 2i and 2i + 1 if ``interleaved``."""
 
     head_dim: int
     rotary_dim: int
@@ -33,7 +33,7 @@ class RotaryPairs:
 
 
 def inverse_frequencies(config: RopeConfig, positions: int) -> torch.Tensor:
-    """``[rotary_dim / 2]`` float32, scaled as the model was trained to expect for that many positions."""
+    """Return the frequencies ``[rotary_dim / 2]`` float32, scaled as the model was trained for so many positions."""
     exponents = torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim
     unscaled = 1.0 / config.theta**exponents
     if config.kind == "linear":
@@ -52,7 +52,7 @@ def inverse_frequencies(config: RopeConfig, positions: int) -> torch.Tensor:
 def rotary_table(
     config: RopeConfig | None, pairs: RotaryPairs, positions: int, device: torch.device, dtype: torch.dtype
 ) -> RotaryTable:
-    """For ``positions`` positions; without a configuration, one that leaves everything as it is."""
+    """Compute the table of ``positions`` positions; without a configuration, the table of the identity."""
     if config is None:
         one = torch.ones(1, pairs.head_dim, device=device, dtype=dtype)
         return RotaryTable(one.expand(positions, -1), torch.zeros_like(one).expand(positions, -1))
@@ -79,7 +79,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pairs: RotaryP
 
 
 def _partner(x: torch.Tensor, pairs: RotaryPairs) -> torch.Tensor:
-    """Each dimension's other one of its pair; what has none stays."""
+    """Swap the dimensions of each pair; dimensions without a pair stay."""
     if pairs.interleaved:
         return x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape)
     if pairs.rotary_dim == pairs.head_dim:
@@ -89,7 +89,7 @@ def _partner(x: torch.Tensor, pairs: RotaryPairs) -> torch.Tensor:
 
 
 def _llama3(unscaled: torch.Tensor, config: RopeConfig) -> torch.Tensor:
-    """Long wavelengths are stretched by ``factor``, short ones kept, those between blended."""
+    """Apply Llama 3's scaling: stretch long wavelengths by ``factor``, keep short ones, interpolate between them."""
     wavelengths = 2 * math.pi / unscaled
     longest = config.original_max_position / config.low_freq_factor
     shortest = config.original_max_position / config.high_freq_factor
@@ -103,7 +103,7 @@ def _llama3(unscaled: torch.Tensor, config: RopeConfig) -> torch.Tensor:
 
 
 def _yarn(unscaled: torch.Tensor, config: RopeConfig) -> torch.Tensor:
-    """YaRN (arXiv 2309.00071): interpolate the dimensions that turn less than ``beta_slow`` times."""
+    """Apply YaRN's scaling (arXiv 2309.00071): interpolate dimensions that rotate less than ``beta_slow`` times."""
     dim = config.rotary_dim
 
     def dimension(rotations: float) -> float:

@@ -1,4 +1,4 @@
-"""Rotary embeddings as ``config.json`` describes them, in each of the forms that ``transformers`` reads."""
+"""The configuration of rotary embeddings in ``config.json``, in each form that ``transformers`` reads."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AGAIN = "copy config.json from the model's source again."
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary embedding parameters; ``kind`` is "default", "linear", "dynamic", "llama3", "yarn" or "longrope".
+    """The parameters of rotary embeddings; ``kind`` is "default", "linear", "dynamic", "llama3", "yarn" or "longrope".
 
-    ``rotary_dim`` dimensions of a head rotate, its first ones. "dynamic" is "default" up to the length that the model
-    was trained for, which is as far as it is served.
+    The first ``rotary_dim`` dimensions of a head rotate. "dynamic" equals "default" up to the length that the model was
+    trained for, which is the longest that is served.
     """
 
     rotary_dim: int
@@ -32,17 +32,20 @@ class RopeConfig:
     original_max_position: int = 0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    attention_factor: float = 1.0  # of the rotary tables
+    attention_factor: float = 1.0  # multiplies the rotary tables
     truncate: bool = True
     short_factor: tuple[float, ...] = ()
     long_factor: tuple[float, ...] = ()
-    query_growth: float = 0.0  # queries times 1 + this * log(1 + position // original_max_position)
+    query_growth: float = 0.0  # multiply queries by 1 + this * log(1 + position // original_max_position)
 
 
 def read_ropes(
     settings: Settings, family: Family, windows: tuple[int, ...], head_dim: int, max_position: int
 ) -> tuple[tuple[RopeConfig | None, ...], int]:
-    """Of each layer, None where it does not rotate; and the longest context. Raises ``UnsupportedModel``."""
+    """Return each layer's parameters (None: it does not rotate) and the maximum context.
+
+    Raises ``UnsupportedModel``.
+    """
     full, sliding = _parameters(settings, family)
     truncate = bool(full.get("truncate", True)) if not family.rope.by_layer_type else True
     read = {
@@ -57,13 +60,13 @@ def read_ropes(
         )
     except (KeyError, TypeError, IndexError, ZeroDivisionError) as error:
         raise UnsupportedModel(f"config.json: which layers rotate cannot be read ({error!r}); {_AGAIN}") from None
-    # transformers leaves the length of a YaRN model as it was before; the factor is what it is served with.
+    # transformers keeps the original length of a YaRN model; the served length is that times the factor.
     stretched = [round(r.original_max_position * r.factor) for r in read.values() if r.kind == "yarn"]
     return ropes, max([max_position, *stretched])
 
 
 def _parameters(settings: Settings, family: Family) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those of full and of sliding layers."""
+    """Return the rope parameters of full layers and of sliding layers."""
     rope, scaling = family.rope, settings.get("rope_scaling") or None
     parameters = settings.get("rope_parameters")
     if parameters is None and rope.parameters is not None:
@@ -73,13 +76,13 @@ def _parameters(settings: Settings, family: Family) -> tuple[dict[str, Any], dic
             raise UnsupportedModel(f"config.json: rope parameters are {value!r}, not an object; {_AGAIN}")
     theta = settings.get("rope_theta", rope.theta)
     if rope.by_layer_type:
-        # In transformers the older name of the kind, "type", does not count over this default.
+        # In transformers the older name of the kind, "type", does not override this default.
         full, sliding = ((parameters or {}).get(kind) or {"rope_type": "default"} for kind in _LAYER_TYPES)
         full = {**full, **(scaling or {})}
         setting, local = rope.local_theta or ("", theta)
         share = {"partial_rotary_factor": settings.get("partial_rotary_factor", rope.partial_default)}
         return {"rope_theta": theta, **share, **full}, {"rope_theta": settings.get(setting, local), **share, **sliding}
-    # transformers takes rope_scaling, where there is one, for the whole of rope_parameters.
+    # In transformers rope_scaling, if present, replaces all of rope_parameters.
     whole = dict(scaling or parameters or {})
     nested = [whole.get(name) for name in _LAYER_TYPES]
     if any(isinstance(value, Mapping) for value in nested):
@@ -110,7 +113,7 @@ def _rope(
     share = read.number("partial_rotary_factor", 1.0)
     if share != 1.0 and not family.rope.partial:
         raise UnsupportedModel(
-            f"config.json: partial_rotary_factor is {share}, and heads of {family.model_type} rotate whole; remove it."
+            f"config.json: partial_rotary_factor is {share}, but heads of {family.model_type} rotate whole; remove it."
         )
     rotary_dim = int(head_dim * share)
     if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
@@ -151,7 +154,10 @@ def _rope(
 def _original_length(
     parameters: Mapping[str, Any], settings: Settings, family: Family, kind: str, max_position: int
 ) -> int:
-    """The context that the model was trained with; 0 for kinds that do not ask. One beside the parameters wins."""
+    """Return the context that the model was trained with, 0 for kinds that do not use it.
+
+    A value beside the rope parameters takes precedence over one inside them.
+    """
     if kind not in _WITH_ORIGINAL_LENGTH:
         return 0
     value = parameters.get("original_max_position_embeddings", max_position)
@@ -163,7 +169,7 @@ def _original_length(
 
 
 def _yarn_attention(read: _Reader, factor: float) -> float:
-    """YaRN's temperature on the rotary tables (arXiv 2309.00071, section 3.4)."""
+    """Return YaRN's temperature on the rotary tables (arXiv 2309.00071, section 3.4)."""
 
     def mscale(weight: float = 1.0) -> float:
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
@@ -173,7 +179,7 @@ def _yarn_attention(read: _Reader, factor: float) -> float:
 
 
 def _longrope(read: _Reader, rope: RopeConfig, stretched: float) -> RopeConfig:
-    """LongRoPE (arXiv 2402.13753): a factor for each pair of dimensions, one set for short contexts, one for long."""
+    """Add LongRoPE's factors (arXiv 2402.13753), one for each pair, in a set for short and a set for long contexts."""
     factor = read.number("factor", stretched)
     attention = math.sqrt(1 + math.log(factor) / math.log(rope.original_max_position)) if factor > 1 else 1.0
     half = rope.rotary_dim // 2
@@ -187,7 +193,7 @@ def _longrope(read: _Reader, rope: RopeConfig, stretched: float) -> RopeConfig:
 
 
 class _Reader:
-    """Values of the parameters, checked."""
+    """A reader of rope parameters that checks their values."""
 
     def __init__(self, parameters: Mapping[str, Any], kind: str) -> None:
         self._parameters, self._kind = parameters, kind
@@ -198,7 +204,7 @@ class _Reader:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise UnsupportedModel(
-                f"config.json: rope parameter {name} of type {self._kind!r} must be a number, and is {value!r}; "
+                f"config.json: rope parameter {name} of type {self._kind!r} must be a number, but is {value!r}; "
                 f"{_AGAIN}"
             )
         if not value and default is None:

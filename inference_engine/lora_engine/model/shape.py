@@ -1,4 +1,4 @@
-"""The numbers that a forward pass is made of, on one tensor-parallel rank."""
+"""The sizes and constants of a forward pass on one tensor-parallel rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QKV, OUT, GATE_UP, DOWN = range(4)
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Local head counts; each layer's rotary table for ``max_context`` positions and attention window (0 = full)."""
+    """The shape of a model on this rank: its head counts, and each layer's rotary table and window (0: full)."""
 
     num_layers: int
     heads: int
@@ -44,7 +44,7 @@ class ModelShape:
     def of(
         cls, config: ModelConfig, parallel: Parallel, max_context: int, device: torch.device, dtype: torch.dtype
     ) -> ModelShape:
-        """Raises ``ValueError`` for a model that cannot be split over so many ranks."""
+        """Build this rank's shape. Raises ``ValueError`` for a model that cannot be split over the ranks."""
         family = config.family
         if parallel.world > 1 and (family.fused_qkv or family.fused_gate_up or family.qk_norm == "all"):
             raise ValueError(
@@ -76,8 +76,8 @@ class ModelShape:
         )
 
     def pool_geometry(self, page_tokens: int, fp8_kv: bool = False) -> PoolGeometry:
-        """Raises ``ValueError`` for pages that hold no whole row of an adapter."""
+        """Return the pool's geometry. Raises ``ValueError`` for pages that hold no whole row of an adapter."""
         kv_per_element = self.dtype.itemsize if fp8_kv else 1
         if 2 * page_tokens % kv_per_element:
-            raise ValueError(f"--kv-cache-dtype fp8 needs an even --page-tokens, and it is {page_tokens}")
+            raise ValueError(f"--kv-cache-dtype fp8 needs an even --page-tokens, but it is {page_tokens}")
         return PoolGeometry(self.num_layers, page_tokens, self.kv_heads, self.head_dim, kv_per_element)

@@ -1,4 +1,4 @@
-"""The forward pass of every supported family; `families/` says in what they differ."""
+"""The forward pass of every supported family; `families/` describes their differences."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Transformer:
         self._embedding_scale = config.embedding_scale
         if config.family.embedding_scale_rounded:
             self._embedding_scale = float(torch.tensor(config.embedding_scale, dtype=self.dtype))
-        self.merged: MergedLayers | None = None  # with the modes that merge
+        self.merged: MergedLayers | None = None  # only in modes that merge
 
     @property
     def layer_kinds(self) -> list[int]:
-        """One layer of each kind: they launch the kernels of all."""
+        """Indices of one layer of each kind, which together launch the kernels of all layers."""
         windows, ropes = self.shape.windows, self.shape.ropes
         kinds = {
             (windows[index], id(ropes[index]), layer.in_fp8()): index for index, layer in enumerate(self.weights.layers)
@@ -53,7 +53,7 @@ class Transformer:
         return sorted(kinds.values())
 
     def forward(self, batch: StepBatch, pool: PagePool) -> torch.Tensor:
-        """Logits ``[len(batch.logit_rows), vocab]``; writes the batch's keys and values into the pool."""
+        """Compute logits ``[len(batch.logit_rows), vocab]``, and write the batch's keys and values to the pool."""
         hidden = self.hidden(batch.token_ids, batch.logit_rows, self.ops.plan(batch, pool), None, batch.embeddings)
         return self.logits(hidden, None, batch.heads)
 
@@ -65,10 +65,10 @@ class Transformer:
         out: torch.Tensor | None = None,
         layers: Sequence[int] | None = None,
     ) -> torch.Tensor:
-        """``forward`` with a plan already made; ``logit_rows`` None means every row. ``out`` is where the logits go.
-        ``layers`` leaves out all others, which only serves to load kernels.
+        """Run ``forward`` with an existing plan; ``logit_rows`` None means every row.
 
-        Nothing here looks at the host, so a CUDA graph can capture it.
+        The logits go into ``out`` unless that is None. ``layers`` restricts the run to some layers, which is only useful
+        to load their kernels. A CUDA graph can capture the run: the host does not read from the device.
         """
         return self.logits(self.hidden(token_ids, logit_rows, plan, layers), out)
 
@@ -80,7 +80,7 @@ class Transformer:
         layers: Sequence[int] | None = None,
         embeddings: Sequence[EmbeddingLayerSpan] = (),
     ) -> torch.Tensor:
-        """Hidden states after the last norm, ``[len(rows), hidden]``; writes keys and values as ``forward`` does."""
+        """Compute hidden states after the last norm, ``[len(rows), hidden]``, and write keys and values to the pool."""
         residual = embed(token_ids, self.weights.embedding, self.vocabulary, embeddings, singly=self.ops.invariant)
         if self._embedding_scale != 1.0:
             residual.mul_(self._embedding_scale)
@@ -104,9 +104,10 @@ class Transformer:
     def logits(
         self, hidden: torch.Tensor, out: torch.Tensor | None = None, heads: Sequence[EmbeddingLayerSpan] = ()
     ) -> torch.Tensor:
-        """Of hidden states after the last norm, ``[rows, vocab]``; wider if an adapter in ``heads`` has more tokens.
+        """Compute logits ``[rows, vocab]`` of hidden states after the last norm.
 
-        All ranks have to ask for them at once, with the same states; only the first one's ``heads`` matter.
+        There are more columns if an adapter in ``heads`` has more tokens. All ranks must call this together, with the
+        same states; only ``heads`` of rank 0 matter.
         """
         logits = self.vocabulary.whole(self.ops.linear(hidden, self.weights.lm_head, out=out))
         if heads:
@@ -117,12 +118,12 @@ class Transformer:
         return logits
 
     def greedy(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """This rank's columns of ``logits``, which ``vocabulary.whole`` brings together, and the likeliest tokens."""
+        """Compute this rank's columns of the logits (see ``vocabulary.whole``) and the likeliest token of each row."""
         logits = self._scale(self.ops.linear(hidden, self.weights.lm_head, out=out))
         return logits, self.vocabulary.likeliest(logits)
 
     def _scale(self, logits: torch.Tensor) -> torch.Tensor:
-        """In place."""
+        """Apply the logits' scale and softcap, in place."""
         cap = self.config.logit_softcap
         if self.config.logit_scale != 1.0:
             logits.mul_(self.config.logit_scale)

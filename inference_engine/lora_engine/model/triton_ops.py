@@ -1,7 +1,7 @@
-"""The GPU's backend: Triton kernels over the pool.
+"""The GPU backend: Triton kernels over the pool.
 
-Prefill chunks and decode tokens may share a step; each gets its own attention launch. All
-indices of a step lie in one int32 tensor, copied to the device once.
+Prefill chunks and decode tokens may share a step, with separate attention launches. All indices of a step lie in one
+int32 tensor, copied to the device once.
 """
 
 from __future__ import annotations
@@ -33,30 +33,34 @@ from .prefill_attention import Attend, PrefillAttention
 from .shape import OUT, QKV, ModelShape
 from .weights import LayerWeights, Matrix
 
+# Maximum number of splits of a sequence's keys in a decode.
 MAX_SPLITS = 32
+# Ranks up to which adapters share launches and graphs.
 RANK_CLASSES = (16, 64, 128, 256, 512)
-ORDINARY_RANK = 256  # workspaces are sized for it; for more only where the engine admits more
-USUAL_RANKS = (16, 64)  # classes whose kernels and graphs are made at start; others when they first come
+# Rank for which workspaces are sized, unless the engine admits higher ones.
+ORDINARY_RANK = 256
+# Rank classes whose kernels and graphs are made at start; others are made on first use.
+USUAL_RANKS = (16, 64)
 ATTENTION = frozenset({QKV, OUT})
 ALL_GROUPS = frozenset(range(len(TARGET_GROUPS)))
 
 
 @dataclass(slots=True)
 class LoraPlan:
-    """One launch of the LoRA kernels: which rows use which adapter, in the variant that suits them.
+    """A launch of the LoRA kernels: the tiles of rows by adapter, in the best variant for them.
 
-    Every row that it is for is in a tile, those without an adapter under slot 0.
+    A tile covers every row of the launch; rows without an adapter have slot 0.
     """
 
     tiles: torch.Tensor
     shape: LoraShape
     shrunk: ShrinkBuffers
-    rows: int | None = None  # of the first so many rows; None: of all
+    rows: int | None = None  # the launch covers the first so many rows; None: all
 
 
 @dataclass(slots=True)
 class TritonPlan:
-    """What all layers of a step share; every tensor int32 on the device. ``num_decode`` rows come first."""
+    """The data that all layers of a step share; tensors are int32 on the device, the ``num_decode`` rows come first."""
 
     pool: PagePool
     positions: torch.Tensor
@@ -66,15 +70,15 @@ class TritonPlan:
     seq_lens: torch.Tensor
     splits: int
     prefill: Attend | None  # None: no prefill in this step
-    lora: tuple[LoraPlan, ...]  # one after another
-    groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch touches
+    lora: tuple[LoraPlan, ...]  # launched in order
+    groups: frozenset[int] = frozenset()  # target groups that some adapter of the batch changes
     merged: bool = False
     epilogues: bool = False  # some adapter of the batch has one
-    padded: bool = False  # there are rows that nobody attends for
+    padded: bool = False  # some rows are padding, for which no attention is computed
 
 
 class TritonOps:
-    """Kernels, and the workspaces they need."""
+    """The backend of Triton kernels, with the workspaces that they need."""
 
     invariant: bool = False  # whether each row is bitwise the same in every batch
 
@@ -87,7 +91,7 @@ class TritonOps:
         max_rank: int = ORDINARY_RANK,
         exchange: LoraExchange | None = None,
     ) -> None:
-        """``exchange``: with the ranks that both factors of adapters are split over."""
+        """Create the backend; ``exchange`` is set where both factors of adapters are split over ranks."""
         self.shape = shape
         self.exchange = exchange
         self.tables = tables
@@ -117,13 +121,13 @@ class TritonOps:
         )
 
     def shrink_workspace(self, shape: LoraShape, tokens: int) -> ShrinkBuffers:
-        """Where shrunk activations of any group go."""
+        """Return buffers for the shrunk activations of any group."""
         widest = max(group.in_features for group in self.groups)
         targets = max(len(group.out_features) for group in self.groups)
         return shape.workspace(tokens, widest, targets, self.device, self.shape.dtype)
 
     def prompt_workspace(self, tokens: int) -> ShrinkBuffers:
-        """The largest that a step of so many tokens takes."""
+        """Return the largest buffers that a step of so many tokens takes."""
         shape = LoraShape(KernelVariant.PREFILL, self.rank_classes[-1], self.invariant)
         return self.shrink_workspace(shape, tokens)
 
@@ -187,11 +191,11 @@ class TritonOps:
     def product_and_deltas(
         self, group: int, layer: int, x: Activations, weight: Matrix, bias: torch.Tensor | None, plan: TritonPlan
     ) -> torch.Tensor:
-        """``project`` of a group that adapters touch, before epilogues."""
+        """Compute ``project`` of a group that adapters change, before epilogues."""
         full, x = readable(x, weight)
-        assert full is not None, "adapters read what was not quantised"
-        # In a decode step the deltas come first: what made x is one of these kernels, under which the adapters' weights
-        # can be fetched; the product then adds itself onto them. In a prefill that product is slower.
+        assert full is not None, "adapters read unquantised activations"
+        # In a decode step the deltas come first: one of these kernels computes x, and the adapters' weights can be
+        # fetched while it runs; the base's product is then added onto the deltas. In a prefill that product is slower.
         deltas_first = plan.prefill is None and self._adds(x, weight) and self._whole(group)
         if deltas_first:
             out, onto = torch.empty(x.shape[0], weight.shape[0], dtype=full.dtype, device=full.device), bias
@@ -214,7 +218,7 @@ class TritonOps:
         onto: torch.Tensor | None,
         plan: TritonPlan,
     ) -> None:
-        """``out = onto + x A B`` with each row's own adapter, as ``lora_expand`` says.
+        """Compute ``out = onto + x A B`` with each row's adapter; see ``lora_expand``.
 
         ``onto`` is ``out`` itself, unless the deltas are ``_whole``.
         """
@@ -231,25 +235,25 @@ class TritonOps:
             lora_shrink(x, pool, lora.shrunk, *where)
             exchanged = None
             if self.exchange is not None:
-                own = sums_of_shrink(
+                part = sums_of_shrink(
                     lora.shrunk, x.shape[0], self.lora_groups[group], lora.shape, self.exchange.shards(group)
                 )
-                exchanged = self.exchange.shrunk(group, own)
+                exchanged = self.exchange.shrunk(group, part)
             lora_expand(lora.shrunk, pool, out, *where, onto, exchanged)
             onto = out
 
     def _whole(self, group: int) -> bool:
-        """Whether what this rank adds to a group's output covers all of its columns."""
+        """Return whether this rank's deltas cover all columns of a group's output."""
         return self.exchange is None or self.lora_groups[group] == self.groups[group]
 
     def apply_epilogues(self, group: int, layer: int, out: torch.Tensor, plan: TritonPlan) -> None:
-        """Over the tiles of LoRA's launches: each row is in one tile of those that are added."""
+        """Apply epilogues over the tiles of the LoRA launches that add deltas; they have each row in one tile."""
         pool, kv_dim = plan.pool.data[layer], plan.pool.geometry.kv_dim
         for lora in plan.lora:
             lora_epilogue(out, pool, lora.tiles, self.tables, layer, self.groups[group], kv_dim)
 
     def base_product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
-        """``project`` without adapters."""
+        """Compute ``project`` without adapters."""
         return self._product(readable(x, weight)[1], weight, bias)
 
     def _product(self, x: Activations, weight: Matrix, bias: torch.Tensor | None) -> torch.Tensor:
@@ -264,7 +268,7 @@ class TritonOps:
         return linear(x, weight, bias, out)
 
     def _adds(self, x: Activations, weight: Matrix) -> bool:
-        """Whether the product can be added onto what is there: cuBLAS's in FP8 cannot."""
+        """Return whether the product can be added onto its output; cuBLAS's FP8 products cannot."""
         return isinstance(weight, torch.Tensor) or not multiplied_by_cublas(x.shape[0], weight, self.shape.dtype)
 
     def attend(self, layer: int, weights: LayerWeights, qkv: torch.Tensor, plan: TritonPlan) -> torch.Tensor:
@@ -295,7 +299,7 @@ class TritonOps:
             interleaved=s.pairs.interleaved,
             invariant=self.invariant,
         )
-        # What is left in a row that nobody attends for would be multiplied on, and its keys written.
+        # Undefined contents of padding rows could spread through later products and into the keys that they write.
         out = (torch.zeros if plan.padded else torch.empty)(q.shape, dtype=q.dtype, device=q.device)
         if n:
             self.decode(q[:n], pool, out[:n], s.windows[layer], plan)
@@ -304,7 +308,7 @@ class TritonOps:
         return out
 
     def decode(self, q: torch.Tensor, pool: torch.Tensor, out: torch.Tensor, window: int, plan: TritonPlan) -> None:
-        """Attention of the decode rows ``q``, ``out`` ``[num_decode, heads * head_dim]`` over a layer's pages."""
+        """Compute attention of decode rows ``q``, ``out`` ``[num_decode, heads * head_dim]`` over a layer's pages."""
         s = self.shape
         paged_decode(
             q,
@@ -331,17 +335,17 @@ class TritonOps:
         return out
 
     def _lora(self, batch: StepBatch) -> tuple[LoraPlan, ...]:
-        """Adapters are added, and then the merged one is subtracted from the rows that do not use it."""
+        """Plan the launches: add adapters, then subtract the merged one from the rows that do not use it."""
         signs = ([span for span in batch.lora if span.sign * sign > 0] for sign in (1, -1))
         return tuple(self._launch(spans, batch) for spans in signs if spans)
 
     def _launch(self, used: list[LoraSpan], batch: StepBatch) -> LoraPlan:
-        """The launch variant that suits the spans, and their tiles."""
+        """Plan one launch of the spans in the best variant, with their tiles."""
         rows = len(batch.positions)
         decode, prefill = split_spans(covering(used, rows), batch.num_decode)
         shape = lora_shape(KernelVariant.PREFILL if len(prefill) else decode_variant(decode), max_rank(used))
-        # A prefill launch takes tiles of up to 16 rows as well, for the decode rows beside them: a launch of their own
-        # is quicker on the device, and costs the host more than that.
+        # A prefill launch also takes tiles of up to 16 decode rows: a separate launch would save less time on the
+        # device than it costs on the host.
         tiles = [
             token_tiles(prefill, KernelVariant.PREFILL),
             token_tiles(decode, min(shape.variant, KernelVariant.GROUPED)),
@@ -349,19 +353,19 @@ class TritonOps:
         return self.lora_plan(torch.cat(tiles), shape, rows)
 
     def lora_plan(self, tiles: torch.Tensor, shape: LoraShape, rows: int) -> LoraPlan:
-        """``tiles`` on the host, for a batch of ``rows`` tokens."""
+        """Plan a launch of ``tiles``, which are on the host, for a batch of ``rows`` tokens."""
         return LoraPlan(to_device(tiles, self.device), shape, self.shrink_workspace(shape, rows))
 
 
 def quantised_alike(a: Matrix, b: Matrix) -> bool:
-    """Whether products with both matrices read the same FP8 activations."""
+    """Return whether products with both matrices read the same FP8 activations."""
     if not isinstance(a, Fp8Matrix) or not isinstance(b, Fp8Matrix):
         return False
-    return a.group == b.group and a.input_scale is b.input_scale  # None, or the very same tensor
+    return a.group == b.group and a.input_scale is b.input_scale
 
 
 def readable(x: Activations, weight: Matrix) -> tuple[torch.Tensor | None, Activations]:
-    """What adapters read (None: nobody asked for it), and what the product with ``weight`` does."""
+    """Return the activations that adapters read (None: not kept), and those that the product with ``weight`` reads."""
     full = x.full if isinstance(x, Fp8Rows) else x
     if isinstance(weight, torch.Tensor):
         assert full is not None, "the matrix is not quantised"
@@ -373,9 +377,9 @@ def readable(x: Activations, weight: Matrix) -> tuple[torch.Tensor | None, Activ
 
 
 def decode_variant(spans: Sequence[Span], invariant: bool = False) -> KernelVariant:
-    """How decode rows are treated: a matrix product pays once an adapter has more than three of them.
+    """Return the variant for decode rows: a matrix product is faster once an adapter has more than three of them.
 
-    ``invariant``: always by one.
+    ``invariant``: always a matrix product.
     """
     if invariant:
         return KernelVariant.GROUPED
@@ -386,9 +390,9 @@ def decode_variant(spans: Sequence[Span], invariant: bool = False) -> KernelVari
 
 
 def covering(spans: Sequence[LoraSpan], rows: int) -> list[Span]:
-    """The spans, and under slot 0 the rows between them.
+    """Return the spans, and spans of slot 0 for the rows between them.
 
-    Large ranks first: their programs take longest, and must not be the last to start.
+    Large ranks come first: their programs take longest, and must not start last.
     """
     covered = [Span(table_index(s), s.start, s.stop, s.slot.rank) for s in sorted(spans, key=lambda s: -s.slot.rank)]
     end = 0
@@ -400,14 +404,14 @@ def covering(spans: Sequence[LoraSpan], rows: int) -> list[Span]:
 
 
 def split_spans(spans: Sequence[Span], border: int) -> tuple[list[Span], list[Span]]:
-    """The spans, cut at ``border``: of the decode rows, which come first, and of the prefill rows."""
+    """Split the spans at ``border`` into those of decode rows, which come first, and those of prefill rows."""
     decode = [span._replace(stop=min(span.stop, border)) for span in spans if span.start < border]
     prefill = [span._replace(start=max(span.start, border)) for span in spans if span.stop > border]
     return decode, prefill
 
 
 def touched(spans: Sequence[LoraSpan]) -> frozenset[int]:
-    """The target groups that some adapter touches."""
+    """Return the target groups that some adapter changes."""
     return frozenset().union(*(span.slot.groups for span in spans))
 
 
@@ -416,12 +420,12 @@ def max_rank(spans: Sequence[LoraSpan]) -> int:
 
 
 def table_index(span: LoraSpan) -> int:
-    """The adapter's row in the kernels' tables; of its negative, if it is to be subtracted."""
+    """Return the adapter's slot in the kernels' tables, or the slot of its negative if it is subtracted."""
     return span.slot.table_index if span.sign > 0 else span.slot.delta_correction_index
 
 
 def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
-    """The target groups with this rank's sizes, in the order of ``TARGET_GROUPS``."""
+    """Return the target groups with this rank's sizes, in the order of ``TARGET_GROUPS``."""
     groups = []
     for group in TARGET_GROUPS:
         targets = [target for target in group if target in shape.targets]
@@ -432,10 +436,10 @@ def lora_groups(shape: ModelShape) -> tuple[Group, ...]:
 
 
 def lora_shape(variant: KernelVariant, rank: int, invariant: bool = False) -> LoraShape:
-    """For the smallest class that holds ``rank``: launches, and graphs, are made per class.
+    """Return the launch parameters for the smallest class that holds ``rank``: launches and graphs are made per class.
 
-    GEMV_1 and GEMV_2 take no more for a class of 64 than for smaller ones, since programs share what there is.
-    GROUPED cuts its input by what there may be.
+    GEMV_1 and GEMV_2 take no longer for a class of 64 than for smaller ones, since programs share the existing work
+    items. GROUPED splits its input by the class's maximum.
     """
     classes = (
         RANK_CLASSES
@@ -446,14 +450,14 @@ def lora_shape(variant: KernelVariant, rank: int, invariant: bool = False) -> Lo
 
 
 def rank_classes(max_rank: int) -> tuple[int, ...]:
-    """Those of an engine that admits adapters of up to ``max_rank``."""
+    """Return the rank classes of an engine that admits adapters of up to ``max_rank``."""
     return tuple(limit for limit in RANK_CLASSES if limit <= ORDINARY_RANK or limit < 2 * max_rank)
 
 
 def usual_shapes(
     variant: KernelVariant, ranks: Sequence[int] = USUAL_RANKS, invariant: bool = False
 ) -> list[LoraShape]:
-    """Those whose kernels and graphs are made at start; or those for other ``ranks``."""
+    """Return the launch parameters for adapters of ``ranks``; by default those for which kernels are made at start."""
     return sorted({lora_shape(variant, rank, invariant) for rank in ranks}, key=lambda shape: shape.max_rank)
 
 

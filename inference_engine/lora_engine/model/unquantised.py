@@ -1,9 +1,9 @@
-"""The served model without its quantisation, to compare answers with: computed beside the engine, a layer at a time.
+"""The unquantised reference of the served model, to compare answers with; it runs beside the engine, layer by layer.
 
-Where weights were made FP8 when they were loaded, the reference has those that the checkpoint has; they are read again,
-layer by layer, so that no second copy of the model is ever in memory. A checkpoint in FP8 has no others: there the
-reference multiplies by the dequantised weights, and rounds no activations. Both have keys and values that are not
-quantised, and plain torch operations. What the embedding and the head are is never quantised.
+Where weights were quantised to FP8 at loading, the reference reads the checkpoint's weights again, layer by layer, so
+that memory never holds a second copy of the model. For a checkpoint in FP8 the reference multiplies by the dequantised
+weights and does not round activations. In both cases keys and values are not quantised, and operations are plain torch.
+Embedding and head are never quantised.
 """
 
 from __future__ import annotations
@@ -33,57 +33,60 @@ from .parallel import Parallel
 from .transformer import Transformer
 from .weights import LayerWeights, ModelWeights, biased_targets, change_by_quantisation, stream_weights
 
-MOST_TOKENS = 2048  # that are read at once
-_LOGITS_AT_ONCE = 1 << 24  # elements: 64 MiB in float32
+# Maximum number of tokens in one call of `UnquantisedModel.read`.
+MOST_TOKENS = 2048
+# Elements of logits computed at a time: 64 MiB in float32.
+_LOGITS_AT_ONCE = 1 << 24
 Pack = Callable[[Packer], PackedAdapter]
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Tokens to be read, and for each of them which next tokens' log-probabilities are asked for.
+    """A text to be read; ``candidates`` are, for each token, the next tokens whose log-probabilities are returned.
 
     The adapter acts from token ``adapted_from`` on; None: nowhere.
     """
 
     token_ids: Sequence[int]
-    asked: Sequence[Collection[int]]
+    candidates: Sequence[Collection[int]]
     adapted_from: int | None = None
 
 
 class Reading(NamedTuple):
-    """For each token of a text: the likeliest next one, and log-probabilities of those that were asked for."""
+    """The likeliest next token for each token of a text, and the log-probabilities of its candidates."""
 
     likeliest: list[int]
     logprobs: list[dict[int, float]]
 
 
 class UnquantisedModel:
-    """Reads texts by the unquantised weights. For one thread at a time, which is none that serves."""
+    """A model that reads texts with unquantised weights. One thread may use it at a time, not the engine's."""
 
     def __init__(self, config: EngineConfig, loaded: LoadedModel, base: BaseGeometry) -> None:
         self._config, self._loaded, self._base = config, loaded, base
         self._model_config = loaded.model.config
         self._as_they_were = files_state(config.model)
         self.dequantised = self._model_config.quantization is not None
-        # Of each layer, once it was read: the norm of what rounding to FP8 changes, by the norm of its matrices.
+        # For each layer read so far: norm of the change by rounding to FP8, divided by the norm of its matrices.
         self.layer_changes: list[float] = []
 
     @torch.inference_mode()
     def read(self, texts: Sequence[Text], pack: Pack | None, check: Callable[[], None]) -> list[Reading]:
-        """``pack`` packs the adapter for this model with what it is given; None: there is no adapter.
+        """Read ``texts``, with the adapter that ``pack`` packs (None: without an adapter).
 
-        ``check`` is called behind each layer that was read, and may raise to end it. Raises ``UnsupportedModel`` if the
-        files are not what they were, ``StageError`` for an adapter that cannot be packed, ``torch.OutOfMemoryError``.
+        ``check`` is called after each layer and may raise to stop. Raises ``UnsupportedModel`` if the files have
+        changed, ``StageError`` for an adapter that cannot be packed, and ``torch.OutOfMemoryError``.
         """
         tokens = sum(len(text.token_ids) for text in texts)
         device = self._device(tokens)
         with _aside(device):
             weights = self._weights(device, check)
             model = Transformer(self._model_config, weights, self._loaded.max_context, Parallel())
-            own = _Adapter.placed(pack(self._packer(model)) if pack else None, tokens, len(texts), model, self._config)
-            batch = own.batch(texts, device)
-            hidden = model.hidden(batch.token_ids, None, model.ops.plan(batch, own.pool), None, batch.embeddings)
-            return list(_readings(texts, hidden, model, own.slot))
+            packed = pack(self._packer(model)) if pack else None
+            adapter = _Adapter.placed(packed, tokens, len(texts), model, self._config)
+            batch = adapter.batch(texts, device)
+            hidden = model.hidden(batch.token_ids, None, model.ops.plan(batch, adapter.pool), None, batch.embeddings)
+            return list(_readings(texts, hidden, model, adapter.slot))
 
     def _weights(self, device: torch.device, check: Callable[[], None]) -> ModelWeights:
         served = self._loaded.model.weights
@@ -92,9 +95,9 @@ class UnquantisedModel:
         try:
             unchanged = files_state(self._config.model) == self._as_they_were
         except OSError as error:
-            raise UnsupportedModel(f"the model's files cannot be read any more ({error.strerror})") from None
+            raise UnsupportedModel(f"the model's files can no longer be read ({error.strerror})") from None
         if not unchanged:
-            raise UnsupportedModel("the model's files are not those that the host was started with")
+            raise UnsupportedModel("the model's files have changed since the host was started")
 
         def on_layer(index: int, layer: LayerWeights) -> None:
             check()
@@ -117,16 +120,19 @@ class UnquantisedModel:
         )
 
     def _device(self, tokens: int) -> torch.device:
-        """The engine's, if half of what its pool leaves is enough; steps may need the rest."""
-        own = self._loaded.model.device
-        if own.type != "cuda":
-            return own
-        free, total = torch.cuda.mem_get_info(own)
+        """Return the engine's device if half of the memory outside its pool is enough, otherwise the CPU.
+
+        Steps may need the other half.
+        """
+        device = self._loaded.model.device
+        if device.type != "cuda":
+            return device
+        free, total = torch.cuda.mem_get_info(device)
         reserve = min(free, int(total * (1 - self._config.gpu_memory_fraction)))
-        return own if self._needs(tokens) <= reserve // 2 else torch.device("cpu")
+        return device if self._needs(tokens) <= reserve // 2 else torch.device("cpu")
 
     def _needs(self, tokens: int) -> int:
-        """Bytes at once, at most, but for the adapter: two layers, one matrix being converted, and activations."""
+        """Return the peak memory in bytes without the adapter: two layers, a matrix in conversion, and activations."""
         sizes, itemsize = self._model_config.target_shapes().values(), self._loaded.model.dtype.itemsize
         matrices = [wide * tall for wide, tall in sizes]
         widest = max(wide + tall for wide, tall in sizes)
@@ -142,7 +148,7 @@ class UnquantisedModel:
 
 
 def unquantised_model(config: EngineConfig, loaded: LoadedModel, base: BaseGeometry) -> UnquantisedModel | None:
-    """None where the served model is not quantised."""
+    """Return the unquantised reference, or None if the served model is not quantised."""
     if not quantises(config) and loaded.model.config.quantization is None:
         return None
     return UnquantisedModel(config, loaded, base)
@@ -154,7 +160,7 @@ def _aside(device: torch.device) -> AbstractContextManager[object]:
 
 @dataclass(slots=True)
 class _Adapter:
-    """A pool of its own, with room for the texts and, behind that, the adapter."""
+    """A separate pool with room for the texts, and for the adapter after them."""
 
     pool: PagePool
     slot: AdapterSlot | None
@@ -176,7 +182,7 @@ class _Adapter:
         return cls(pool, slot, iter(range(1, first)))
 
     def batch(self, texts: Sequence[Text], device: torch.device) -> StepBatch:
-        """All texts as prompts."""
+        """Return a batch of all texts as prompts."""
         geometry, slot = self.pool.geometry, self.slot
         ids: list[int] = []
         positions, slots, spans = [], [], []
@@ -225,16 +231,16 @@ def _readings(
                 first = max(text.adapted_from - start, 0)
                 heads = [EmbeddingLayerSpan(slot.head, first, stop - start)] if first < stop - start else []
             logits = model.logits(hidden[row + start : row + stop], None, heads).float()
-            _take(logits, text.asked[start:stop], reading)
+            _take(logits, text.candidates[start:stop], reading)
         row += len(text.token_ids)
         yield reading
 
 
-def _take(logits: torch.Tensor, asked: Sequence[Collection[int]], reading: Reading) -> None:
-    wanted = [list(ids) for ids in asked]
+def _take(logits: torch.Tensor, candidates: Sequence[Collection[int]], reading: Reading) -> None:
+    wanted = [list(ids) for ids in candidates]
     width = max(map(len, wanted), default=0)
     total = logits.logsumexp(-1, keepdim=True)
     index = torch.tensor([ids + [0] * (width - len(ids)) for ids in wanted], device=logits.device, dtype=torch.int64)
-    found = (logits.gather(1, index) - total).tolist()
+    logprobs = (logits.gather(1, index) - total).tolist()
     reading.likeliest.extend(logits.argmax(-1).tolist())
-    reading.logprobs.extend(dict(zip(ids, row, strict=False)) for ids, row in zip(wanted, found, strict=True))
+    reading.logprobs.extend(dict(zip(ids, row, strict=False)) for ids, row in zip(wanted, logprobs, strict=True))

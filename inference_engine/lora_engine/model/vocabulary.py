@@ -1,7 +1,7 @@
-"""The vocabulary dealt over ranks: each has some rows of the embedding and of the head, and so some columns of logits.
+"""The vocabulary split over ranks: each has some rows of the embedding and of the head, and so some columns of logits.
 
-A step's embeddings are a sum over the ranks, each of which gives those of its tokens and zeros for the rest. Of logits,
-ranks exchange no more than is asked for: where every row only wants its likeliest token, the likeliest of each rank.
+A step's embeddings are a sum over ranks, each of which contributes its tokens and zeros for all others. Ranks exchange
+no more logits than needed: if every row is greedy, only the likeliest token of each rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .parallel import Parallel
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """``size`` tokens, over the ranks of ``parallel``; behind those of the last rank may be padding."""
+    """A vocabulary of ``size`` tokens over the ranks of ``parallel``; the last rank's tokens may end with padding."""
 
     size: int
     parallel: Parallel
@@ -31,28 +31,28 @@ class Vocabulary:
 
     @property
     def rows(self) -> int:
-        """That every rank has, padding included."""
+        """Number of rows that every rank has, padding included."""
         return -(-self.size // self.parallel.world)
 
     @property
     def first(self) -> int:
-        """This rank's first token."""
+        """Id of this rank's first token."""
         return self.parallel.rank * self.rows
 
     @property
-    def own(self) -> int:
-        """How many tokens this rank has."""
+    def num_tokens(self) -> int:
+        """Number of tokens of this rank, without padding."""
         return min(self.rows, self.size - self.first)
 
     def part(self, matrix: torch.Tensor) -> torch.Tensor:
-        """This rank's rows of a ``matrix [size, …]``: ``[rows, …]``, zeros where it has no tokens."""
+        """Return this rank's rows of a ``matrix [size, …]``: ``[rows, …]``, with zeros for padding."""
         if self.parallel.world == 1:
             return matrix
-        mine = matrix[self.first : self.first + self.own]
-        return mine if self.own == self.rows else F.pad(mine, (0, 0, 0, self.rows - self.own))
+        part = matrix[self.first : self.first + self.num_tokens]
+        return part if self.num_tokens == self.rows else F.pad(part, (0, 0, 0, self.rows - self.num_tokens))
 
     def embed(self, ids: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-        """``[tokens, hidden]`` of tokens of all ranks, with this one's ``part`` of the embedding."""
+        """Compute embeddings ``[tokens, hidden]`` of any tokens, with this rank's ``part`` of the matrix."""
         if self.parallel.world == 1:
             return F.embedding(ids, part)
         places = ids - self.first
@@ -61,21 +61,21 @@ class Vocabulary:
         return self.parallel.all_reduce(rows.masked_fill_(elsewhere[:, None], 0))
 
     def whole(self, logits: torch.Tensor) -> torch.Tensor:
-        """``[rows, size]`` of every rank's columns, ``logits [rows, rows of a rank]``."""
+        """Gather every rank's columns, ``logits [rows, columns of a rank]``, as ``[rows, size]``."""
         if self.parallel.world == 1:
             return logits
         return self.parallel.all_gather(logits.contiguous()).transpose(0, 1).flatten(1)[:, : self.size]
 
     def likeliest(self, logits: torch.Tensor) -> torch.Tensor:
-        """As ``greedy_tokens`` of ``whole``, for a few bytes of each row."""
+        """Return ``greedy_tokens`` of ``whole``; ranks exchange only a few bytes of each row."""
         if self.parallel.world == 1:
             return greedy_tokens(logits)
-        mine = logits[:, : self.own]
-        tokens = greedy_tokens(mine)
-        # A row that is not finite on some rank is that rank's. Ids are below 2**24: float32 has them as they are.
+        part = logits[:, : self.num_tokens]
+        tokens = greedy_tokens(part)
+        # A rank on which a row is not finite wins that row. Token ids are below 2**24: float32 represents them exactly.
         overflowed = tokens < 0
-        values = mine.gather(1, tokens.clamp(min=0)[:, None])[:, 0].float().masked_fill(overflowed, float("inf"))
+        values = part.gather(1, tokens.clamp(min=0)[:, None])[:, 0].float().masked_fill(overflowed, float("inf"))
         ids = torch.where(overflowed, tokens, tokens + self.first).float()
         of_ranks = self.parallel.all_gather(torch.stack((values, ids), dim=1))
-        best = of_ranks[:, :, 0].argmax(dim=0, keepdim=True)  # of equals the first
+        best = of_ranks[:, :, 0].argmax(dim=0, keepdim=True)  # the first of equals
         return of_ranks[:, :, 1].gather(0, best)[0].long()

@@ -1,4 +1,4 @@
-"""Prefill steps and each way to sample, run once at start: no request must wait for a compiler.
+"""Warm-up: prefill steps and every kind of sampling run once at start, so that no request waits for a compiler.
 
 Decode steps are compiled when their graphs are captured.
 """
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 @torch.inference_mode()
 def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
-    """Short and long prompts, with and without adapters; overwrites the first pages of an unused ``pool``.
+    """Compile the kernels of short and long prompts, with and without adapters; returns the seconds that it took.
 
-    Returns the seconds that it took.
+    This overwrites the first pages of an unused ``pool``.
     """
     started = time.perf_counter()
     prefill_steps(model, pool)
@@ -43,14 +43,14 @@ def compile_prefill_steps(model: Transformer, pool: PagePool) -> float:
 def prefill_steps(
     model: Transformer, pool: PagePool, layers: Sequence[int] | None = None, ranks: Sequence[int] = USUAL_RANKS
 ) -> None:
-    """Run them, in ``layers`` only if any are named, with adapters of ``ranks``."""
+    """Run prefill steps in ``layers`` (None: all), with adapters of ``ranks``."""
     ops = model.ops
     assert isinstance(ops, TritonOps), "only the Triton backend compiles"
     room = (pool.num_pages - 1) * pool.geometry.page_tokens
     longest = min(model.shape.max_context, room)
     page = min(pool.geometry.page_tokens, longest)
     steps = {(page, 0), (min(LONG + 1, longest), 0)}
-    if LEAST_SPLIT_KEYS + page <= longest:  # what is said last in a long conversation: its keys are split
+    if LEAST_SPLIT_KEYS + page <= longest:  # the last message of a long conversation: its keys are split
         steps.add((page, LEAST_SPLIT_KEYS))
     for tokens, context in sorted(steps):
         batch = prefill_batch(tokens, pool.geometry, model.device, context)

@@ -1,4 +1,4 @@
-"""Base weights: what a model needs by name and shape, and how the layers want it, merged and sharded."""
+"""The base model's weights: the names and shapes of its tensors, and their merging and sharding for the layers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EMBEDDING, FINAL_NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight
 
 @dataclass(slots=True)
 class LayerWeights:
-    """One transformer block; matrices are ``[out, in]``, local to this rank. Norms as in ``Family``."""
+    """The weights of a transformer block; matrices are ``[out, in]``, local to this rank. For norms see ``Family``."""
 
     attention_norm: torch.Tensor | None
     qkv: Matrix
@@ -45,21 +45,23 @@ class LayerWeights:
     mlp_out_norm: torch.Tensor | None
 
     def in_fp8(self) -> tuple[str, ...]:
-        """The matrices that are."""
+        """Return the names of the matrices that are in FP8."""
         return tuple(name for name in MATRICES if isinstance(getattr(self, name), Fp8Matrix))
 
     def norms(self) -> list[float]:
-        """Squared Frobenius norms, in the order of ``MATRICES``. Waits for the device once."""
+        """Return squared Frobenius norms, in the order of ``MATRICES``. Waits for the device once."""
         return torch.stack([_squared_norm(getattr(self, name)) for name in MATRICES]).tolist()
 
 
 MATRICES = ("qkv", "o", "gate_up", "down")
-OnLayer = Callable[[int, LayerWeights], None]  # called with a layer that was read, and which it is
-_NORM_ROWS = 1024  # of a matrix, a multiple of a block's, that are made float32 at a time
+# Called with the index and the weights of each layer that was read.
+OnLayer = Callable[[int, LayerWeights], None]
+# Rows of a matrix converted to float32 at a time; a multiple of an FP8 block's.
+_NORM_ROWS = 1024
 
 
 def change_by_quantisation(layer: LayerWeights) -> float:
-    """The norm of what rounding the plain matrices to FP8 changes, by the norm of these. Waits for the device."""
+    """Return the norm of the change by rounding plain matrices to FP8, divided by their norm. Waits for the device."""
     squares = torch.zeros(2, dtype=torch.float64)
     for name in MATRICES:
         matrix = getattr(layer, name)
@@ -82,7 +84,7 @@ def _squared_norm(matrix: Matrix) -> torch.Tensor:
 
 
 class Layers(Protocol):
-    """A model's layers in order: a list, or ``StreamedLayers``."""
+    """A sequence of a model's layers: a list, or ``StreamedLayers``."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> LayerWeights: ...
@@ -91,7 +93,7 @@ class Layers(Protocol):
 
 @dataclass(slots=True)
 class ModelWeights:
-    """Everything of the base model that lives on the device; of embedding and head this rank's tokens."""
+    """The base model's weights on this rank's device; embedding and head have the rows of this rank's tokens."""
 
     embedding: torch.Tensor
     layers: Layers
@@ -108,18 +110,18 @@ class ModelWeights:
         return total
 
     def num_quantised(self) -> int:
-        """Matrices in FP8."""
+        """Return the number of matrices in FP8."""
         return sum(len(layer.in_fp8()) for layer in self.layers)
 
     def dequantise(self) -> None:
-        """Have every matrix in the precision of the rest, for a backend without products in FP8."""
+        """Dequantise every FP8 matrix to the dtype of the other weights, for a backend without FP8 products."""
         for layer in self.layers:
             for name in layer.in_fp8():
                 setattr(layer, name, _laid_out(getattr(layer, name).dequantised(self.embedding.dtype)))
 
 
 def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """Every tensor that the model is made of, as checkpoints name it; of tied embeddings, the input's."""
+    """Return the shape of every tensor of the model by its name in checkpoints; tied embeddings count once."""
     family, hidden, head_dim = config.family, config.hidden_size, config.head_dim
     shapes: dict[str, Shape] = {EMBEDDING: (config.vocab_size, hidden), FINAL_NORM: (hidden,)}
     if not config.tie_embeddings:
@@ -144,7 +146,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
 
 
 def biased_targets(config: ModelConfig) -> frozenset[str]:
-    """The names of modules that have biases."""
+    """Return the names of modules that have biases."""
     blocks = {"qkv": config.qkv_bias, "o": config.o_bias, "gate_up": config.mlp_bias, "down": config.mlp_bias}
     return frozenset(
         module.rpartition(".")[2] for block, bias in blocks.items() if bias for module in modules_of(config, block)
@@ -152,7 +154,7 @@ def biased_targets(config: ModelConfig) -> frozenset[str]:
 
 
 def modules_of(config: ModelConfig, block: str) -> list[str]:
-    """The modules whose rows, one after the other, are a block's matrix."""
+    """Return the modules whose concatenated rows are a block's matrix."""
     names = {"qkv": ("q_proj", "k_proj", "v_proj"), "o": ("o_proj",), "gate_up": ("gate_proj", "up_proj"),
              "down": ("down_proj",)}[block]  # fmt: skip
     if block == "qkv" and config.family.fused_qkv:
@@ -175,8 +177,8 @@ def load_weights(
 ) -> ModelWeights:
     """Check the folder's files, read, shard, merge (q,k,v and gate,up) and move the base model to ``device``.
 
-    Layers' matrices are in FP8 if they are so in the files, or plain there and to be ``quantised``. Raises
-    ``UnsupportedModel`` with what is wrong and what to do.
+    Layers' matrices are in FP8 if the files have them in FP8, or if ``quantised``. Raises ``UnsupportedModel`` with the
+    cause and the fix.
     """
     checkpoint = _open(folder, device, by_threads)
     tied = config.tie_embeddings
@@ -187,8 +189,8 @@ def load_weights(
     if tied and LM_HEAD in checkpoint.files:
         checkpoint.check({LM_HEAD: (config.vocab_size, config.hidden_size)}, scales=scales)
         tied = device.type == "meta" or torch.equal(checkpoint.tensor(LM_HEAD), checkpoint.tensor(EMBEDDING))
-        if not tied:  # as transformers does
-            log.warning("tie_word_embeddings is true, but the checkpoint has an lm_head of its own, which is used")
+        if not tied:  # transformers uses it too
+            log.warning("tie_word_embeddings is true, but the checkpoint has a separate lm_head, which is used")
     weights = build_weights(checkpoint, config, device, dtype, parallel, tied, quantised, in_fp8, progress)
     checkpoint.raise_for_values(dtype)
     return weights
@@ -197,26 +199,27 @@ def load_weights(
 def stream_weights(
     folder: Path, config: ModelConfig, served: ModelWeights, device: torch.device, on_layer: OnLayer
 ) -> ModelWeights:
-    """The whole model as the files have it, on ``device``, whose layers are read when they are asked for.
+    """Return the whole model as the files have it, on ``device``; each layer is read on access.
 
-    ``served`` are weights that came from these files, whose embedding and head are used where they are whole and there.
+    ``served`` are weights from the same files; their embedding and head are reused if they are whole and on ``device``.
     """
     checkpoint = _open(folder, device, by_threads=True)
     in_fp8, _ = _fp8_tensors(checkpoint, config)
     loader = _Loader(checkpoint, config, device, served.embedding.dtype, Parallel(), False, in_fp8)
     embedding, head = served.embedding, served.lm_head
     if embedding.device != device or len(embedding) != config.vocab_size:
-        own_embedding, own_head = embedding_and_head(folder, served)
-        embedding = own_embedding.to(device)
-        head = embedding if own_head is own_embedding else own_head.to(device)
+        host_embedding, host_head = embedding_and_head(folder, served)
+        embedding = host_embedding.to(device)
+        head = embedding if host_head is host_embedding else host_head.to(device)
     layers = StreamedLayers(loader, config.num_layers, on_layer)
     return ModelWeights(embedding, layers, served.final_norm.to(device), head)
 
 
 def embedding_and_head(folder: Path, weights: ModelWeights) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both whole, in the type of ``weights``, in host memory: of several ranks each has only a part on its device.
+    """Return the whole embedding and head in host memory, in the dtype of ``weights``.
 
-    Where the files have that type, what is not looked at is not read. The same tensor where they are tied.
+    With several ranks, each has only a part of them on its device. Where the files have that dtype, they are mapped,
+    and only accessed parts are read. Tied ones are the same tensor.
     """
     checkpoint = Checkpoint(folder)
     tied = weights.embedding is weights.lm_head
@@ -234,7 +237,7 @@ def _open(folder: Path, device: torch.device, by_threads: bool) -> Checkpoint:
 def _fp8_tensors(
     checkpoint: Checkpoint, config: ModelConfig
 ) -> tuple[dict[str, ScaleNames], dict[str, tuple[Shape, ...]]]:
-    """Weights in FP8 and what their scales are called, and every scale's possible shapes."""
+    """Return the scale names of each FP8 weight, and the possible shapes of each scale."""
     in_fp8: dict[str, ScaleNames] = {}
     scales: dict[str, tuple[Shape, ...]] = {}
     if config.quantization is None:
@@ -259,13 +262,13 @@ def random_weights(
     seed: int = 0,
     quantised: bool = False,
 ) -> ModelWeights:
-    """Weights of the right shapes, for measuring and for comparing backends; they say nothing sensible."""
+    """Return random weights of the right shapes, for measurements and for comparison of backends."""
     source = _Random(config, device, dtype, seed)
     return build_weights(source, config, device, dtype, parallel, config.tie_embeddings, quantised)
 
 
 class _Random:
-    """Instead of a checkpoint. Norms come near one, whatever the family adds to them."""
+    """A source of random tensors instead of a checkpoint. Norms are near one, with any offset of the family."""
 
     def __init__(self, config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self._shapes, self._dtype, self._device = tensor_shapes(config), dtype, device
@@ -279,10 +282,10 @@ class _Random:
         return values.mul_(0.1).add_(self._norm) if norm else values.mul_(0.02)
 
     def placed(self, name: str, tensor: torch.Tensor) -> None:
-        """Nothing to watch."""
+        """Do nothing: random values need no check."""
 
     def placed_fp8(self, name: str, matrix: Fp8Matrix) -> None:
-        """Nothing to watch."""
+        """Do nothing: random values need no check."""
 
 
 def build_weights(
@@ -296,9 +299,9 @@ def build_weights(
     in_fp8: Mapping[str, ScaleNames] | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> ModelWeights:
-    """The layers' weights from a source of tensors; ``DeviceCheckpoint`` is read by several threads.
+    """Build the weights from a source of tensors; several threads read a ``DeviceCheckpoint``.
 
-    ``quantised``: plain matrices become FP8. ``in_fp8``: which are already, and the names of their scales.
+    ``quantised``: plain matrices are quantised to FP8. ``in_fp8``: scale names of the weights that are in FP8 already.
     """
     loader = _Loader(tensors, config, device, dtype, parallel, quantised and not in_fp8, in_fp8 or {})
     embedding = loader.of_tokens(EMBEDDING)
@@ -310,14 +313,14 @@ def build_weights(
             progress(len(layers) / config.num_layers)
     if loader.unquantised:
         log.warning(
-            "%d matrices stay in %s, since products in FP8 cannot take their sizes or blocks of scales: %s, …",
+            "%d matrices stay in %s, since FP8 products do not support their sizes or blocks of scales: %s, …",
             len(loader.unquantised), str(dtype).removeprefix("torch."), loader.unquantised[0],
         )  # fmt: skip
     return ModelWeights(embedding, layers, loader.norm(FINAL_NORM), lm_head)
 
 
 class _Loader:
-    """Brings tensors to a device as the layers want them."""
+    """A loader that puts tensors on a device in the form that layers use."""
 
     def __init__(
         self,
@@ -332,18 +335,18 @@ class _Loader:
         self._tensors, self._config, self._parallel = tensors, config, parallel
         self._device, self._dtype = device, dtype
         self._quantised, self._in_fp8 = quantised, in_fp8
-        self.unquantised: list[str] = []  # that were to be in FP8
+        self.unquantised: list[str] = []  # matrices that FP8 products do not support
 
     def matrix(self, name: str) -> torch.Tensor:
         return self._put(name, self._tensors.tensor(name))
 
     def of_tokens(self, name: str) -> torch.Tensor:
-        """This rank's rows of a matrix with one for each token."""
+        """Load this rank's rows of a matrix with one row for each token."""
         vocabulary = Vocabulary(self._config.vocab_size, self._parallel)
         return self._put(name, vocabulary.part(self._tensors.tensor(name)))
 
     def norm(self, name: str) -> torch.Tensor:
-        """In float32 if it is multiplied in float32."""
+        """Load a norm's weight, in float32 if it is multiplied in float32."""
         norm = self._config.family.norm
         weight = self._tensors.tensor(name).to(self._device)
         weight = weight.float() + norm.offset if norm.offset else weight
@@ -375,7 +378,7 @@ class _Loader:
         )
 
     def _columns(self, prefix: str, block: str) -> Matrix:
-        """Column-parallel: this rank's output features of each module, one after the other."""
+        """Load a column-parallel matrix: this rank's output features of each module, concatenated."""
         names = [f"{prefix}{module}.weight" for module in modules_of(self._config, block)]
         parts: list[Matrix] = []
         for name in names:
@@ -391,7 +394,7 @@ class _Loader:
         return self._put(names[0], torch.cat([_rows(self._tensors.tensor(name), self._parallel) for name in names]))
 
     def _row(self, prefix: str, block: str) -> Matrix:
-        """Row-parallel: this rank's input features."""
+        """Load a row-parallel matrix: this rank's input features."""
         (module,) = modules_of(self._config, block)
         name = f"{prefix}{module}.weight"
         whole = self._module(name)
@@ -401,7 +404,7 @@ class _Loader:
         return self._joined([name], [part or self._plain(whole)[:, start:stop]])
 
     def _joined(self, names: list[str], parts: list[Matrix]) -> Matrix:
-        """Parts as one matrix: in FP8 if all of them are, or if plain ones are to be, and products can take it."""
+        """Join parts to one matrix: in FP8 if they are, or are to be quantised, and FP8 products support it."""
         quantised = [part for part in parts if isinstance(part, Fp8Matrix)]
         matrix = concatenated(quantised) if len(quantised) == len(parts) else None
         if matrix is None and self._quantised:
@@ -422,7 +425,7 @@ class _Loader:
         return matrix.dequantised(self._dtype) if isinstance(matrix, Fp8Matrix) else matrix
 
     def _row_bias(self, prefix: str, block: str) -> torch.Tensor | None:
-        # Every rank's partial sum is added up, so only one of them may carry the bias.
+        # Partial sums of all ranks are added up, so only one rank may add the bias.
         (module,) = modules_of(self._config, block)
         return self.matrix(f"{prefix}{module}.bias") if self._parallel.rank == 0 else None
 
@@ -433,7 +436,7 @@ class _Loader:
 
 
 def _stored(tensors: Tensors, config: ModelConfig, in_fp8: Mapping[str, ScaleNames], name: str) -> Matrix:
-    """A module's weights as the files have them."""
+    """Read a module's weights as the files have them."""
     weight = tensors.tensor(name)
     if name not in in_fp8:
         return weight
@@ -447,9 +450,9 @@ def _stored(tensors: Tensors, config: ModelConfig, in_fp8: Mapping[str, ScaleNam
 
 
 class StoredModules:
-    """Layers' modules one by one, whole and as the files have them: what is not looked at is not read.
+    """The whole modules of layers as the files have them, mapped: only accessed parts are read.
 
-    For any thread. Raises ``UnsupportedModel`` for files that cannot be read.
+    Any thread may use them. Methods raise ``UnsupportedModel`` for files that cannot be read.
     """
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
@@ -464,7 +467,7 @@ class StoredModules:
         return _stored(self._checkpoint, self._config, self._in_fp8, self._name(layer, target, "weight"))
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
-        """None for a module without one."""
+        """Return a module's bias, None if it has none."""
         return self._checkpoint.tensor(self._name(layer, target, "bias")) if target in self._biased else None
 
     def _name(self, layer: int, target: str, kind: str) -> str:
@@ -472,7 +475,7 @@ class StoredModules:
 
 
 class StreamedLayers:
-    """Layers that are read when they are asked for. Only the last one is kept. Not for several threads at once."""
+    """A sequence of layers that are read on access; only the last one is kept. One thread may use it at a time."""
 
     def __init__(self, loader: _Loader, count: int, on_layer: OnLayer) -> None:
         self._loader, self._count, self._on_layer = loader, count, on_layer
@@ -496,7 +499,7 @@ class StreamedLayers:
 
 
 def _laid_out(placed: torch.Tensor) -> torch.Tensor:
-    """A CPU multiplies one row by a matrix a third faster if the outputs, not the inputs, lie side by side."""
+    """Return a matrix in the best memory layout: a CPU multiplies one row a third faster if outputs are contiguous."""
     return placed.t().contiguous().t() if placed.device.type == "cpu" and placed.dim() == 2 else placed
 
 

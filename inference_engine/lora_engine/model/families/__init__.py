@@ -1,4 +1,4 @@
-"""Model families by the ``model_type`` of their `config.json`."""
+"""The supported model families, by the ``model_type`` of their config.json."""
 
 from . import (
     cohere2,

@@ -2,7 +2,7 @@ from .family import Family, Settings
 
 
 def layer_types(settings: Settings) -> list[str]:
-    """The lower layers attend to everything."""
+    """Return layer types: layers below ``max_window_layers`` have full attention."""
     slides = settings["use_sliding_window"] and settings["sliding_window"] is not None
     return [
         "sliding_attention" if slides and layer >= settings["max_window_layers"] else "full_attention"

@@ -2,7 +2,7 @@ from .family import Family, Rope, Settings
 
 
 def rotates(settings: Settings, layer: int) -> bool:
-    """Not in every fourth layer."""
+    """Return whether a layer rotates: all but every fourth do."""
     listed = settings.get("no_rope_layers")
     if listed is not None:
         return bool(listed[layer])
