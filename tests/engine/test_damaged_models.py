@@ -155,7 +155,7 @@ def test_a_file_that_was_cut(folder: Path) -> None:
     whole = (folder / WEIGHTS).read_bytes()
     for size in (0, 5, 100, len(whole) // 2, len(whole) - 1):
         (folder / WEIGHTS).write_bytes(whole[:size])
-        assert "cut short" in refusal(folder)
+        assert "truncated" in refusal(folder)
 
 
 def test_a_pointer_of_git_lfs(folder: Path) -> None:

@@ -296,7 +296,7 @@ REFUSED = [
     ("compressed-tensors-channel", "config_groups", [1], "quantization_config (compressed-tensors)"),
     ("compressed-tensors-channel", "config_groups.group_0.weights.num_bits", 4, "num_bits is 4"),
     ("compressed-tensors-channel", "config_groups.group_0.weights.type", "int", "type is 'int'"),
-    ("compressed-tensors-channel", "config_groups.group_0.input_activations", None, "only quantisation of both weights"),
+    ("compressed-tensors-channel", "config_groups.group_0.input_activations", None, "only quantisation of both"),
     ("compressed-tensors-channel", "config_groups.group_0.targets", ["re:.*mlp.*"], "targets is"),
 ]  # fmt: skip
 

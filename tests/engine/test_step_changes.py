@@ -7,12 +7,12 @@ import random
 
 import numpy as np
 
-from lora_engine.tensor_parallel.step_changes import Changes, Told
+from lora_engine.tensor_parallel.step_changes import Changes, LastContents
 
 
 def test_contents_arrive_as_they_were_told() -> None:
     """Of graphs that take turns, of other sizes, that change nothing, a little, or everything."""
-    rnd, there, here = random.Random(3), Told(), Told()
+    rnd, there, here = random.Random(3), LastContents(), LastContents()
     buffers = {size: np.zeros(size, dtype=np.int32) for size in (1, 40, 400)}
     whole = 0
     for step in range(300):
@@ -30,8 +30,8 @@ def test_contents_arrive_as_they_were_told() -> None:
 def test_a_decode_step_after_another_is_a_few_values_a_row() -> None:
     rows, pages = 256, 256  # of 4,096 tokens each
     contents = np.arange(rows * (13 + pages), dtype=np.int32)
-    told = Told()
-    first = len(pickle.dumps(told.changes("graph", contents)))
+    last = LastContents()
+    first = len(pickle.dumps(last.changes("graph", contents)))
     contents[: 4 * rows] += 1
-    second = len(pickle.dumps(told.changes("graph", contents)))
+    second = len(pickle.dumps(last.changes("graph", contents)))
     assert first > 270_000 and second < 4 * rows * 8 + 500

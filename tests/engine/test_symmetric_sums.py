@@ -108,7 +108,9 @@ def test_all_ranks_have_it_or_none(
     assert next(answers, None) is None, "every rank asks as often"
     assert (parallel.small is not None) == (not words)
     (record,) = caplog.records
-    assert record.getMessage().startswith("all sums go through NCCL: " if words else "sums of up to 4 KiB")
+    assert record.getMessage().startswith(
+        "every all-reduce goes through NCCL: " if words else "all-reduces of up to 4 KiB"
+    )
     assert words in record.getMessage()
 
 
@@ -119,4 +121,4 @@ def test_nothing_is_tried_on_one_rank_or_if_it_is_switched_off() -> None:
 
 
 def test_on_cpus_it_is_refused() -> None:
-    assert "symmetric memory is of GPUs" in symmetric_sums._refused(DEVICE, {0, 1})
+    assert "symmetric memory needs GPUs" in symmetric_sums._refused(DEVICE, {0, 1})

@@ -1,4 +1,4 @@
-"""One pool of pages for KV cache and adapter weights: allocator, prefix cache, eviction queue, tensors."""
+"""The page pool that KV cache and adapter weights share: allocator, prefix cache, eviction queue, tensors."""
 
 from .allocator import OutOfPages, PageAllocator, PageKind, PoolStats
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts

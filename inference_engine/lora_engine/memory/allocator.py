@@ -1,9 +1,8 @@
-"""The page allocator: what each page of the pool holds, with reference counts.
+"""The page allocator: the use of each page of the pool, with reference counts.
 
-A page id means the same page in every layer and on every tensor-parallel rank, so this
-bookkeeping is done once, on the host. Requests take pages from the top, adapters prefer a
-run of consecutive pages from the bottom (a run can be read without gathering). The invariant
-``free + kv + cached_prefix + adapter + reserved == total`` holds between any two calls.
+A page id means the same page in every layer and on every tensor-parallel rank, so the host allocates once for all.
+Requests take pages from the top; adapters prefer a run of consecutive pages from the bottom, which can be read without
+a gather. The invariant ``free + kv + cached_prefix + adapter + reserved == total`` holds between any two calls.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 
 
 class PageKind(IntEnum):
-    """What a page holds."""
+    """The use of a page."""
 
     FREE = 0
     KV = 1
@@ -26,17 +25,17 @@ class PageKind(IntEnum):
     RESERVED = 4
 
 
-# Looking a member up in an enum costs more than what is done with it here, before Python 3.12.
+# Before Python 3.12 the lookup of an enum's member costs more than the operations on it here.
 _FREE, _KV, _CACHED = PageKind.FREE, PageKind.KV, PageKind.CACHED_PREFIX
 
 
 class OutOfPages(Exception):
-    """Fewer pages are free than were asked for; nothing was taken."""
+    """Fewer pages are free than requested; none were allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """Pages by kind; they always add up to ``total``."""
+    """The numbers of pages by kind, which always add up to ``total``."""
 
     total: int
     free: int
@@ -47,20 +46,21 @@ class PoolStats:
 
 
 class PageAllocator:
-    """Hands out page ids and takes them back.
+    """An allocator of page ids with reference counts.
 
-    Page 0 is always reserved: the padding rows of a batch point at it, and on a GPU write to it.
-    No sequence reads it.
+    Page 0 is always reserved: the padding rows of a batch refer to it, and on a GPU write to it. No sequence reads it.
     """
 
     def __init__(self, total: int, reserved: int = 1) -> None:
         if total <= reserved:
-            raise ValueError(f"a pool of {total} pages has no room beyond its {reserved} reserved pages")
+            raise ValueError(
+                f"a pool of {total} pages has no room beyond its {reserved} reserved pages; make it larger"
+            )
         self.total = total
         self._kind = np.zeros(total, dtype=np.uint8)
         self._refs = np.zeros(total, dtype=np.int32)
-        self._cached = np.zeros(total, dtype=bool)  # one of its references is the prefix cache's
-        # Single pages are read and written through these, four times as fast as through the arrays.
+        self._cached = np.zeros(total, dtype=bool)  # the prefix cache has one of the page's references
+        # Access to single pages through these views is four times as fast as through the arrays.
         self._kind_at: memoryview[int] = memoryview(self._kind)  # type: ignore[arg-type]
         self._refs_at: memoryview[int] = memoryview(self._refs)  # type: ignore[arg-type]
         self._cached_at: memoryview[bool] = memoryview(self._cached)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ class PageAllocator:
         self._counts = [0] * len(PageKind)
         self._counts[PageKind.RESERVED] = reserved
         self._counts[_FREE] = total - reserved
-        # Entries go stale when a run takes their page; they are skipped when popped.
+        # Entries go stale when a run takes their page; ``allocate`` skips stale entries.
         self._top_first = [-page for page in range(total - 1, reserved - 1, -1)]
 
     @property
@@ -76,7 +76,7 @@ class PageAllocator:
         return self._counts[_FREE]
 
     def allocate(self, count: int, kind: PageKind = _KV) -> list[int]:
-        """``count`` page ids, highest first, each with one reference. Raises ``OutOfPages``."""
+        """Allocate ``count`` pages, highest ids first, each with one reference. Raises ``OutOfPages``."""
         if count > self.free:
             raise OutOfPages(f"{count} pages asked for, {self.free} free")
         pages: list[int] = []
@@ -88,7 +88,7 @@ class PageAllocator:
         return pages
 
     def allocate_run(self, count: int, kind: PageKind = PageKind.ADAPTER) -> list[int]:
-        """Like ``allocate``, but the lowest run of consecutive pages if there is one."""
+        """Allocate the lowest run of consecutive pages if there is one, otherwise pages as ``allocate`` does."""
         if count > self.free:
             raise OutOfPages(f"{count} pages asked for, {self.free} free")
         start = self._lowest_run(count)
@@ -101,7 +101,7 @@ class PageAllocator:
         return pages
 
     def share(self, pages: Iterable[int]) -> None:
-        """One more reference on each page."""
+        """Add one reference to each page."""
         for page in pages:
             if self._refs_at[page] <= 0:
                 raise AssertionError(f"page {page} is shared but has no owner")
@@ -120,17 +120,17 @@ class PageAllocator:
                 self._update_kind(page)
 
     def cache(self, page: int) -> None:
-        """The prefix cache keeps a page that a sequence uses: one more reference."""
+        """Add the prefix cache's reference to a page that a sequence uses."""
         self._cached_at[page] = True
         self.share((page,))
 
     def uncache(self, page: int) -> None:
-        """The prefix cache gives its reference up."""
+        """Drop the prefix cache's reference."""
         self._cached_at[page] = False
         self.release((page,))
 
     def only_cached(self, page: int) -> bool:
-        """Whether only the prefix cache holds the page."""
+        """Return whether the prefix cache has the only reference to the page."""
         return self._cached_at[page] and self._refs_at[page] == 1
 
     def users(self, page: int) -> int:
@@ -149,11 +149,11 @@ class PageAllocator:
         )
 
     def kinds(self) -> np.ndarray:
-        """What each page holds now, as ``PageKind``."""
+        """Return each page's current use, as ``PageKind``."""
         return self._kind.copy()
 
     def check(self) -> None:
-        """Verify the invariant against the pages themselves; raises ``AssertionError``."""
+        """Verify the invariant against the pages. Raises ``AssertionError``."""
         actual = np.bincount(self._kind, minlength=len(PageKind)).tolist()
         if actual != self._counts:
             raise AssertionError(f"pool counts {self._counts} differ from its pages {actual}")
@@ -172,7 +172,7 @@ class PageAllocator:
         self._counts[kind] += 1
 
     def _update_kind(self, page: int) -> None:
-        """A page that only the prefix cache holds is no longer a running sequence's."""
+        """Set a page's kind: cached prefix if the prefix cache has the only reference, otherwise KV."""
         if not self._cached_at[page]:
             return
         kind = _CACHED if self._refs_at[page] == 1 else _KV

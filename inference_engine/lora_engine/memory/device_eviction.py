@@ -1,8 +1,8 @@
-"""Eviction order when pages run out: one queue over idle adapters and cached prefixes.
+"""The eviction order when pages run out: one queue over idle adapters and cached prefixes.
 
-GreedyDual-Size-Frequency (Cherkasova 1998): an entry's priority is the queue's age plus its uses times
-what it costs to bring back a page of it. Evicting raises the age to the priority of what went, so
-that old uses count less as time goes by.
+It follows GreedyDual-Size-Frequency (Cherkasova 1998): an entry's priority is the queue's age plus its uses times the
+cost to restore one of its pages. An eviction raises the age to the evicted entry's priority, so that the weight of old
+uses decreases over time.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RestoreCosts:
-    """Seconds to bring one page back; the engine keeps them at what it measures."""
+    """The costs in seconds to restore a page, which the engine updates from measurements."""
 
-    adapter_page: float = 50e-6  # copied from host memory
-    prefix_page: float = 400e-6  # computed again
+    adapter_page: float = 50e-6  # copy from host memory
+    prefix_page: float = 400e-6  # recomputation
 
 
 class Evictable:
-    """Something that holds pages and can be brought back."""
+    """An owner of pages whose contents can be restored."""
 
     __slots__ = ("priority", "ticket", "uses")
 
     def __init__(self) -> None:
         self.uses = 1
         self.priority = 0.0
-        self.ticket = 0  # of its newest entry in the queue; 0 while it is in use
+        self.ticket = 0  # ticket of the newest entry in the queue; 0 while it is in use
 
 
 class EvictionQueue:
-    """Idle entries, cheapest to lose first. ``offer`` when one becomes idle, ``withdraw`` when it is used again."""
+    """A queue of idle entries, the cheapest to restore first.
+
+    Call ``offer`` when an entry becomes idle, and ``withdraw`` when it is used again.
+    """
 
     def __init__(self) -> None:
         self.age = 0.0
@@ -44,7 +47,7 @@ class EvictionQueue:
         return self._idle
 
     def offer(self, entry: Evictable, restore_cost: float) -> None:
-        """``entry`` is idle; ``restore_cost`` is in seconds per page."""
+        """Add an idle entry; ``restore_cost`` is in seconds per page."""
         if entry.ticket:
             return
         entry.priority = self.age + entry.uses * restore_cost
@@ -59,7 +62,7 @@ class EvictionQueue:
             self._forget_stale()
 
     def pop(self) -> Evictable | None:
-        """Take out the entry to evict; None if everything is in use."""
+        """Remove and return the entry to evict; None if everything is in use."""
         while self._heap:
             priority, ticket, entry = heapq.heappop(self._heap)
             if entry.ticket == ticket:

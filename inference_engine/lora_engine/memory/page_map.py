@@ -1,4 +1,4 @@
-"""Whose each page of the pool is: a snapshot for people, as runs of equal pages, made on request between two steps."""
+"""The map of the pool's pages to their owners: a snapshot for operators, made on request between two steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .allocator import PageAllocator, PageKind
 
 @dataclass(frozen=True, slots=True)
 class PageOwner:
-    """What some pages hold, and for whom. ``age_s``: since the request came in, or the adapter was last used."""
+    """The kind and owner of some pages; ``age_s``: seconds since the request's arrival or the adapter's last use."""
 
     kind: PageKind
     tenant: str = ""
@@ -23,7 +23,7 @@ class PageOwner:
 
 @dataclass(frozen=True, slots=True)
 class PageMap:
-    """Pages from 0 on: ``lengths[i]`` pages in a row are those of ``owners[owner_of[i]]``."""
+    """A run-length encoded map of all pages: the next ``lengths[i]`` pages belong to ``owners[owner_of[i]]``."""
 
     owners: tuple[PageOwner, ...]
     owner_of: tuple[int, ...]
@@ -31,9 +31,9 @@ class PageMap:
 
 
 def page_map(allocator: PageAllocator, owned: Iterable[tuple[PageOwner, Iterable[int]]]) -> PageMap:
-    """Of pages that several name, the last one is the owner; pages that nobody names are only of a kind."""
+    """Build the map; of several owners of a page the last one counts, and pages without an owner have only a kind."""
     owners = [PageOwner(kind) for kind in PageKind]
-    owner_of = allocator.kinds().astype(np.int64)  # a kind's number is the place of its owner
+    owner_of = allocator.kinds().astype(np.int64)  # a kind's number is the index of its owner
     for owner, pages in owned:
         owner_of[list(pages)] = len(owners)
         owners.append(owner)

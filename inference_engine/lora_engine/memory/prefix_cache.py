@@ -1,11 +1,11 @@
-"""Keys and values of finished prompts, kept for requests that begin with the same tokens.
+"""The prefix cache: keys and values of finished prompts, for requests that begin with the same tokens.
 
-A tree of full pages per (tenant, adapter digest, salt): a node's path from the root spells out every token before and
-in its page, compared exactly, so that neither a hash collision nor another tenant's traffic can ever
-give a request another's keys and values. Of an adapter that acts from some token on, the pages before that one are the
-base model's own. Pages that running sequences share count as KV; those that
-only the tree holds count as cached prefix and may be evicted, leaves first. A pinned prefix keeps all pages of its
-path: none of them is offered for eviction before it is unpinned.
+There is a tree of full pages for each (tenant, adapter digest, salt). A node's path from the root has every token
+before and in its page, and tokens are compared exactly, so that neither a hash collision nor another tenant's traffic
+can give a request the keys and values of another. For an adapter that acts from some token on, the pages before that
+token are the base model's. Pages that running sequences share count as KV; pages that only the tree refers to count as
+cached prefix and may be evicted, leaves first. A pinned prefix keeps all pages of its path: none is offered for
+eviction until it is unpinned.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ from typing import NamedTuple
 from .allocator import PageAllocator
 from .device_eviction import Evictable, EvictionQueue, RestoreCosts
 
-PrefixKey = tuple[str, str, str]  # tenant, adapter digest ("" is the base model), the request's salt
+# Key of a tree: tenant, adapter digest ("" is the base model), salt of the request.
+PrefixKey = tuple[str, str, str]
 
 
 class Activation(NamedTuple):
-    """Tokens from ``at`` on are computed with the adapter, those before it with the base model."""
+    """The position ``at`` from which on tokens are computed with the adapter; the base model computes those before."""
 
     at: int
     digest: str
 
 
-Block = tuple[int | Activation, ...]  # a page's tokens, behind the activation if any of them comes after it
+# Tokens of a page, preceded by the activation if it acts on any of them.
+Block = tuple[int | Activation, ...]
 
 
 class PrefixNode(Evictable):
-    """One full page of tokens after its parent's."""
+    """A node of the tree: a full page of tokens that follow those of its parent."""
 
     __slots__ = ("children", "page", "parent", "pins", "root_key", "tokens")
 
     def __init__(self, parent: PrefixNode | None, tokens: Block, page: int, root_key: PrefixKey | None = None) -> None:
         super().__init__()
         self.parent = parent
-        self.root_key = root_key  # of a root, which holds no page
+        self.root_key = root_key  # only of a root, which has no page
         self.tokens = tokens
         self.page = page
         self.children: dict[Block, PrefixNode] = {}
-        self.pins = 0  # pinned prefixes whose path goes through it
+        self.pins = 0  # number of pinned prefixes whose path contains the node
 
     def path(self) -> Iterator[PrefixNode]:
-        """Itself and all before it, up to the root's child."""
+        """Yield the node and its ancestors, up to the root's child."""
         node = self
         while node.parent is not None:
             yield node
@@ -53,7 +55,7 @@ class PrefixNode(Evictable):
 
 
 class PrefixCache:
-    """Finds, shares and keeps pages by the tokens they hold."""
+    """A cache of pages by the tokens that they hold."""
 
     def __init__(
         self, allocator: PageAllocator, page_tokens: int, queue: EvictionQueue, costs: RestoreCosts, *, enabled: bool
@@ -65,14 +67,12 @@ class PrefixCache:
         self._costs = costs
         self._roots: dict[PrefixKey, PrefixNode] = {}
         self._by_page: dict[int, PrefixNode] = {}
-        self._pinned: dict[
-            str, PrefixNode
-        ] = {}  # by name, in the order in which they were pinned: the last page's node
-        self.pinned_pages = 0  # of pinned prefixes, what they share counted once
-        self.pinned_idle_pages = 0  # of these, those that no sequence uses
+        self._pinned: dict[str, PrefixNode] = {}  # node of the last page by name, in the order of pinning
+        self.pinned_pages = 0  # pages of pinned prefixes, shared ones counted once
+        self.pinned_idle_pages = 0  # pinned pages that no sequence uses
 
     def __len__(self) -> int:
-        """Pages in the tree, in use or not."""
+        """Return the number of pages in all trees, in use or idle."""
         return len(self._by_page)
 
     @property
@@ -80,7 +80,7 @@ class PrefixCache:
         return set(self._by_page)
 
     def by_key(self) -> Iterator[tuple[PrefixKey, bool, list[int]]]:
-        """Each tree's pages, those that may be evicted and those that are pinned."""
+        """Yield each tree's key and pages: (False) those that may be evicted, and (True) the pinned ones."""
         for key, root in self._roots.items():
             nodes = _subtree(root)[1:]
             for pinned in (False, True):
@@ -88,7 +88,7 @@ class PrefixCache:
                     yield key, pinned, pages
 
     def acquire(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> list[int]:
-        """Pages of the longest known prefix, now shared with the caller. At least one token is left to compute."""
+        """Share the pages of the longest cached prefix with the caller; at least one token remains to be computed."""
         nodes = list(self._match(key, tokens, activation, max_pages=(len(tokens) - 1) // self._page_tokens))
         for node in nodes:
             node.uses += 1
@@ -102,7 +102,7 @@ class PrefixCache:
     def insert(
         self, key: PrefixKey, tokens: Sequence[int], pages: Sequence[int], activation: Activation | None = None
     ) -> None:
-        """Remember the full pages of ``tokens``; the caller holds ``pages``, where their keys and values lie."""
+        """Add the full pages of ``tokens``; the caller has references to ``pages``, with their keys and values."""
         if not self.enabled or len(tokens) < self._page_tokens:
             return
         node = self._roots.setdefault(key, PrefixNode(None, (), -1, key))
@@ -110,7 +110,7 @@ class PrefixCache:
             child = node.children.get(block)
             if child is None:
                 if page in self._by_page:
-                    return  # already spells something else: it was computed under a page that has been replaced
+                    return  # the page is cached for other tokens: it was computed after a page since replaced
                 self._queue.withdraw(node)
                 child = node.children[block] = PrefixNode(node, block, page)
                 self._by_page[page] = child
@@ -118,7 +118,7 @@ class PrefixCache:
             node = child
 
     def release(self, pages: Sequence[int]) -> None:
-        """Give a sequence's pages back; those of the tree stay until they are evicted."""
+        """Release a sequence's pages; pages of a tree stay until they are evicted."""
         self._allocator.release(pages)
         for page in pages:
             if (node := self._by_page.get(page)) is not None:
@@ -127,7 +127,7 @@ class PrefixCache:
                 self._offer_if_idle(node)
 
     def pin(self, name: str, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> bool:
-        """Keep the full pages of ``tokens`` under a name. False if some are not there: then nothing is pinned."""
+        """Pin the full pages of ``tokens`` under a name. Returns False, without pinning any, if some are missing."""
         self.unpin(name)
         pages = len(tokens) // self._page_tokens
         nodes = list(self._match(key, tokens, activation, max_pages=pages))
@@ -142,7 +142,7 @@ class PrefixCache:
         return True
 
     def unpin(self, name: str) -> None:
-        """Its pages may be evicted when they are idle, as others are. Nothing if it is not pinned."""
+        """Allow eviction of a pinned prefix's idle pages; does nothing if the name is not pinned."""
         last = self._pinned.pop(name, None)
         for node in last.path() if last is not None else ():
             node.pins -= 1
@@ -151,7 +151,7 @@ class PrefixCache:
                 self._offer_if_idle(node)
 
     def unpin_idle(self, pages: int) -> None:
-        """Unpin the newest ones, until so many more idle pages may be evicted."""
+        """Unpin prefixes, the newest first, until ``pages`` more idle pages may be evicted."""
         most = max(0, self.pinned_idle_pages - pages)
         for name in reversed(list(self._pinned)):
             if self.pinned_idle_pages <= most:
@@ -162,7 +162,7 @@ class PrefixCache:
         return name in self._pinned
 
     def evict(self, node: PrefixNode) -> None:
-        """Free a leaf's page, which nobody uses or may use any more; what is pinned through it is pinned no longer."""
+        """Free a leaf's page, which no sequence uses; prefixes pinned through it are unpinned."""
         if node.pins:
             for name in [name for name, last in self._pinned.items() if node in last.path()]:
                 self.unpin(name)
@@ -170,7 +170,7 @@ class PrefixCache:
         del self._by_page[node.page]
         self._allocator.uncache(node.page)
         parent = node.parent
-        assert parent is not None and not node.children, "only leaves are evicted, and a root holds no page"
+        assert parent is not None and not node.children, "only leaves are evicted, and a root has no page"
         del parent.children[node.tokens]
         if parent.root_key is None:
             self._offer_if_idle(parent)
@@ -178,13 +178,13 @@ class PrefixCache:
             del self._roots[parent.root_key]
 
     def drop_path(self, key: PrefixKey, tokens: Sequence[int], activation: Activation | None = None) -> None:
-        """Drop the first page of ``tokens`` and its whole subtree; sequences that use such pages keep them."""
+        """Drop the first page of ``tokens`` and its whole subtree; sequences that use these pages keep them."""
         for first in list(self._match(key, tokens, activation, max_pages=1)):
             for node in reversed(_subtree(first)):
                 self.evict(node)
 
     def clear_idle(self) -> None:
-        """Drop all pages that no sequence uses: what the device wrote last cannot be trusted."""
+        """Drop all pages that no sequence uses, after a failure in which the device may have written wrong values."""
         for node in sorted(self._by_page.values(), key=_depth, reverse=True):
             if not node.children and self._allocator.only_cached(node.page):
                 self.evict(node)
@@ -207,16 +207,16 @@ class PrefixCache:
             yield block if activation is None or start + size <= base else (activation, *block)
 
     def check(self) -> None:
-        """Verify what is counted of pinned pages; raises ``AssertionError``."""
+        """Verify the counters of pinned pages. Raises ``AssertionError``."""
         through = Counter(node.page for last in self._pinned.values() for node in last.path())
         if {page: node.pins for page, node in self._by_page.items() if node.pins} != through:
-            raise AssertionError("pages of pinned prefixes and what is pinned disagree")
+            raise AssertionError("nodes' pin counts disagree with the pinned prefixes")
         idle = sum(map(self._allocator.only_cached, through))
         if (self.pinned_pages, self.pinned_idle_pages) != (len(through), idle):
             counted = self.pinned_pages, self.pinned_idle_pages
             raise AssertionError(f"{len(through)} pages are pinned, {idle} of them idle, and {counted} are counted")
         if any(self._by_page[page].ticket for page in through):
-            raise AssertionError("a page of a pinned prefix is among those to evict")
+            raise AssertionError("a page of a pinned prefix is in the eviction queue")
 
     def _count_pinned(self, node: PrefixNode, sign: int) -> None:
         self.pinned_pages += sign
@@ -228,7 +228,7 @@ class PrefixCache:
 
 
 def _subtree(first: PrefixNode) -> list[PrefixNode]:
-    """The node and all below it, parents before children."""
+    """Return the node and all its descendants, parents before children."""
     nodes = [first]
     for node in nodes:
         nodes.extend(node.children.values())

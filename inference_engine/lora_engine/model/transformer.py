@@ -67,8 +67,8 @@ class Transformer:
     ) -> torch.Tensor:
         """Run ``forward`` with an existing plan; ``logit_rows`` None means every row.
 
-        The logits go into ``out`` unless that is None. ``layers`` restricts the run to some layers, which is only useful
-        to load their kernels. A CUDA graph can capture the run: the host does not read from the device.
+        The logits go into ``out`` unless that is None. ``layers`` restricts the run to some layers, to load their
+        kernels. A CUDA graph can capture the run: the host does not read from the device.
         """
         return self.logits(self.hidden(token_ids, logit_rows, plan, layers), out)
 

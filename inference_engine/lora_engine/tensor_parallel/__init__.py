@@ -1,6 +1,6 @@
-"""One model over several devices of a host: a process for each, the first of which plans, and tells the others.
+"""Tensor parallelism over the devices of a host: one process for each device, with rank 0 as the leader.
 
-What the first does to its device (copy an adapter, run a step, capture a graph, merge) it tells the others in the same
-order, one message each; they do the same to theirs and decide nothing. So their pools have the same pages, and no state
-but the devices' has to agree.
+The leader sends each operation on its device (copy an adapter, run a step, capture a graph, merge) to the followers as
+one message, in order; they repeat it on their devices and decide nothing. So all pools have the same pages, and only
+the devices' state has to agree.
 """

@@ -1,4 +1,4 @@
-"""A rank that does not plan: it does to its device what rank 0 says."""
+"""A follower: a rank that repeats rank 0's operations on its device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from .messages import (
     WeightNorms,
 )
 from .shared_slabs import map_slab
-from .step_changes import Told
+from .step_changes import LastContents
 from .stillness import BEAT_S, SILENT_BEATS, Progress
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _COPY_POLL_S = 0.001
 
 
-def tell_nobody(reason: str) -> None:
-    """Why a process ends is in its log."""
+def ignore_end(reason: str) -> None:
+    """Do nothing: the process's log has the reason for its end."""
 
 
 def run_rank(
@@ -73,40 +73,40 @@ def run_rank(
     load: Callable[[EngineConfig, Parallel], LoadedModel],
     on_end: Callable[[str], None],
 ) -> None:
-    """The whole life of the process: until rank 0 says ``Stop``, or is gone.
+    """Run a follower's process until rank 0 sends ``Stop`` or ends.
 
-    ``on_end`` is told why, if this one ends rank 0.
+    ``on_end`` is called with the reason if this process ends rank 0.
     """
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 says when to end: it drains first
+    for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 drains first, then sends Stop
         signal.signal(number, signal.SIG_IGN)
     progress = Progress.on(config.device)
-    # On a GPU, a compiler or a driver may keep rank 0 from its beats.
+    # On a GPU, a compiler or a driver may delay rank 0's beats.
     most_silent = SILENT_BEATS if progress.steps is None else None
     threading.Thread(target=_beat, args=(pulse, progress, most_silent, on_end), daemon=True).start()
     starting = True
     try:
-        own = group.config_of(config, rank, meeting)
-        parallel = progress.of(group.join(own, rank, meeting, progress.exchanges))
-        follower = Follower(own, load(own, parallel), commands)
+        rank_config = group.config_of(config, rank, meeting)
+        parallel = progress.of(group.join(rank_config, rank, meeting, progress.exchanges))
+        follower = Follower(rank_config, load(rank_config, parallel), commands)
         starting = False
         follower.run()
     except (EOFError, BrokenPipeError):
-        """Rank 0 is gone."""
+        pass  # rank 0 has ended
     except BaseException as error:
         if not starting:
             log.exception("rank %d failed", rank)
-        told = starting and isinstance(error, (ValueError, OSError, UnsupportedModel, TokenizerError))
-        commands.send(Failed(str(error) if told else f"{type(error).__name__}: {error}", starting))
+        expected = starting and isinstance(error, (ValueError, OSError, UnsupportedModel, TokenizerError))
+        commands.send(Failed(str(error) if expected else f"{type(error).__name__}: {error}", starting))
     finally:
         logging.shutdown()
-        os._exit(0)  # nothing to keep; and torch must not wait for graphs, or ranks that are gone
+        os._exit(0)  # nothing to save; a normal exit would let torch wait for graphs and for ranks that have ended
 
 
 def _beat(pulse: Connection, progress: Progress, most_silent: int | None, on_end: Callable[[str], None]) -> None:
-    """Answer rank 0, with how far this rank is, as long as this process runs at all.
+    """Answer rank 0's beats with this rank's progress, as long as this process runs.
 
-    A rank 0 that was stopped can end nobody, so it is ended, and its ranks with it.
+    A suspended rank 0 cannot end its followers, so a follower kills it after some silent beats, which ends all ranks.
     """
     silent = 0
     try:
@@ -120,7 +120,7 @@ def _beat(pulse: Connection, progress: Progress, most_silent: int | None, on_end
             elif most_silent is not None and (silent := silent + 1) > most_silent:
                 silence = f"has not answered for {most_silent * BEAT_S:.0f} s"
                 on_end(f"rank 0 (process {os.getppid()}) {silence}")
-                log.critical("Rank 0 %s: it is ended.", silence)
+                log.critical("Rank 0 %s; this rank kills it.", silence)
                 os.kill(os.getppid(), signal.SIGKILL)
                 return
     except (EOFError, OSError):
@@ -128,7 +128,7 @@ def _beat(pulse: Connection, progress: Progress, most_silent: int | None, on_end
 
 
 class Follower:
-    """A model and its pool, and the adapters that rank 0 has in the same pages."""
+    """A follower's model and pool, with rank 0's adapters in the same pages."""
 
     def __init__(self, config: EngineConfig, loaded: LoadedModel, commands: Connection) -> None:
         self._commands = commands
@@ -140,10 +140,10 @@ class Follower:
         self._slots: dict[int, AdapterSlot] = {}
         self._slabs: dict[int, torch.Tensor] = {}
         self._arriving: dict[int, Arrival] = {}
-        self._told = Told()
+        self._last_contents = LastContents()
 
     def run(self) -> None:
-        """Until ``Stop``."""
+        """Execute commands until ``Stop``."""
         while not isinstance(command := self._next(), Stop):
             self._obey(command)
 
@@ -163,7 +163,7 @@ class Follower:
                 self._runner.follow(inputs, [self._span(span) for span in spans], self._embeddings(inputs))
             case Replay(shape, contents, rows, adapters, greedy):
                 self._await(adapters)
-                self._graphs().follow_replay(shape, self._told.contents(contents), rows, greedy)
+                self._graphs().follow_replay(shape, self._last_contents.contents(contents), rows, greedy)
             case Capture(shape):
                 self._graphs().follow_capture(shape)
             case Load():
@@ -208,11 +208,11 @@ class Follower:
             self._table.write(slot.table_index, packed.layout, slot.pages)
 
     def _drop(self, generation: int) -> None:
-        self._await([generation])  # its pages must not be written by others before
+        self._await([generation])  # its pages are free for others only after the copy
         self._slots.pop(generation).close()
 
     def _await(self, generations: Iterable[int]) -> None:
-        """Have the device wait for copies of adapters that it reads next."""
+        """Make the device wait for copies of adapters that it reads next."""
         for generation in generations:
             if arrival := self._arriving.get(generation):
                 arrival.join()

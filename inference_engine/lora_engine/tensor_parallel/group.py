@@ -1,4 +1,4 @@
-"""How the ranks of one host meet, and what each of them is."""
+"""The process group of the ranks of a host: their rendezvous, and each rank's device."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from lora_engine.model.parallel import Exchanges, Parallel
 
 from .symmetric_sums import with_small_sums
 
-_MEET = timedelta(minutes=30)  # a rank that ended meanwhile is noticed by its process
+# Time until which all ranks must have joined; the end of a rank's process is noticed earlier.
+_MEET = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A file that does not exist yet, through which the ranks find each other.
+    """A rendezvous of ranks through a file that does not exist yet.
 
-    ``one_device``: all ranks are on the same GPU. NCCL, which refuses that within a host, takes each for a host of its
-    own and exchanges over the loopback interface. Slow, and else as on several GPUs, to try it where there is only one.
+    ``one_device``: all ranks share a GPU, for tests on a machine with only one. NCCL refuses that within a host, so
+    each rank presents itself as a separate host and exchanges over the loopback interface, which is slow.
     """
 
     place: Path
     one_device: bool = False
 
     def index_of_gpu(self, distance: int, index: int) -> int:
-        """Of the GPU of a rank so many after the one whose GPU is ``index``."""
+        """Return the GPU's index of the rank ``distance`` after the one with GPU ``index``."""
         return index if self.one_device else index + distance
 
 
 def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig:
-    """A rank's own device. Raises ``ValueError`` if there are not so many."""
+    """Return the configuration of a rank, with its device. Raises ``ValueError`` if there are too few GPUs."""
     device = torch.device(config.device)
     if device.type != "cuda":
         threads = (config.threads or torch.get_num_threads()) // config.tensor_parallel
@@ -43,16 +44,16 @@ def config_of(config: EngineConfig, rank: int, meeting: Meeting) -> EngineConfig
     index = meeting.index_of_gpu(rank, device.index or 0)
     if index >= torch.cuda.device_count():
         raise ValueError(
-            f"--tensor-parallel {config.tensor_parallel} from {device} on needs {index + 1} GPUs, and there are "
+            f"--tensor-parallel {config.tensor_parallel} from {device} on needs {index + 1} GPUs, but there are "
             f"{torch.cuda.device_count()}"
         )
     return replace(config, device=f"cuda:{index}")
 
 
 def join(config: EngineConfig, rank: int, meeting: Meeting, exchanges: Exchanges) -> Parallel:
-    """Wait for all ranks; ``config`` is this rank's own. What it exchanges from then on is counted in ``exchanges``."""
+    """Join the group and wait for all ranks; ``config`` is this rank's, ``exchanges`` counts its collectives."""
     device = torch.device(config.device)
-    # All ranks are on this host. Multicast of NVLink switches is left to others.
+    # All ranks are on this host. The multicast of NVLink switches stays unused.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     nccl = device.type == "cuda"

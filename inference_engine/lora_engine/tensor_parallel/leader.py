@@ -1,4 +1,4 @@
-"""Rank 0's side: it starts the other ranks, tells them what it does, and ends with them."""
+"""The leader, rank 0: it starts the other ranks, sends them its operations, and ends if one of them ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lora_engine.model.parallel import Parallel
 from lora_engine.model.transformer import Transformer
 
 from . import group
-from .follower import run_rank, tell_nobody
+from .follower import ignore_end, run_rank
 from .meeting_folder import MeetingFolder
 from .messages import (
     Answer,
@@ -51,7 +51,7 @@ from .messages import (
     WeightNorms,
 )
 from .shared_slabs import SharedSlabs
-from .step_changes import Told
+from .step_changes import LastContents
 from .stillness import (
     BEAT_S,
     SILENT_BEATS,
@@ -69,26 +69,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Exit status of a process that ends because another rank ended (EX_SOFTWARE of sysexits.h); 2 during the start.
 EXIT_STATUS = 70
-"""Of a process that ended because another rank did; EX_SOFTWARE of sysexits.h. 2 if that was at the start."""
+# Seconds that ranks have to end after ``Stop`` before they are killed.
 _STOP_S = 5.0
-_SAID_WITHIN_S = 1.0
+# Seconds in which the watcher reports a rank whose end made an exchange fail.
+_REPORT_S = 1.0
 
 
 class Rank:
-    """One other process, as rank 0 sees it."""
+    """A follower's process with its connections and the state of its beats."""
 
     def __init__(self, number: int, process: BaseProcess, commands: Connection, pulse: Connection) -> None:
         self.number = number
         self.process = process
         self.commands = commands
         self.pulse = pulse
-        self.counts: Counts | None = None  # of its exchanges; until its first answer it may be importing
-        self.unanswered = 0  # beats
+        self.counts: Counts | None = None  # its progress; None until its first answer, while it may be importing
+        self.unanswered = 0  # beats without an answer
 
 
 class Leader:
-    """A ``Mirror`` of the engine. Commands come from the step thread, but for shared memory, which any may share."""
+    """The engine's ``Mirror``, which sends commands to all followers.
+
+    Only the step thread sends commands; any thread may share memory.
+    """
 
     def __init__(
         self,
@@ -96,12 +101,12 @@ class Leader:
         load: Callable[[EngineConfig, Parallel], LoadedModel] = load_model,
         *,
         one_device: bool = False,
-        on_end: Callable[[str], None] = tell_nobody,
+        on_end: Callable[[str], None] = ignore_end,
     ) -> None:
-        """Start the other ranks of ``config``, each of which calls ``load``. ``one_device``: as in ``Meeting``.
+        """Start the other ranks of ``config``, each of which calls ``load``; for ``one_device`` see ``Meeting``.
 
-        ``on_end``, which is pickled, is told why this process is about to end: from any thread, or by the rank that
-        ends it.
+        ``on_end``, which is pickled, is called with the reason before this process ends: from any thread, or by the
+        rank that ends it.
         """
         self._on_end = on_end
         self._folder = MeetingFolder()
@@ -110,11 +115,11 @@ class Leader:
         self._sending = threading.Lock()
         self._copying: dict[int, set[int]] = {}  # generation -> ranks that still read its host memory
         self._closing = False
-        self._told = Told()
+        self._last_contents = LastContents()
         self._progress = Progress.on(config.device)
         self._on_cpu = self._progress.steps is None
-        self._serves = False  # while ranks load, one may wait long for another
-        context = get_context("spawn")  # a fork would have this one's threads' locks
+        self._serves = False  # while ranks load, they may wait long for each other
+        context = get_context("spawn")  # a fork would copy locks that other threads hold
         self._ranks = []
         for number in range(1, config.tensor_parallel):
             (commands, theirs), (pulse, their_pulse) = context.Pipe(), context.Pipe()
@@ -126,14 +131,14 @@ class Leader:
             self._ranks.append(Rank(number, process, commands, pulse))
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
         self._watcher.start()
-        atexit.register(self.close)  # else the interpreter would wait for ranks, which no signal of its own ends
+        atexit.register(self.close)  # otherwise the interpreter would wait for ranks, which ignore signals
 
     def join(self) -> Parallel:
         """Wait for all ranks."""
         return self._progress.of(group.join(self.config, 0, self._meeting, self._progress.exchanges))
 
     def close(self) -> None:
-        """End the other ranks; nothing of them stays on their devices. On GPUs, this process has had its only ones."""
+        """End the other ranks and release their devices. On GPUs, a process can start followers only once."""
         atexit.unregister(self.close)
         self._closing = True
         self._tell(Stop(), best_effort=True)
@@ -142,19 +147,19 @@ class Leader:
             rank.process.join(max(0.0, until - time.monotonic()))
             if rank.process.is_alive():
                 rank.process.kill()
-        if dist.is_initialized() and self._on_cpu:  # NCCL would wait for the last graph that has a sum of its own
+        if dist.is_initialized() and self._on_cpu:  # NCCL would wait for captured graphs
             dist.destroy_process_group()
         self._folder.remove()
 
     def host_memory(self, *, pinned: bool) -> SharedSlabs:
-        """Where adapters are to be packed, so that every rank can copy its part."""
+        """Return the memory into which adapters are packed, from which every rank copies its part."""
         self._memory = SharedSlabs(self._share, self._drop_slab, pinned=pinned)
         return self._memory
 
-    # What the engine does to its device.
+    # Operations of the engine on its device.
 
     def load(self, slot: AdapterSlot, packed: PackedAdapter) -> OthersCopies:
-        assert packed.of_ranks is not None, "it was not packed for all ranks"
+        assert packed.of_ranks is not None, "the adapter was not packed for all ranks"
         slab, start = self._memory.place(packed.of_ranks)
         self._copying[slot.generation] = {rank.number for rank in self._ranks}
         self._tell(
@@ -190,7 +195,7 @@ class Leader:
         *,
         greedy: bool,
     ) -> None:
-        changes = self._told.changes(shape, contents)
+        changes = self._last_contents.changes(shape, contents)
         self._tell(Replay(shape, changes, rows, tuple(span.slot.generation for span in spans), greedy))
 
     def weight_norms(self, layer: int) -> None:
@@ -201,9 +206,9 @@ class Leader:
         return MergedOnAll(model, model.merged, self._tell)
 
     def diverged(self, error: Exception) -> NoReturn:
-        # An exchange fails at once where another rank is gone: then that is the reason, and the watcher is about to say
-        # so, which ends this process.
-        self._watcher.join(_SAID_WITHIN_S)
+        # An exchange fails at once if another rank has ended. The watcher then reports that as the reason, and ends
+        # this process.
+        self._watcher.join(_REPORT_S)
         if self._closing:
             self._watcher.join()
         log.critical("rank 0 failed in a step that the other ranks began", exc_info=error)
@@ -213,7 +218,7 @@ class Leader:
     # Messages.
 
     def _tell(self, command: Command, *, best_effort: bool = False) -> None:
-        message = ForkingPickler.dumps(command)  # as ``Connection.send`` does, once for all
+        message = ForkingPickler.dumps(command)  # as ``Connection.send`` does, but once for all ranks
         with self._sending:
             for rank in self._ranks:
                 try:
@@ -232,14 +237,14 @@ class Leader:
         self._tell(DropSlab(index), best_effort=True)
 
     def _await_end(self) -> None:
-        """A rank is gone: the watcher is about to say so, and to end this process."""
+        """Wait for the watcher to report that a rank has ended, which ends this process."""
         if not self._closing:
             self._watcher.join()
 
     # In the watcher's thread.
 
     def _watch(self) -> None:
-        """Notice within seconds that another rank failed, ended or stopped."""
+        """Detect within seconds that another rank failed, ended or hangs."""
         beat_at = 0.0
         stillness = Stillness() if self._on_cpu else DeviceStillness(device_beats(self.config.step_timeout_s))
         while not self._closing:
@@ -248,37 +253,37 @@ class Leader:
                 self._beat()
                 self._judge(stillness)
             try:
-                self._hear()
+                self._receive()
             except (EOFError, OSError):
                 gone = [rank for rank in self._ranks if not rank.process.is_alive()]
                 self._lost((gone or self._ranks)[0])
 
     def _judge(self, stillness: Stillness) -> None:
-        """Whether the ranks go on."""
+        """End all ranks if one does not answer or makes no progress."""
         most = SILENT_BEATS if self._on_cpu else SILENT_BEATS_ON_GPUS
         for rank in self._ranks:
             if rank.unanswered > most:
                 self._fail(f"{_named(rank)} has not answered for {most * BEAT_S:.0f} s")
         counts = [rank.counts for rank in self._ranks]
         if None in counts or (not self._serves if self._on_cpu else any(rank.unanswered > 1 for rank in self._ranks)):
-            return  # what was said before the last beat says nothing of a device
-        still = stillness.beat([self._progress.counts, *(own for own in counts if own is not None)])
+            return  # counts from before the last beat show nothing about a device
+        still = stillness.beat([self._progress.counts, *(count for count in counts if count is not None)])
         if still is not None:
             self._fail(self._stuck(still, f"for {stillness.most_beats * BEAT_S:.0f} s"))
 
     def _stuck(self, still: Still, for_s: str) -> str:
         name = _named(self._ranks[still.rank - 1]) if still.rank else f"rank 0 (process {os.getpid()})"
         if self._on_cpu:
-            stands = "an exchange between all ranks has not ended" if still.all_wait else f"{name} has stood still"
+            stands = "an exchange between all ranks has not ended" if still.all_wait else f"{name} made no progress"
             return f"{stands} {for_s} within a step"
         works = "all devices have worked" if still.all_wait else f"the device of {name} has worked"
         return (
-            f"{works} {for_s} on a step that each rank had given to its own, so one hangs; steps that are rightly so "
-            "long need a higher --step-timeout-s"
+            f"{works} {for_s} on a step that every rank had launched, so one of them hangs; if steps may take so long, "
+            "raise --step-timeout-s"
         )
 
-    def _hear(self) -> None:
-        """Whatever any of them says, or that it ended; for a beat at most."""
+    def _receive(self) -> None:
+        """Process the ranks' messages and ends, for at most one beat."""
         ready = set(wait([item for r in self._ranks for item in (r.commands, r.pulse, r.process.sentinel)], BEAT_S))
         for rank in self._ranks:
             if rank.pulse in ready:
@@ -294,7 +299,7 @@ class Leader:
             try:
                 rank.pulse.send(None)
             except OSError:
-                """Its end is noticed by its process."""
+                continue  # the rank's end is noticed through its process
 
     def _answered(self, rank: Rank, answer: Answer) -> None:
         match answer:
@@ -304,7 +309,7 @@ class Leader:
                 self._fail(f"rank {rank.number} failed: {reason}", 2 if starting else EXIT_STATUS)
 
     def _lost(self, rank: Rank) -> None:
-        while rank.commands.poll():  # what it said last
+        while rank.commands.poll():  # its last messages
             try:
                 self._answered(rank, rank.commands.recv())
             except (EOFError, OSError):
@@ -321,13 +326,11 @@ class Leader:
         self._end(reason, status)
 
     def _end(self, reason: str, status: int) -> None:
-        """The supervisor starts the replica anew; what it did for its requests lies in its journal."""
+        """End this process; the supervisor restarts the engine, whose journal has the usage of its requests."""
         self._on_end(reason)
         self._folder.remove()
         if status == EXIT_STATUS:
-            log.critical(
-                "%s. The engine ends itself (status %d), for no rank can go on without another.", reason, status
-            )
+            log.critical("%s. The engine ends (status %d): no rank can continue without the others.", reason, status)
         else:
             print(f"lora_engine: {reason}", file=sys.stderr)
         logging.shutdown()
@@ -336,7 +339,7 @@ class Leader:
 
 
 class OthersCopies:
-    """An adapter's copies to the devices of the other ranks, as an ``Arrival``."""
+    """The copies of an adapter to the devices of the other ranks, as an ``Arrival``."""
 
     def __init__(self, copying: dict[int, set[int]], generation: int) -> None:
         self._copying, self._generation = copying, generation
@@ -349,7 +352,7 @@ class OthersCopies:
         return self._seconds > 0
 
     def join(self) -> None:
-        """Nothing: they do what they are told in order."""
+        """Do nothing: the other ranks execute commands in order."""
 
     def seconds(self) -> float:
         return self._seconds
@@ -358,16 +361,16 @@ class OthersCopies:
 class MergedOnAll:
     """The merged weights of all ranks, as ``MergeableWeights``."""
 
-    def __init__(self, model: Transformer, own: MergedLayers, tell: Callable[[Command], None]) -> None:
-        self._model, self._own, self._tell = model, own, tell
+    def __init__(self, model: Transformer, local: MergedLayers, tell: Callable[[Command], None]) -> None:
+        self._model, self._local, self._tell = model, local, tell
 
     def harmless(self, slot: AdapterSlot) -> bool:
         self._tell(JudgeMerge(slot.generation))
-        return bool(self._model.parallel.smallest(self._own.harmless(slot), self._model.device))
+        return bool(self._model.parallel.smallest(self._local.harmless(slot), self._model.device))
 
     def merge(self, slot: AdapterSlot) -> None:
         self._tell(Merge(slot.generation, slot.delta_correction_index))
-        self._own.merge(slot)
+        self._local.merge(slot)
 
 
 def _named(rank: Rank) -> str:

@@ -1,4 +1,4 @@
-"""Where ranks leave word for each other: a folder that is there as long as the process that made it."""
+"""The folder for the rendezvous of ranks, which exists as long as the process that made it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ _PREFIX = "lora-meeting-"
 
 
 class MeetingFolder:
-    """Among temporary files, locked. Those whose makers are gone, killed for one, go when the next one is made."""
+    """A locked folder among the temporary files.
+
+    Folders of processes that ended without removal, for example killed ones, are removed when the next one is made.
+    """
 
     def __init__(self) -> None:
         _sweep()
         locked = None
-        while locked is None:  # another one that sweeps may have been quicker
+        while locked is None:  # another process may have removed it before it was locked
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
             locked = _lock(self.path)
         self._lock = locked
 
     def remove(self) -> None:
-        """Once nobody looks for it any more; twice is not too often."""
+        """Remove the folder, once all ranks have joined; further calls do nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -38,8 +41,10 @@ def _sweep() -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder until it is closed, by the end of the process too; None if somebody has it, if
-    it is somebody else's, or gone."""
+    """Lock a folder and return the descriptor, whose closing, also by the end of the process, unlocks it.
+
+    Returns None if another process has the lock, another user owns the folder, or it no longer exists.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

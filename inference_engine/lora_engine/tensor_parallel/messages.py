@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks, and what they answer. Between processes of one program: pickled."""
+"""The messages between rank 0 and the other ranks, pickled: all processes run the same program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpanOf:
-    """As ``LoraSpan``; of the adapter whose slot has this generation on rank 0."""
+    """A ``LoraSpan`` on the wire: the slot's generation on rank 0 identifies the adapter."""
 
     generation: int
     start: int
@@ -31,7 +31,7 @@ class SpanOf:
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """``num_bytes`` of shared memory, whose file descriptor follows."""
+    """A slab of ``num_bytes`` of shared memory; its file descriptor follows the message."""
 
     index: int
     num_bytes: int
@@ -44,7 +44,7 @@ class DropSlab:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Copy an adapter into ``pages``. It lies in shared memory, one rank's part after another's."""
+    """Copy an adapter into ``pages`` from shared memory, where the parts of all ranks are concatenated."""
 
     generation: int
     digest: str
@@ -74,7 +74,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A step in a captured graph. ``adapters``: generations of those that it reads."""
+    """Replay a captured graph; ``adapters`` are the generations of the adapters that the step reads."""
 
     shape: GraphShape
     contents: Changes
@@ -85,14 +85,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class JudgeMerge:
-    """Take part in asking whether an adapter can be merged (``MergeableWeights.harmless``)."""
+    """Take part in the check whether an adapter can be merged (``MergeableWeights.harmless``)."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Merge it, and describe it to the kernels at ``delta_correction_index`` as what takes it away again."""
+    """Merge an adapter, and write its negative to the kernels' tables at ``delta_correction_index``."""
 
     generation: int
     delta_correction_index: int
@@ -113,14 +113,14 @@ Command = Slab | DropSlab | Load | Drop | Step | Capture | Replay | JudgeMerge |
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An adapter is on this rank's device; its host memory is not read any more."""
+    """An adapter was copied to this rank's device, which no longer reads its host memory."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This rank ends."""
+    """The rank failed and ends; ``starting``: before it was ready."""
 
     reason: str
     starting: bool

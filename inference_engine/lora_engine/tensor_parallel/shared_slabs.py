@@ -1,4 +1,4 @@
-"""Host memory that all ranks see: rank 0 packs adapters into it, each rank copies its part to its own device."""
+"""Host memory shared by all ranks: rank 0 packs adapters into it, and each rank copies its part to its device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lora_engine.adapters.host_memory import SLAB_BYTES, PinnedSlabs
 
 
 class SharedSlabs(PinnedSlabs):
-    """Slabs of anonymous shared memory, which no limit of ``/dev/shm`` concerns."""
+    """The slabs of anonymous shared memory, to which the limit of ``/dev/shm`` does not apply."""
 
     def __init__(
         self,
@@ -23,16 +23,18 @@ class SharedSlabs(PinnedSlabs):
         pinned: bool,
         slab_bytes: int = SLAB_BYTES,
     ) -> None:
-        """``share`` is given each new slab's index, size and file descriptor; ``drop`` the index of one that is gone.
-        Both may be called from any thread.
+        """Create an empty set of slabs.
+
+        ``share`` is called with each new slab's index, size in bytes and file descriptor, ``drop`` with the index of a
+        removed slab; both from any thread.
         """
         super().__init__(slab_bytes, self._new)
         self._share, self._drop, self._pinned = share, drop, pinned
         self._shared = 0
-        self._ranges: dict[int, tuple[int, int]] = {}  # of each slab: its first address and the one after its last
+        self._ranges: dict[int, tuple[int, int]] = {}  # per slab: first address, and the address after the last
 
     def place(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """The slab that a tensor lies in, and its first byte there."""
+        """Return the slab of a tensor and its offset there in bytes."""
         address = tensor.data_ptr()
         for index, (start, stop) in list(self._ranges.items()):
             if start <= address < stop:
@@ -58,7 +60,7 @@ class SharedSlabs(PinnedSlabs):
 
 
 def map_slab(descriptor: int, num_bytes: int, *, pinned: bool) -> torch.Tensor:
-    """``[num_bytes]`` uint8 of the file's memory, page-locked if a device is to read it."""
+    """Map the file's memory as ``[num_bytes]`` uint8; ``pinned``: page-locked, for a device to read."""
     slab = torch.frombuffer(mmap.mmap(descriptor, num_bytes), dtype=torch.uint8)
     if pinned:
         runtime = torch.cuda.cudart()

@@ -1,7 +1,7 @@
-"""What a captured step reads, as rank 0 tells it the others: only what differs from the step before.
+"""The inputs of a captured step on the wire to other ranks: only the differences from the previous step.
 
-From one decode step to the next in the same graph, positions and tokens change, and a page is added now and then; of
-the block tables, which are most of it, nothing else does.
+From one decode step to the next in the same graph, positions and tokens change, and sometimes a page is added; most
+values, those of block tables, stay the same.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ import numpy as np
 import numpy.typing as npt
 
 Contents = npt.NDArray[np.int32]
-_FEW = 4  # a change takes twice the bytes of a value, and work on both sides: only if that many times fewer change
+# Values for each change from which on changes are sent: a change has twice the bytes of a value, and costs work on both
+# sides.
+_FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """``values`` at ``places`` of the step's before; all of them, if ``places`` is None."""
+    """The new ``values`` at ``places`` of the previous step's contents; ``places`` None: all values."""
 
     places: Contents | None
     values: Contents
 
 
-class Told:
-    """The last step's contents, on both sides: the one makes changes, the other makes contents of them."""
+class LastContents:
+    """The contents of the last step, on both sides: the sender computes changes, the receiver applies them."""
 
     def __init__(self) -> None:
         self._kind: Hashable = None
         self._last: Contents = np.empty(0, dtype=np.int32)
 
     def changes(self, kind: Hashable, contents: Contents) -> Changes:
-        """To be told next. ``contents [n]`` may be written over afterwards; of another ``kind`` they are told whole."""
+        """Return the changes to send; with another ``kind`` than before, all of ``contents [n]``, which is copied."""
         before, kept = self._last, contents.copy()
         alike = self._kind == kind and len(before) == len(kept)
         self._kind, self._last = kind, kept
@@ -43,7 +45,7 @@ class Told:
         return Changes(None, kept)
 
     def contents(self, changes: Changes) -> Contents:
-        """What was told, in order."""
+        """Apply received changes, in order, and return the contents."""
         if changes.places is None:
             self._last = changes.values
         else:

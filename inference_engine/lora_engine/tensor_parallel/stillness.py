@@ -1,16 +1,16 @@
-"""When ranks count as hung: those that answer nothing, and those that stand still within a step.
+"""The detection of hung ranks: ranks that do not answer, and ranks that make no progress within a step.
 
-Ranks beat once a second; time is counted in beats that this process took part in, so that a machine that was
-suspended, or a whole group of processes that was stopped, is not taken for a stuck one.
+Ranks beat once a second. Time is counted in beats that this process took part in, so that the suspension of a machine,
+or of a whole group of processes, does not count as a hang.
 
-On CPUs the ranks' counts of exchanges move many times a step, however long it takes. If one of them waits for the
-others, or they have begun different numbers, and nothing has moved for some beats, one is stuck: in its own work, or
-all in an exchange that does not end.
+On CPUs the ranks' counts of exchanges change many times a step, however long it takes. If a rank waits for others, or
+the ranks have begun different numbers of exchanges, and no count has changed for some beats, then either one rank hangs
+in its work, or all hang in an exchange.
 
-On GPUs a step is handed to the device as a whole, and an event behind it says when it is over. What all ranks have
-given to their devices waits for no host any more, neither for a compiler nor for masks; a device that is not through
-with it for some beats is stuck, or waits for one that is. As long as a rank has not given all of a step, only
-``StepWatchdog`` bounds it: the first step of a kind rightly compiles for tens of seconds.
+On GPUs a whole step is launched on the device, and an event after it marks its end. A step that all ranks have launched
+no longer waits for any host, neither for a compiler nor for masks; a device that does not finish it for some beats
+hangs, or waits for one that hangs. Until every rank has launched the whole step, only ``StepWatchdog`` bounds its time:
+the first step of a kind may compile for tens of seconds.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ import torch
 
 from lora_engine.model.parallel import DeviceSteps, Exchanges, Parallel
 
+# Seconds between beats.
 BEAT_S = 1.0
+# Beats without an answer after which a rank on a CPU counts as hung.
 SILENT_BEATS = 6
+# The same on a GPU, where a compiler or a driver may hold the interpreter lock for seconds.
 SILENT_BEATS_ON_GPUS = 10
-"""A compiler or a driver may hold the interpreter for seconds."""
+# Beats without progress after which ranks on CPUs count as hung.
 STILL_BEATS = 6
 
+# Numbers of exchanges begun and ended; on a GPU, of steps launched and finished.
 Counts = tuple[int, int]
-"""Of exchanges begun and ended; on a GPU of steps given to the device, and over there."""
+# Divisor of the maximum time of a step for the time that a device may take once the whole step is launched.
 _DEVICES_SHARE = 6
-"""Of the longest time of a step, how many times less a device may take with it once it has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far this rank is. ``steps``: on a GPU."""
+    """The progress of this rank: its exchanges and, on a GPU, its steps."""
 
     exchanges: Exchanges
     steps: DeviceSteps | None
@@ -47,29 +50,29 @@ class Progress:
         return cls(Exchanges(), DeviceSteps() if torch.device(device).type == "cuda" else None)
 
     def of(self, parallel: Parallel) -> Parallel:
-        """It, whose steps are counted."""
+        """Return ``parallel`` with this object's counter of steps."""
         return replace(parallel, steps=self.steps)
 
     @property
     def counts(self) -> Counts:
-        """From any thread."""
+        """Counts of exchanges, or of steps on a GPU; any thread may read them."""
         return self.exchanges.counts if self.steps is None else self.steps.counts
 
 
 def device_beats(step_timeout_s: float) -> float:
-    """How many beats devices may take with a step that they have; infinite if steps have no bound."""
+    """Return the number of beats that a device may take for a launched step; infinite if steps have no time limit."""
     return max(2.0, step_timeout_s / _DEVICES_SHARE / BEAT_S) if step_timeout_s else float("inf")
 
 
 class Still(NamedTuple):
-    """The rank that others wait for, of several the first; and whether all wait alike."""
+    """A hang: the first rank that others wait for, and whether all wait for each other."""
 
     rank: int
     all_wait: bool
 
 
 class Stillness:
-    """Of ranks on CPUs."""
+    """A hang detector for ranks on CPUs."""
 
     most_beats: float = STILL_BEATS
 
@@ -78,7 +81,7 @@ class Stillness:
         self._still = 0
 
     def beat(self, counts: Sequence[Counts]) -> Still | None:
-        """After another beat, each rank's counts. Not None: the others have waited for too long."""
+        """Take each rank's counts after another beat; return the hang if the others have waited for too long."""
         progress = self._progress(counts)
         self._still = self._still + 1 if self._waits(counts) and progress == self._seen else 0
         self._seen = progress
@@ -98,17 +101,17 @@ class Stillness:
 
 
 class DeviceStillness(Stillness):
-    """Of ranks on GPUs, which have given their devices more steps or fewer; all of them some that are not over."""
+    """A hang detector for ranks on GPUs, which may have launched different numbers of steps."""
 
     def __init__(self, most_beats: float) -> None:
         super().__init__()
         self.most_beats = most_beats
 
     def _waits(self, counts: Sequence[Counts]) -> bool:
-        return min(over for _, over in counts) < min(given for given, _ in counts)
+        return min(finished for _, finished in counts) < min(launched for launched, _ in counts)
 
     def _progress(self, counts: Sequence[Counts]) -> list[object]:
         return [*self._how_far(counts)]
 
     def _how_far(self, counts: Sequence[Counts]) -> list[int]:
-        return [over for _, over in counts]
+        return [finished for _, finished in counts]

@@ -1,8 +1,8 @@
-"""Small sums over the GPUs of a host in one kernel: each reads what all others wrote into memory that all can see.
+"""Small all-reduces over the GPUs of a host in one kernel, through symmetric memory that all of them can read.
 
-A sum of NCCL is a chain of steps, which for the activations of a decode step cost more than the bytes do. Here every
-GPU copies its part into symmetric memory, waits for the others, and adds all parts up itself, in the order of the
-ranks. That reads N times as much, and pays only up to some size. Multicast of the switches is not used.
+NCCL's all-reduce is a chain of steps, whose latency exceeds the transfer time for the activations of a decode step.
+Here every GPU copies its part into symmetric memory, waits for the others, and adds up all parts in the order of the
+ranks. That reads N times as many bytes, and is faster only up to some size. The switches' multicast is not used.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from lora_engine.model.parallel import Parallel
 log = logging.getLogger(__name__)
 
 _DTYPES = (torch.bfloat16, torch.float32)
-_ALIGNED = 16  # bytes that the kernel reads at once
+# Bytes that the kernel reads at once; tensors must be a multiple of it.
+_ALIGNED = 16
 
 
 class SymmetricSums:
-    """``SmallSums`` through one buffer of symmetric memory, which all ranks have mapped."""
+    """The ``SmallSums`` through a buffer of symmetric memory, which all ranks have mapped."""
 
     def __init__(self, buffer: torch.Tensor, group_name: str) -> None:
-        """``buffer``: as large as the largest sum, bfloat16."""
+        """Create it on a bfloat16 ``buffer``, whose size bounds the size of a tensor."""
         self._buffer, self._group_name = buffer, group_name
 
     def takes(self, x: torch.Tensor) -> bool:
@@ -43,8 +44,10 @@ class SymmetricSums:
 
 
 def with_small_sums(parallel: Parallel, device: torch.device, num_bytes: int, peers: Collection[int]) -> Parallel:
-    """With sums of up to ``num_bytes`` (0: none) by symmetric memory, if all ranks can; else as it is, and the log says
-    why. All ranks call it. ``peers``: indices of the GPUs of all ranks.
+    """Return ``parallel`` with all-reduces of up to ``num_bytes`` (0: none) through symmetric memory.
+
+    If not all ranks support it, ``parallel`` is returned unchanged, and the log has the reason. All ranks call this.
+    ``peers``: indices of the GPUs of all ranks.
     """
     if not num_bytes or parallel.world == 1:
         return parallel
@@ -52,21 +55,21 @@ def with_small_sums(parallel: Parallel, device: torch.device, num_bytes: int, pe
     if parallel.smallest(not problem, device):
         try:
             sums = _allocate(parallel, device, num_bytes)
-        except (RuntimeError, AttributeError, ImportError) as error:  # its interface is not stable yet
+        except (RuntimeError, AttributeError, ImportError) as error:  # torch's interface is not stable yet
             problem = str(error).splitlines()[0]
         if parallel.smallest(sums is not None, device) and sums is not None:
             problem = _tried(sums, parallel, device)
             if parallel.smallest(not problem, device):
-                log.info("sums of up to %d KiB go through symmetric memory", num_bytes >> 10)
+                log.info("all-reduces of up to %d KiB go through symmetric memory", num_bytes >> 10)
                 return replace(parallel, small=sums)
-    log.warning("all sums go through NCCL: %s", problem or "another rank has no symmetric memory")
+    log.warning("every all-reduce goes through NCCL: %s", problem or "another rank has no symmetric memory")
     return parallel
 
 
 def _refused(device: torch.device, peers: Collection[int]) -> str:
-    """Why this GPU cannot; empty if it may."""
+    """Return the reason why this GPU cannot use symmetric memory; empty if it can."""
     if device.type != "cuda":
-        return "symmetric memory is of GPUs"
+        return "symmetric memory needs GPUs"
     alone = [peer for peer in peers if peer != device.index and not torch.cuda.can_device_access_peer(device, peer)]
     return f"{device} cannot read the memory of cuda:{alone[0]}" if alone else ""
 
@@ -81,7 +84,7 @@ def _allocate(parallel: Parallel, device: torch.device, num_bytes: int) -> Symme
 
 
 def _tried(sums: SymmetricSums, parallel: Parallel, device: torch.device) -> str:
-    """What is wrong with a sum of known result; empty if nothing is."""
+    """Check an all-reduce of known result; return the problem, empty if there is none."""
     x = torch.arange(64, dtype=torch.float32, device=device) + parallel.rank
     expected = parallel.world * torch.arange(64.0) + sum(range(parallel.world))
     try:

@@ -1,12 +1,12 @@
-"""Which prompts' beginnings a host has cached, in a few numbers: what dispatchers look for in heartbeats.
+"""Fingerprints of the prompt prefixes that a host has cached, which dispatchers read from heartbeats.
 
-Both sides take the same fingerprints of a request as it is on the wire, without tokens: of its first 256 bytes, 512,
-768 and so on, two steps to each doubling, so that a long prompt has a dozen. Tenant, adapter and salt are part of each,
-as they are of the cache itself: who asks for another one's text finds nothing. They say where a request is likely to be
-quick and decide nothing else: what is shared, the engine compares token by token.
+Both sides compute the same fingerprints of a request on the wire, without tokens: of its first 256 bytes, 512, 768 and
+so on, two for each doubling, so that a long prompt has a dozen. Tenant, adapter and salt are part of each fingerprint,
+as in the cache, so that no request matches another tenant's text. Fingerprints only predict where a request is likely
+to be fast: the engine compares shared prefixes token by token.
 
-A host tells those that were used since the last heartbeat and how many of the most recent ones are left; both sides
-keep them in the order of their use, so nothing has to be said of those that go.
+A heartbeat has the fingerprints used since the last one, and the number of the most recent ones that the host keeps.
+Both sides keep them in the order of use, so that removals need no message.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ from typing import NamedTuple
 
 from lora_engine.wire import engine_pb2 as pb
 
+# Maximum number of fingerprints that a host reports.
 MOST_FINGERPRINTS = 4096
-_UNIT = 256  # bytes: about 64 tokens of text, and as many as numbers
+# Bytes of the shortest prefix: about 64 tokens of text, or 64 token ids.
+_UNIT = 256
+# Bytes of a prompt that are fingerprinted at most.
 _MOST_BYTES = 1 << 20
 
 
 class Mark(NamedTuple):
-    """One of a prompt's beginnings: its fingerprint, and which share of the prompt it is."""
+    """A prefix of a prompt: its fingerprint, and its length as a share of the prompt's (0 to 1)."""
 
     fingerprint: int
     share: float
 
 
 def prefix_marks(submit: pb.Submit) -> tuple[Mark, ...]:
-    """The shortest first; none of a short prompt, and of one that is read whatever is cached."""
+    """Return the marks of a request's prefixes, the shortest first.
+
+    A short prompt has none, nor has a request that reads its whole prompt without the cache.
+    """
     if submit.HasField("prompt_logprobs") or submit.HasField("pooling"):
         return ()
     prompt = b"".join(_pieces(submit))
@@ -47,7 +53,7 @@ def prefix_marks(submit: pb.Submit) -> tuple[Mark, ...]:
 
 
 def _pieces(submit: pb.Submit) -> Iterator[bytes]:
-    """In the order in which the model reads them. Whatever follows, the beginning of a prompt stays what it is."""
+    """Yield the parts of a prompt in the order in which the model reads them, so that later parts change no prefix."""
     kind = submit.WhichOneof("prompt")
     if kind == "token_ids":
         yield struct.pack(f"<{len(submit.token_ids.ids)}I", *submit.token_ids.ids)
@@ -72,15 +78,15 @@ def _ends(length: int) -> Iterator[int]:
 
 
 class RecentPrefixes:
-    """Of a host: the fingerprints of prompts whose keys and values it keeps, the most recently used last."""
+    """The fingerprints of prompts whose keys and values a host has cached, the most recently used last."""
 
     def __init__(self) -> None:
-        self._used: dict[int, tuple[int, float]] = {}  # when, and the tokens since the mark before
+        self._used: dict[int, tuple[int, float]] = {}  # time of use, and tokens since the previous mark
         self._tokens = 0.0
         self.time = 0  # counts uses
 
     def used(self, marks: Sequence[Mark], prompt_tokens: int) -> None:
-        """A prompt has been computed, or found. The beginning of two prompts goes after what only one of them has."""
+        """Record that a prompt was computed or read from the cache; shorter prefixes count as used more recently."""
         self.time += 1
         shares = [0.0, *(mark.share for mark in marks)]
         for number, mark in reversed([*enumerate(marks)]):
@@ -91,12 +97,12 @@ class RecentPrefixes:
         self.keep(self._tokens)
 
     def keep(self, tokens: float) -> None:
-        """The cache holds so many tokens: what was used least recently is not among them."""
+        """Drop the least recently used fingerprints until they fit into a cache of ``tokens`` tokens."""
         while self._used and (self._tokens > tokens or len(self._used) > MOST_FINGERPRINTS):
             self._forget(next(iter(self._used)))
 
     def tell(self, status: pb.HostStatus, since: int) -> int:
-        """Into a heartbeat, what was used after ``since``; when that was, for the next one."""
+        """Add the fingerprints used after ``since`` to a heartbeat; return the ``since`` of the next one."""
         recent = []
         for fingerprint, (at, _) in reversed(self._used.items()):
             if at <= since:
@@ -107,12 +113,12 @@ class RecentPrefixes:
         return self.time
 
     def _forget(self, fingerprint: int) -> None:
-        if (found := self._used.pop(fingerprint, None)) is not None:
-            self._tokens = self._tokens - found[1] if self._used else 0.0
+        if (entry := self._used.pop(fingerprint, None)) is not None:
+            self._tokens = self._tokens - entry[1] if self._used else 0.0
 
 
 class KnownPrefixes:
-    """Of a dispatcher: what one stream of a host's heartbeats said."""
+    """A dispatcher's copy of the fingerprints that a stream of a host's heartbeats reported."""
 
     def __init__(self) -> None:
         self._known: dict[int, None] = {}
@@ -126,7 +132,7 @@ class KnownPrefixes:
             del self._known[next(iter(self._known))]
 
     def share(self, marks: Iterable[Mark]) -> float:
-        """Which share of a prompt the host has cached, at least."""
+        """Return the share of a prompt (0 to 1) that the host has cached, at least."""
         return max((mark.share for mark in marks if mark.fingerprint in self._known), default=0.0)
 
     def forget(self) -> None:
