@@ -329,7 +329,7 @@ STANDS_STILL = {
     "stopped 1": "has not answered for 6 s",
     "busy 1": "made no progress for 6 s within a step",
     "in an exchange 1": "an exchange between all ranks has not ended for 6 s within a step",
-    "stopped 0": "Rank 0 has not answered for 6 s: it is ended",
+    "stopped 0": "Rank 0 has not answered for 6 s; this rank kills it",
     "busy 0": "rank 0 .* made no progress for 6 s within a step",
     "device 1": "the device of rank 1 .* has worked for 4 s on a step that every rank had launched",
 }
