@@ -1,7 +1,7 @@
-"""From logits to tokens, for a whole batch at once.
+"""Sampling of tokens from logits, for a whole batch at once.
 
-Randomness is a pure function of (seed, output position, token id): the same request draws
-the same tokens whatever else is in its batch, after a pre-emption, and on another host.
+Randomness is a pure function of (seed, output position, token id): a request samples the same tokens in any batch,
+after a pre-emption, and on another host.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, column, 
 
 from .request import SamplingParams, TokenLogprob
 
-_PUT_OFF = 1e4  # finite, so that such a token can still be chosen where a mask allows no other
+# Subtracted from the logits of tokens to avoid; finite, so that they can be sampled where a mask allows no others.
+_PUT_OFF = 1e4
 
 
 @dataclass(slots=True)
 class SamplingRow:
-    """One row of the logits: whose it is and what its output so far means for sampling."""
+    """The sampling state of one row of the logits: its parameters, and its output so far."""
 
     params: SamplingParams
     seed: int
     position: int  # tokens generated so far
     prompt_tokens: frozenset[int] = frozenset()  # only filled when a repetition penalty is set
     output_counts: Counter[int] = field(default_factory=Counter)  # only filled when a penalty is set
-    mask: npt.NDArray[np.int32] | None = None  # the tokens that may be chosen, a bit each; None: all
-    put_off: Collection[int] = ()  # tokens that are chosen only if no other may be
+    mask: npt.NDArray[np.int32] | None = None  # one bit for each allowed token; None: all are allowed
+    put_off: Collection[int] = ()  # tokens that are sampled only if no others are allowed
 
     @property
     def plain_greedy(self) -> bool:
@@ -58,11 +59,11 @@ class SamplingRow:
 
 @dataclass(slots=True)
 class Samples:
-    """A batch's sampled tokens, still on the device: reading them waits for the step that sampled them.
+    """The sampled tokens of a batch on the device: reading them waits for the step.
 
-    ``tokens [rows]`` int64, ``OVERFLOWED`` where a row's logits are not all finite. For the rows ``scored`` that
-    asked for log-probabilities, ``chosen [scored]`` is their token's and ``top_values``, ``top_ids``
-    ``[scored, most asked for]`` the most likely tokens'.
+    ``tokens [rows]`` int64, ``OVERFLOWED`` where a row's logits are not all finite. For the rows ``scored``, which
+    request log-probabilities, ``chosen [scored]`` is the sampled token's, and ``top_values``, ``top_ids``
+    ``[scored, most requested]`` are the most likely tokens'.
     """
 
     tokens: torch.Tensor
@@ -72,7 +73,7 @@ class Samples:
     top_ids: torch.Tensor | None = None
 
     def logprobs(self, tokens: Seq[int], rows: Seq[SamplingRow]) -> list[TokenLogprob | None]:
-        """One entry per row; None for rows that did not ask."""
+        """Return one entry per row; None for rows that do not request log-probabilities."""
         out: list[TokenLogprob | None] = [None] * len(rows)
         if self.chosen is None or self.top_values is None or self.top_ids is None:
             return out
@@ -95,25 +96,25 @@ def sample(logits: torch.Tensor, rows: Seq[SamplingRow]) -> Samples:
     scored = [index for index, row in enumerate(rows) if row.params.logprobs]
     if not scored:
         return Samples(tokens)
-    asked = to_device(torch.tensor(scored), logits.device)
-    raw = torch.log_softmax(logits[asked].float(), dim=-1)
-    chosen = raw.gather(1, tokens[asked].clamp(min=0)[:, None])[:, 0]
+    index = to_device(torch.tensor(scored), logits.device)
+    raw = torch.log_softmax(logits[index].float(), dim=-1)
+    chosen = raw.gather(1, tokens[index].clamp(min=0)[:, None])[:, 0]
     most = max(rows[index].params.top_logprobs for index in scored)
     return Samples(tokens, scored, chosen, *raw.topk(most, dim=-1))
 
 
 def greedy_tokens(logits: torch.Tensor) -> torch.Tensor:
-    """The best token of each row of ``logits [rows, vocab]``: ``[rows]`` int64."""
+    """Return the best token of each row of ``logits [rows, vocab]``: ``[rows]`` int64."""
     return _on_gpu(logits) if logits.device.type != "cpu" else _unless_overflowed(logits.argmax(dim=-1), logits)
 
 
 def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
-    """Greedy rows take the maximum; the others add Gumbel noise to the truncated, tempered logits."""
+    """Sample each row: greedy ones take the maximum, others add Gumbel noise to the truncated, tempered logits."""
     if logits.device.type != "cpu":
         device = logits.device
         masks = masks_of(rows, pinned=device.type == "cuda")
         on_device = None if masks is None else masks.to(lambda tensor: to_device(tensor, device))
-        if all(row.greedy for row in rows):  # of which the kernel needs no parameters
+        if all(row.greedy for row in rows):  # the kernel needs no parameters for greedy rows
             return _on_gpu(logits, None, on_device)
         truncated = any(row.truncated for row in rows)
         return _on_gpu(logits, to_device(parameters_of(rows), device), on_device, truncated=truncated)
@@ -122,7 +123,7 @@ def _sample_rows(logits: torch.Tensor, rows: Seq[SamplingRow]) -> torch.Tensor:
 
 
 def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
-    """Sampling parameters of each row, on the host (``row_parameters``)."""
+    """Pack the sampling parameters of all rows on the host (``row_parameters``)."""
     params = [row.params for row in rows]
     return row_parameters(
         seeds=[row.seed for row in rows],
@@ -135,7 +136,7 @@ def parameters_of(rows: Seq[SamplingRow]) -> torch.Tensor:
 
 
 def masks_of(rows: Seq[SamplingRow], *, pinned: bool = False) -> TokenMaskRows | None:
-    """Which tokens each row may choose, on the host (``pinned`` for a device); None if all may choose any."""
+    """Pack the rows' token masks on the host (``pinned`` for a GPU); None if all rows may sample any token."""
     masks = [row.mask for row in rows]
     return None if all(mask is None for mask in masks) else token_mask_rows(masks, pinned=pinned)
 
@@ -147,7 +148,7 @@ def _on_gpu(
     *,
     truncated: bool = False,
 ) -> torch.Tensor:
-    from lora_kernels.sampling import sample_tokens  # needs Triton, which a host without a GPU need not have
+    from lora_kernels.sampling import sample_tokens  # needs Triton, which CPU hosts may lack
 
     return sample_tokens(logits, parameters, masks, truncated=truncated)
 
@@ -155,7 +156,7 @@ def _on_gpu(
 def sample_with_torch(
     logits: torch.Tensor, parameters: torch.Tensor, masks: TokenMaskRows | None = None, *, truncated: bool
 ) -> torch.Tensor:
-    """As ``lora_kernels.sampling.sample_tokens``, in torch's operations."""
+    """Sample tokens in plain torch; the reference of ``lora_kernels.sampling.sample_tokens``."""
     temperatures, raw = column(parameters, "temperature")[:, None], logits.float()
     logits = raw if masks is None else raw.masked_fill(~masks.allowed(raw.shape[1]), float("-inf"))
     if not bool((temperatures > 0).any()):
@@ -174,8 +175,11 @@ def _unless_overflowed(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tens
 
 
 def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
-    """Presence and frequency penalties as OpenAI defines them, over the output; the repetition
-    penalty of CTRL (arXiv 1909.05858), over prompt and output; then the logit bias; then what is put off. In place."""
+    """Apply penalties, logit biases and ``put_off`` to the logits, in place.
+
+    Presence and frequency penalties follow OpenAI's definition, over the output; the repetition penalty follows CTRL
+    (arXiv 1909.05858), over prompt and output.
+    """
     repeated, counted, biased, delayed = _Entries(), _Entries(), _Entries(), _Entries()
     for index, row in enumerate(rows):
         p = row.params
@@ -199,7 +203,7 @@ def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
 
 
 class _Entries:
-    """Entries of a batch's logits, each with a number."""
+    """A list of entries of a batch's logits, each with a number."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
@@ -208,12 +212,12 @@ class _Entries:
         return bool(self._entries)
 
     def add(self, row: int, tokens: Collection[int], numbers: float | npt.NDArray[np.float32]) -> None:
-        """``tokens`` of ``row``, each once, with a number each or one for all."""
+        """Add distinct ``tokens`` of ``row``, with a number each or one for all."""
         ids = np.fromiter(tokens, dtype=np.int64, count=len(tokens))
         self._entries.append((row, ids, np.broadcast_to(np.float32(numbers), ids.shape)))
 
     def to(self, device: torch.device) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """(rows, tokens) to index logits with, and the numbers."""
+        """Return (rows, tokens), which index the logits, and the numbers, on ``device``."""
         rows = np.repeat([row for row, _, _ in self._entries], [len(ids) for _, ids, _ in self._entries])
         tokens = np.concatenate([ids for _, ids, _ in self._entries])
         numbers = np.concatenate([numbers for _, _, numbers in self._entries])
@@ -222,10 +226,11 @@ class _Entries:
 
 
 def _truncate(logits: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, top_k: torch.Tensor) -> torch.Tensor:
-    """Keep the ``top_k`` best, then the smallest set with probability ``top_p``, then what has at
-    least ``min_p`` of the best token's probability; everything else becomes -inf.
+    """Set logits to -inf outside of top-k, top-p and min-p.
 
-    Tokens with the same logit are kept or dropped together. Parameters ``[rows, 1]``, top-k 0 for all.
+    Kept are the ``top_k`` best tokens, of these the smallest set with probability ``top_p``, of these the ones with at
+    least ``min_p`` of the best token's probability. Tokens with the same logit are kept or dropped together. Parameters
+    are ``[rows, 1]``; top-k 0 keeps all.
     """
     vocab = logits.shape[1]
     ordered = logits.sort(dim=-1, descending=True).values
@@ -240,10 +245,10 @@ def _truncate(logits: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor, to
 
 
 def gumbel(seeds: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
-    """Standard Gumbel noise ``[rows, vocab]`` from the splitmix64 finaliser over (seed, position, token).
+    """Return standard Gumbel noise ``[rows, vocab]`` from the splitmix64 finaliser over (seed, position, token).
 
-    Finite, and fine-grained where it is large: what counts over a large vocabulary is an exponential variable near
-    zero, which is taken from 32 bits without a difference from one.
+    The noise is finite, and has a fine resolution where it is large: over a large vocabulary the smallest exponential
+    variables decide, which are computed from 32 bits without the cancellation of ``1 - uniform``.
     """
     ids = torch.arange(vocab, dtype=torch.int64, device=seeds.device)
     z = (_mix(_mix(seeds) + positions))[:, None] + ids * _signed(0x9E3779B97F4A7C15)
@@ -258,7 +263,7 @@ def _mix(z: torch.Tensor) -> torch.Tensor:
 
 
 def _shift(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """Logical right shift: torch's own is arithmetic."""
+    """Shift right logically: torch's operator shifts arithmetically."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""What the start is doing and how long each part took: for the log, and for ``/readyz`` of the metrics port."""
+"""The progress of a start: its phases and their durations, for the log and for ``/readyz`` of the metrics port."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+# Seconds between log lines of a phase's progress.
 _LOG_EVERY_S = 2.0
 
 
 @dataclass(slots=True)
 class Phase:
-    """A part of the start. ``seconds`` is None while it goes on, ``done`` a share of it."""
+    """A phase of the start; ``seconds`` is None while it runs, ``done`` is its progress from 0 to 1."""
 
     name: str
     began: float
@@ -27,10 +28,10 @@ class Phase:
 
 
 class StartProgress:
-    """Phases of one start, which may overlap. Written by the starting thread, read by any."""
+    """The phases of a start, which may overlap. The starting thread writes them; any thread may read them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, began: float | None = None) -> None:
-        """``began``: when the start did, by ``clock``; now, if it is not given."""
+        """Begin a start at ``began`` of ``clock``, by default now."""
         self._clock = clock
         self._began = clock() if began is None else began
         self._phases: list[Phase] = []
@@ -39,7 +40,7 @@ class StartProgress:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[Callable[[float], None]]:
-        """Times what is inside, which may say what share of it is done."""
+        """Time a block as a phase; the yielded function reports its progress from 0 to 1."""
         phase = Phase(name, self._clock())
         self._phases.append(phase)
 
@@ -54,7 +55,7 @@ class StartProgress:
         log.info("start: %s took %.1f s", name, phase.seconds)
 
     def ready(self) -> None:
-        """Requests are taken from now on."""
+        """Record that the engine is ready to serve requests."""
         self._ready_after = self._clock() - self._began
         parts = ", ".join(f"{phase.name} {phase.seconds:.1f}" for phase in self._phases if phase.seconds is not None)
         log.info("ready after %.1f s (%s)", self._ready_after, parts)
@@ -64,7 +65,7 @@ class StartProgress:
         return self._ready_after is not None
 
     def text(self) -> str:
-        """As a line of JSON."""
+        """Return the progress as a line of JSON."""
         now = self._clock()
         return json.dumps(
             {
@@ -83,7 +84,7 @@ class StartProgress:
 
 
 def process_start() -> float:
-    """When this process was started, by ``time.monotonic``: what came before the first line of Python counts too."""
+    """Return the start time of this process by ``time.monotonic``, before the first line of Python runs."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):

@@ -1,1 +1,1 @@
-"""Running a planned step on the device: input tensors, CUDA graphs and what is read back."""
+"""The execution of planned steps on the device: input tensors, CUDA graphs, sampling and results."""

@@ -1,8 +1,8 @@
-"""Kernels compiled in processes of their own while the weights load.
+"""The compilation of kernels in separate processes while the weights load.
 
-Which ones follows from a model without weights on torch's meta device, put through the same steps as at the start: so
-the list cannot miss what the code launches. The processes are forked before this one uses CUDA, and never use it; each
-lists a part. A start that finds all of them compiled by an earlier one of the same model, settings and code needs none.
+The list of kernels is recorded from a model without weights on torch's meta device, which runs the same steps as the
+start: so the list cannot miss a launch of the code. The processes are forked before this one uses CUDA, and never use
+it; each records a part. No process is needed if an earlier start with the same model, settings and code compiled all.
 """
 
 from __future__ import annotations
@@ -44,21 +44,27 @@ from lora_kernels.launches import KernelJob, compile_for, compile_kernel, record
 
 log = logging.getLogger(__name__)
 
+# Maximum number of compiling processes.
 MOST_PROCESSES = 16
-_PAGES = 4096  # of a pool that holds nothing
+# Pages of the pool on the meta device.
+_PAGES = 4096
 _SETTINGS = (
     "dtype", "quantization", "kv_cache_dtype", "deterministic", "max_context", "max_running", "page_tokens",
     "max_lora_rank", "tensor_parallel", "lora_sharding",
 )  # fmt: skip
 _CACHE_VARIABLE = "TRITON_CACHE_DIR"
-_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+# CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+_MAJOR, _MINOR = 75, 76
+# PR_SET_PDEATHSIG of prctl.
+_PARENT_DEATH_SIGNAL = 1
+# Seconds that the driver may take to report the compute capability.
 _ASK_S = 20.0
-_STALL_S = 30.0  # without one more kernel: then they are compiled when they are first used
+# Seconds without a further kernel after which the rest is compiled at first use instead.
+_STALL_S = 30.0
 
 
 def compile_ahead(config: EngineConfig) -> CompileAhead | CompiledBefore | None:
-    """Begin, if there is such a GPU. The cache of kernels is below the data folder from now on."""
+    """Start the compilation if there is such a GPU, and put the kernel cache below the data folder."""
     capability = compute_capability(config.device)
     if capability is None:
         return None
@@ -68,7 +74,7 @@ def compile_ahead(config: EngineConfig) -> CompileAhead | CompiledBefore | None:
 
 
 class CompiledBefore:
-    """A note in the cache that all kernels of a model are there. One that is lost costs a start a few seconds."""
+    """A record in the cache that all kernels of a model are compiled; its loss costs a start a few seconds."""
 
     def __init__(self, cache: Path, config: EngineConfig, capability: tuple[int, int]) -> None:
         self._cache = cache
@@ -76,7 +82,7 @@ class CompiledBefore:
 
     @property
     def kernels(self) -> int:
-        """How many; 0 if that is not known, or if some are gone."""
+        """Number of compiled kernels; 0 if it is unknown, or if some were removed."""
         try:
             kernels = int(json.loads(self._note.read_text())["kernels"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -84,22 +90,22 @@ class CompiledBefore:
         return kernels if sum(1 for _ in self._cache.glob("*/*.cubin")) >= kernels else 0
 
     def wait(self, progress: Callable[[float], None] = lambda share: None) -> bool:
-        """As ``CompileAhead.wait``."""
+        """Return True at once: all kernels are compiled."""
         log.info("%d kernels are in the cache from an earlier start", self.kernels)
         return True
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no process runs."""
 
     def remember(self, kernels: int) -> None:
         try:
             self._note.write_text(json.dumps({"kernels": kernels}))
         except OSError as error:
-            log.warning("which kernels are compiled is not remembered: %s", error)
+            log.warning("the record of compiled kernels was not written; the next start lists them again: %s", error)
 
 
 def _key(config: EngineConfig, capability: tuple[int, int]) -> str:
-    """Of everything that says which kernels there are: the code, the model, settings, the device."""
+    """Return a key of everything that determines the kernels: code, model, settings and device."""
     code = hashlib.sha256()
     for package in (lora_engine, lora_kernels):
         for path in sorted(Path(package.__path__[0]).rglob("*.py")):
@@ -111,7 +117,7 @@ def _key(config: EngineConfig, capability: tuple[int, int]) -> str:
 
 
 class CompileAhead:
-    """Compiles what an engine of ``config`` will launch. To be made before CUDA is used, by the main thread."""
+    """A compilation of the kernels that an engine launches; create it in the main thread before CUDA is used."""
 
     def __init__(self, config: EngineConfig, capability: tuple[int, int], known: CompiledBefore | None = None) -> None:
         self._known = known
@@ -127,7 +133,10 @@ class CompileAhead:
         self._thread.start()
 
     def wait(self, progress: Callable[[float], None] = lambda share: None) -> bool:
-        """Until those of usual batches are compiled; whether all are. What is not, is compiled by its first launch."""
+        """Wait until the kernels of usual batches are compiled; returns whether all are.
+
+        The first launch of any other kernel compiles it.
+        """
         compiled, since = -1, time.monotonic()
         while not self._usual.wait(0.2):
             progress(self._compiled / max(self.kernels, 1))
@@ -135,7 +144,7 @@ class CompileAhead:
                 compiled, since = self._compiled, time.monotonic()
             if time.monotonic() - since > _STALL_S:
                 log.warning(
-                    "compiling kernels ahead got nowhere for %.0f s; they are when they are first used", _STALL_S
+                    "no kernel was compiled for %.0f s; the remaining ones are compiled at their first use", _STALL_S
                 )
                 self._kill()
                 return False
@@ -169,9 +178,9 @@ class CompileAhead:
             if self._known is not None:
                 self._known.remember(len(compiling))
         except UnsupportedModel:
-            """Loading it, which goes on meanwhile, says the same."""
+            pass  # the loading of the model raises the same error
         except Exception:
-            log.warning("kernels are compiled when they are first used, not ahead", exc_info=True)
+            log.warning("compiling kernels ahead failed; they are compiled at their first use", exc_info=True)
         self._usual.set()
         self.stop()
 
@@ -189,7 +198,7 @@ class CompileAhead:
 
 
 def _start_process(capability: tuple[int, int]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent says when to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent ends them
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     torch.set_num_threads(1)
     compile_for(*capability)
@@ -197,8 +206,9 @@ def _start_process(capability: tuple[int, int]) -> None:
 
 @torch.inference_mode()
 def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[list[KernelJob], list[KernelJob]]:
-    """Kernels that steps of usual batches launch, each as it is specialised, prompts' first; and those that only
-    adapters of higher ranks need. Every one is in some ``part`` of ``parts``, and may be in several.
+    """Record the kernels of usual batches with their specialisations, prompts' first, and those of higher ranks.
+
+    Each kernel is in at least one ``part`` of ``parts``.
     """
     model_config = ModelConfig.load(config.model)
     dtype, device = choose_dtype(config.dtype, torch.device("cuda")), torch.device("meta")
@@ -213,38 +223,39 @@ def kernels_of(config: EngineConfig, part: int = 0, parts: int = 1) -> tuple[lis
     last_tokens = torch.zeros(largest, dtype=torch.int64, device=device)
 
     def jobs(ranks: Sequence[int]) -> list[KernelJob]:
-        with recorded_launches() as found:
+        with recorded_launches() as recorded:
             if part == 0:
                 prefill_steps(model, pool, model.layer_kinds, ranks)
             shapes = usual_graphs(config.max_running, ranks, config.deterministic)
             shapes += inputs.mixed if ranks == USUAL_RANKS else []
             for shape in shapes[part::parts]:
                 inputs.run(model, shape, last_tokens, model.layer_kinds)
-        return found
+        return recorded
 
     usual = jobs(USUAL_RANKS)
     return usual, [job for job in jobs(inputs.rank_classes[len(USUAL_RANKS) :]) if job not in set(usual)]
 
 
 def _use_cache(folder: Path) -> None:
-    """Keep compiled kernels below ``folder``, unless ``TRITON_CACHE_DIR`` names a place.
+    """Store compiled kernels below ``folder``, unless ``TRITON_CACHE_DIR`` is set.
 
-    Triton's keys hold the source, the compiler and the options, so nothing stale is ever used; what another version of
-    it compiled is removed.
+    Triton's keys include the source, the compiler and the options, so that no stale kernel is used; kernels of other
+    versions of Triton are removed.
     """
     if os.environ.get(_CACHE_VARIABLE):
         return
-    own = folder / f"triton-{triton.__version__}"
+    current = folder / f"triton-{triton.__version__}"
     for other in folder.glob("triton-*"):
-        if other != own:
+        if other != current:
             shutil.rmtree(other, ignore_errors=True)
-    own.mkdir(parents=True, exist_ok=True)
-    os.environ[_CACHE_VARIABLE] = str(own)
+    current.mkdir(parents=True, exist_ok=True)
+    os.environ[_CACHE_VARIABLE] = str(current)
 
 
 def compute_capability(device: str) -> tuple[int, int] | None:
-    """Of a device such as ``cuda:1``, from the driver, asked in a process of its own: this one must not have used CUDA
-    when it forks. None: there is no such GPU, or no answer.
+    """Return the compute capability of a device such as ``cuda:1``; None if there is no such GPU, or no answer.
+
+    A separate process queries the driver: this one must not have used CUDA when it forks.
     """
     index = torch.device(device).index or 0
     try:

@@ -1,4 +1,4 @@
-"""Attributes device time to requests: each is charged a share of every step, by the tokens processed for it."""
+"""The attribution of device time: each request is charged a share of every step, in proportion to its tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lora_engine.scheduling.sequence import Chunk, RequestState
 
 
 class DeviceTime:
-    """Splits each step's time among its requests. The share of a request that has ended is charged to none.
+    """A meter that splits each step's time among its requests; the share of an ended request is not charged.
 
-    Steps follow one another on the device. One that was launched while another ran begins when that
-    one ends; otherwise it begins with its launch. Times are seconds of the engine's clock.
+    Steps run one after another on the device. A step that was launched while another ran begins when that one ends;
+    otherwise it begins with its launch. Times are seconds of the engine's clock.
     """
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class DeviceTime:
         self._launched: deque[tuple[float, list[tuple[RequestState, int]]]] = deque()
 
     def launched(self, chunks: Iterable[Chunk], at: float) -> None:
-        """A step was given to the device. At most one other may still be running there."""
+        """Record the launch of a step; at most one other may still be running."""
         self._launched.append((at, [(chunk.sequence.parent, chunk.tokens) for chunk in chunks]))
 
     def ended(self, at: float) -> float:
-        """The oldest launched step is done; how long it kept the device busy.
+        """Record the end of the oldest launched step, and return the seconds that it kept the device busy.
 
-        Called before the requests that it completes are closed.
+        Call it before the requests that the step completes are closed.
         """
         launched, shares = self._launched.popleft()
         busy = max(0.0, at - max(launched, self._last_end))

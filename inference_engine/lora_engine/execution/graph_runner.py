@@ -1,13 +1,12 @@
-"""Steps as CUDA graphs: one graph per batch size and launch of LoRA kernels, replayed with new contents.
+"""The execution of steps by CUDA graphs: one graph per batch size and LoRA launch, replayed with new contents.
 
-A batch whose own graph is not captured runs in the nearest that covers it (`graph_set.py`).
+A batch whose exact graph is not captured runs in the nearest graph that covers it (`graph_set.py`).
 
-A graph reads its inputs from fixed tensors: per token its id, position, slot in the KV cache and length,
-the block table, and the tiles that say which rows use which adapter. Loading or evicting an
-adapter changes the tables the tiles point into, never a graph. Mixed steps, with few tokens of prompts, have graphs of
-their own, which read those prompts' pages and tiles as well. Without a graph run: steps with many tokens, whose kernels
-are long enough to hide their launches; and those in which an adapter has an embedding or a head of its own
-(`model/embedding_layers.py`), or beside prompts more than usual, which are rare.
+A graph reads its inputs from fixed tensors: per token its id, position, KV slot and length, the block table, and the
+tiles that map rows to adapters. Loading or evicting an adapter changes the tables that the tiles refer to, never a
+graph. Mixed steps, with few prompt tokens, have separate graphs, which also read the prompts' pages and tiles. Some
+steps run without a graph: steps with many tokens, whose kernels are long enough to hide their launches, and rare steps,
+in which an adapter changes the embedding or the head (`model/embedding_layers.py`) or prompts are unusual.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from lora_kernels.work_items import TILE_FIELDS, write_tiles
 
 
 class Field(IntEnum):
-    """What a graph reads of each row, one line of the input each."""
+    """The fields that a graph reads for each row; each is a line of the input tensor."""
 
     TOKEN_ID = 0
     POSITION = 1
@@ -59,24 +58,25 @@ class Field(IntEnum):
 
 
 FIELDS = len(Field)
-_LONG_DECODE = 2048  # tokens from which on it matters into how many parts a sequence's keys are split
+# Tokens of a sequence from which on the number of splits of its keys affects the time of a decode.
+_LONG_DECODE = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A step's contents for a graph, one after another in one tensor of the host: where each part begins and ends."""
+    """The layout of a step's contents for a graph: the slice of each part in one tensor on the host."""
 
     fields: slice
     tiles: slice
-    second_tiles: slice  # of the launch after the first: of delta correction, or a mixed step's decode rows
-    prompt_tiles: slice  # of attention, in mixed steps
-    logit_rows: slice  # of mixed steps
+    second_tiles: slice  # second LoRA launch: delta correction, or a mixed step's decode rows
+    prompt_tiles: slice  # attention tiles, in mixed steps
+    logit_rows: slice  # only in mixed steps
     tables: slice
-    rows: int  # of block tables, those of prompts last
+    rows: int  # rows of the block table, prompts' last
 
     @classmethod
     def of(cls, shape: GraphShape, prompt_tiles: int) -> _Parts:
-        """``prompt_tiles``: the most of attention in a mixed step."""
+        """Return the layout for a shape; ``prompt_tiles`` is the maximum of attention tiles in a mixed step."""
         size, prompts = shape.size, shape.decodes is not None
         lengths = (
             FIELDS * size,
@@ -90,12 +90,12 @@ class _Parts:
         return cls(fields, tiles, second, of_prompts, rows, slice(rows.stop, None), tables)
 
     def count(self, width: int) -> int:
-        """Values, with block tables of ``width`` pages."""
+        """Return the number of values, with block tables of ``width`` pages."""
         return int(self.tables.start) + self.rows * width
 
 
 class GraphInputs:
-    """The fixed tensors that graphs read, and the logits that they write."""
+    """The fixed tensors that graphs read, and the logits that they write to."""
 
     def __init__(self, model: Transformer, pool: PagePool, largest: int, max_context: int) -> None:
         ops, device = model.ops, pool.data.device
@@ -120,17 +120,17 @@ class GraphInputs:
         self.table = zeros(largest + MOST_PROMPTS, self.width)
         self.prompt_tiles = zeros(self._most_prompt_tiles(rows), PREFILL_TILE_FIELDS)
         self.logit_rows = zeros(largest + MOST_PROMPTS)
-        # Of the variant of most sums each.
+        # Buffers for the variants with the most partial sums.
         grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
         self._shrunk = {False: ops.shrink_workspace(grouped, largest)}
         if self.mixed:
             prefill = next(shape.lora for shape in self.mixed if shape.lora)
             self._shrunk[True] = ops.shrink_workspace(prefill, rows)
-        # Of whichever graph ran last. Hundreds of graphs with logits of their own would keep gigabytes.
+        # All graphs share one buffer: separate logits of hundreds of graphs would take gigabytes.
         self.logits = torch.empty(largest + MOST_PROMPTS, model.vocabulary.rows, dtype=model.dtype, device=device)
 
     def plan(self, shape: GraphShape) -> TritonPlan:
-        """The plan a graph is captured with."""
+        """Build the plan with which a graph is captured."""
         size, is_mixed = shape.size, shape.decodes is not None
         decodes = size if shape.decodes is None else shape.decodes
         lora = []
@@ -164,7 +164,7 @@ class GraphInputs:
     def run(
         self, model: Transformer, shape: GraphShape, last_tokens: torch.Tensor, layers: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``Transformer.greedy``, of the rows that sample. ``layers``: as ``Transformer.run`` says."""
+        """Run the model (see ``Transformer.run``) and compute ``Transformer.greedy`` of the sampling rows."""
         rows, out = None, self.logits[: shape.sampling_rows]
         if shape.decodes is not None:
             rows = self.logit_rows[: shape.sampling_rows].long()
@@ -174,16 +174,16 @@ class GraphInputs:
         return _Parts.of(shape, self._most_prompt_tiles(shape.size))
 
     def _most_prompt_tiles(self, tokens: int) -> int:
-        """That attention of prompts with so many tokens is cut into, those included whose keys are split."""
+        """Return the maximum number of attention tiles of prompts with ``tokens`` tokens, splits of keys included."""
         return tokens // self._tokens_a_tile + MOST_PROMPTS + most_key_splits(self._kv_heads)
 
     def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
-        """Of a mixed step's prompts, as ``prefill_tiles``, one after another."""
+        """Return the attention tiles of a mixed step's prompts, flattened."""
         assert self._prefill is not None, "there are no mixed graphs"
         return self._prefill.tiles(spans).numpy().ravel()
 
     def load(self, contents: torch.Tensor, shape: GraphShape) -> None:
-        """Write a step's contents, on the device, where the graph reads them."""
+        """Copy a step's contents, which are on the device, to the tensors that the graph reads."""
         parts, size = self.parts(shape), shape.size
         self.fields[:, :size].copy_(contents[parts.fields].view(FIELDS, size))
         tiles = [(parts.tiles, self.tiles)]
@@ -200,12 +200,12 @@ class GraphInputs:
         self.table[: parts.rows, : tables.shape[1]].copy_(tables)
 
     def token_ids(self, size: int, last_tokens: torch.Tensor) -> torch.Tensor:
-        """The step's tokens: from the host, or where the last step left them."""
+        """Return the step's tokens: from the host's contents, or from the last step's on the device."""
         ids, sources = self.fields[Field.TOKEN_ID, :size].long(), self.fields[Field.SOURCE, :size].long()
         return torch.where(sources >= 0, last_tokens[sources.clamp(min=0)], ids)
 
     def blank(self) -> None:
-        """Nothing but padding rows. A capture runs the model once, and must not touch what the last step named."""
+        """Set all rows to padding: a capture runs the model once, and must not write to the last step's slots."""
         for tensor in (
             self.fields, self.tiles, self.second_tiles, self.table, self.prompt_tiles, self.logit_rows,
         ):  # fmt: skip
@@ -215,7 +215,7 @@ class GraphInputs:
 
 
 class StepGraph:
-    """One captured step."""
+    """A captured graph of a step."""
 
     def __init__(self, runner: GraphRunner, shape: GraphShape) -> None:
         self.graph = torch.cuda.CUDAGraph()
@@ -223,10 +223,10 @@ class StepGraph:
         def run() -> tuple[torch.Tensor, torch.Tensor]:
             return runner.inputs.run(runner.model, shape, runner.last_tokens)
 
-        run()  # compiles what is not compiled yet, outside the capture
+        run()  # compile the remaining kernels outside the capture
         torch.cuda.synchronize()
-        # Other threads may allocate page-locked memory meanwhile. What the collector of garbage would end in this one,
-        # an earlier engine's graphs for one, would end the capture.
+        # Other threads may allocate page-locked memory meanwhile. Garbage collection in this thread is off: the
+        # destruction of CUDA objects, such as an earlier engine's graphs, would abort the capture.
         with (
             _no_garbage_collection(),
             torch.cuda.graph(self.graph, pool=runner.memory, capture_error_mode="thread_local"),
@@ -246,7 +246,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class GraphRunner(Runner):
-    """Runs decode-only steps and those with few tokens of prompts from graphs, everything else as ``Runner`` does."""
+    """A runner that replays graphs for decode steps and steps with few prompt tokens, and runs others directly."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class GraphRunner(Runner):
         decodes: Decodes = one_token,
         mirror: StepMirror | None = None,
     ) -> None:
-        """``budget``: bytes of the device that graphs may keep. ``deferred``: as in ``GraphSet``."""
+        """Create a runner; ``budget`` is the device memory in bytes for graphs, for ``deferred`` see ``GraphSet``."""
         super().__init__(model, pool, max_running, decodes, mirror)
         assert isinstance(model.ops, TritonOps), "only the Triton backend can be captured"
         self._invariant = model.ops.invariant
@@ -269,8 +269,8 @@ class GraphRunner(Runner):
         self.inputs = GraphInputs(model, pool, largest, max_context)
         shapes = [GraphShape(largest), *self.inputs.mixed]
         most = max(self.inputs.parts(shape).count(self.inputs.width) for shape in shapes)
-        # All that a step's graph reads: one pinned tensor, one copy a step.
-        # Two of them: while a step runs from one, the next is prepared in the other.
+        # A pinned tensor has all contents of a step, for a single copy.
+        # There are two: while a step reads one, the next step is prepared in the other.
         self._hosts = [pinned(torch.zeros(most, dtype=torch.int32), device) for _ in range(2)]
         self._device = torch.zeros_like(self._hosts[0], device=device)
         self.graphs: GraphSet[StepGraph] = GraphSet(
@@ -296,7 +296,7 @@ class GraphRunner(Runner):
         return torch.cuda.mem_get_info(self.pool.data.device)[0] if self.pool.data.is_cuda else 0
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
-        """In a graph, if there is one for the step."""
+        """Run the step in a graph, if there is one for it."""
         if all(map(self._fits_decode, chunks)):
             step = self._decode_step(chunks, merged)
         elif merged is None and all(map(self._fits_mixed, chunks)):
@@ -314,7 +314,7 @@ class GraphRunner(Runner):
         return self._logits_of(graph, rows, greedy)
 
     def _logits_of(self, graph: StepGraph, rows: int, greedy: bool) -> Logits:
-        """What a replay left; of several ranks all logits, unless everybody is ``greedy`` or nobody samples."""
+        """Return the logits of a replay; with several ranks they are gathered unless all rows are ``greedy``."""
         values = graph.logits[:rows]
         return Logits(values if greedy or not rows else self.model.vocabulary.whole(values), graph.greedy[:rows])
 
@@ -333,7 +333,7 @@ class GraphRunner(Runner):
         spans = lora_spans(chunks, np.cumsum([0] + [chunk.tokens for chunk in chunks]), None)
         shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans)
         longest = max((chunk.sequence.num_computed for chunk in chunks[:decodes]), default=0)
-        if longest > _LONG_DECODE:  # there a graph for more rows reads a sequence's keys in fewer parts
+        if longest > _LONG_DECODE:  # a graph for more rows splits a sequence's keys into fewer parts
             splits = decode_splits(decodes, self.model.shape.kv_heads)
             shapes = [s for s in shapes if decode_splits(s.decodes or 0, self.model.shape.kv_heads) == splits]
         shape = self.graphs.choose_mixed(shapes)
@@ -341,12 +341,12 @@ class GraphRunner(Runner):
 
     @torch.inference_mode()
     def follow_capture(self, shape: GraphShape) -> None:
-        """On a rank that does not plan. What rank 0 has no memory for fails here as well, or there."""
+        """Capture rank 0's graph on a follower. Raises if there is no memory, on this rank or on rank 0."""
         self.graphs.add(shape)
 
     @torch.inference_mode()
     def follow_replay(self, shape: GraphShape, contents: npt.NDArray[np.int32], rows: int, greedy: bool) -> None:
-        """As ``follow``, for a step that runs in a graph."""
+        """Run rank 0's step on a follower as ``follow`` does, in a graph."""
         self._hosts.reverse()
         host = self._hosts[0][: len(contents)]
         host.numpy()[:] = contents
@@ -371,21 +371,21 @@ class GraphRunner(Runner):
         return self._fits_decode(chunk) or not (self._decodes(chunk) or chunk.sequence.pending)
 
     def _contents_of(self, shape: GraphShape, width: int) -> tuple[torch.Tensor, _Parts]:
-        """Where the contents of the next step go, page-locked: all rows padding."""
+        """Return the page-locked buffer for the contents of the next step, with all rows set to padding."""
         self._hosts.reverse()
         parts = self.inputs.parts(shape)
         contents = self._hosts[0][: parts.count(width)]
         host = contents.numpy()
         host[:] = 0
         fields = host[parts.fields].reshape(FIELDS, shape.size)
-        fields[Field.SEQ_LEN] = 1  # a padding row attends to the one slot of the padding page that it writes itself
+        fields[Field.SEQ_LEN] = 1  # a padding row attends only to the slot of the padding page that it writes
         fields[Field.SOURCE] = -1
         return contents, parts
 
     def _mixed_contents(
         self, chunks: list[Chunk], decodes: int, shape: GraphShape, spans: Sequence[LoraSpan]
     ) -> torch.Tensor:
-        """As ``_contents``, for a mixed step."""
+        """Return the contents of a mixed step for a graph of this shape, page-locked."""
         inputs = StepInputs.of(chunks, self.pool.geometry, self._decodes, self._last_row, merged=False)
         contents, parts = self._contents_of(shape, max(len(chunk.sequence.pages) for chunk in chunks))
         host, tokens = contents.numpy(), len(inputs.token_ids)
@@ -412,7 +412,7 @@ class GraphRunner(Runner):
         return contents
 
     def _contents(self, chunks: list[Chunk], shape: GraphShape, spans: Sequence[LoraSpan]) -> torch.Tensor:
-        """All that a graph of this shape reads in this step, page-locked."""
+        """Return the contents of a decode step for a graph of this shape, page-locked."""
         size, count, page_tokens = shape.size, len(chunks), self.pool.geometry.page_tokens
         contents, parts = self._contents_of(shape, max(len(chunk.sequence.pages) for chunk in chunks))
         host = contents.numpy()
@@ -437,7 +437,7 @@ class GraphRunner(Runner):
         return contents
 
     def _load(self, contents: torch.Tensor, shape: GraphShape) -> None:
-        """Write the step's contents where the graph reads them: one copy from the host, a few on the device."""
+        """Load the step's contents into the graph's tensors by one copy from the host and a few on the device."""
         device = self._device[: len(contents)]
         device.copy_(contents, non_blocking=True)
         self.inputs.load(device, shape)

@@ -1,4 +1,4 @@
-"""The captured graphs: which one a batch runs in, and when the next is captured."""
+"""The set of captured graphs: the choice of a batch's graph, and the schedule of captures."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from lora_engine.model.graph_shapes import GraphShape, first_graphs, nearest_cov
 log = logging.getLogger(__name__)
 G = TypeVar("G")
 
-STEPS_BETWEEN = 16  # captures under load, if they are deferred: one takes about as long as two or three steps
+# Steps between captures under load, if they are deferred: a capture takes about as long as two or three steps.
+STEPS_BETWEEN = 16
 
 
 class GraphSet(Generic[G]):
-    """Graphs by what they were captured for.
+    """A set of captured graphs by their shapes.
 
-    All usual ones are captured before the first request; what else a batch asks for, when it asks. If ``deferred``,
-    only ``first_graphs`` are captured before, the others while nothing runs, and the one that a batch asks for every
-    few steps. The nearest that covers one does its work until then; for good, if there is no memory for it.
+    All usual graphs are captured before the first request, other ones when a batch first needs them. If ``deferred``,
+    only ``first_graphs`` are captured before the first request; the others follow while nothing runs, and every few
+    steps the one that a batch needs. Until then the nearest covering graph is used; also permanently, if memory for the
+    exact one is lacking.
 
-    A capture that fails otherwise can leave torch and CUDA in a state that nobody knows: none is tried after it, and
-    ``failure`` says so to whoever can end the process.
+    Any other failure of a capture can leave torch and CUDA in an undefined state: no capture follows, and ``failure``
+    reports it, so that the process can be restarted.
     """
 
     def __init__(
@@ -40,8 +42,11 @@ class GraphSet(Generic[G]):
         invariant: bool = False,
         mixed: Sequence[GraphShape] = (),
     ) -> None:
-        """``budget``: bytes of the device that graphs may keep. ``invariant``: as in ``usual_graphs``. ``mixed``: those
-        of mixed steps, which come before decode graphs that others cover."""
+        """Create an empty set.
+
+        ``budget``: device memory in bytes for graphs. For ``invariant`` see ``usual_graphs``. ``mixed``: graphs of
+        mixed steps, which are captured before decode graphs that others cover.
+        """
         self.failure = ""
         self.kept_bytes = 0
         self.steps_between = STEPS_BETWEEN if deferred else 0
@@ -53,8 +58,8 @@ class GraphSet(Generic[G]):
         usual = usual_graphs(max_running, invariant=invariant)
         self._others = deque([*mixed, *(shape for shape in usual if shape not in set(self._first))])
         self._deferred = deferred
-        self._without: set[GraphShape] = set()  # those that there is no memory for
-        self._steps = 0  # since the last capture
+        self._without: set[GraphShape] = set()  # shapes for which there is no memory
+        self._steps = 0  # steps since the last capture
 
     def __len__(self) -> int:
         return len(self._captured)
@@ -63,9 +68,9 @@ class GraphSet(Generic[G]):
         return self._captured[shape]
 
     def capture_first(self, progress: Callable[[float], None] = lambda share: None) -> float:
-        """What is captured before the first request; returns the seconds that it took.
+        """Capture the graphs needed before the first request; returns the seconds that it took.
 
-        Raises ``torch.OutOfMemoryError`` if there is not even room for graphs that cover every usual batch.
+        Raises ``torch.OutOfMemoryError`` if there is no room for graphs that cover every usual batch.
         """
         started, free = time.perf_counter(), self._free_bytes()
         others = [] if self._deferred else [self._others.popleft() for _ in range(len(self._others))]
@@ -86,7 +91,7 @@ class GraphSet(Generic[G]):
         return seconds
 
     def capture_next(self) -> bool:
-        """Capture one of those that were deferred; False once all are there."""
+        """Capture one deferred graph; returns False once all are captured."""
         if not self._others or self.failure:
             return False
         shape = self._others.popleft()
@@ -97,11 +102,11 @@ class GraphSet(Generic[G]):
         return True
 
     def add(self, shape: GraphShape) -> None:
-        """Capture it now, whatever the budget."""
+        """Capture a graph now, regardless of the budget."""
         self._captured[shape] = self._capture(shape)
 
     def choose(self, wanted: GraphShape, spans: Sequence[LoraSpan]) -> GraphShape | None:
-        """The graph for a step that asks for ``wanted``, or one that covers it. None: it has to run without."""
+        """Return the graph for a step that needs ``wanted``, or one that covers it; None: run without a graph."""
         self._steps += 1
         if wanted in self._captured:
             return wanted
@@ -110,7 +115,7 @@ class GraphSet(Generic[G]):
         return wanted if (due or cover is None) and self._add_between(wanted) else cover
 
     def choose_mixed(self, fitting: Sequence[GraphShape]) -> GraphShape | None:
-        """The first of ``fitting`` that is there, or that is captured for it. None: the step has to run without."""
+        """Return the first captured graph of ``fitting``, or capture one; None: run without a graph."""
         self._steps += 1
         there = next((shape for shape in fitting if shape in self._captured), None)
         if fitting and there is not fitting[0] and self._deferred and self._steps > self.steps_between:
@@ -118,30 +123,30 @@ class GraphSet(Generic[G]):
         return there
 
     def _add_between(self, shape: GraphShape) -> bool:
-        """Between steps: whether the graph is there now."""
+        """Capture a graph between steps, if one is due; returns whether the graph is captured."""
         if self.failure:
             return False
         try:
             return self._add(shape)
         except Exception as error:
             self.failure = f"the capture of a decode graph failed ({error})"
-            log.exception("no decode graph is captured any more after that of %s failed", shape)
+            log.exception("the capture of %s failed; no graphs are captured until the process is restarted", shape)
             return False
 
     def _add(self, shape: GraphShape) -> bool:
-        """Capture it, if there is memory."""
+        """Capture a graph if there is memory; returns whether it was captured."""
         if shape in self._without:
             return False
         free, self._steps = self._free_bytes(), 0
         try:
             if self.kept_bytes + self.kept_bytes // max(len(self), 1) > self._budget:
-                raise torch.OutOfMemoryError(f"graphs keep {self.kept_bytes / 2**20:.0f} MiB, all that they may")
+                raise torch.OutOfMemoryError(f"graphs keep {self.kept_bytes / 2**20:.0f} MiB, their whole budget")
             self._captured[shape] = self._capture(shape)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
             if not self._without:
-                log.warning("no graph is captured for %s and others, those that cover them serve: %s", shape, error)
+                log.warning("no memory for the graph of %s; graphs that cover it are used instead: %s", shape, error)
             self._without.add(shape)
             return False
         self.kept_bytes += max(free - self._free_bytes(), 0)
@@ -149,12 +154,12 @@ class GraphSet(Generic[G]):
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    """Of torch's allocator, or of the driver, whose errors have no class of their own."""
+    """Return whether torch's allocator or the driver, whose errors have no separate class, ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
 def _give_back_caches() -> None:
-    """What the runs before each capture needed; and page-locked memory, of which reading the weights takes some."""
+    """Release cached memory: of runs before captures, and page-locked memory of the loading of weights."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         if hasattr(torch._C, "_host_emptyCache"):  # not in every build of torch

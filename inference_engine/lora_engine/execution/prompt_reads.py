@@ -1,7 +1,7 @@
-"""What requests ask of their own prompts: read from the hidden states of the steps that process them anyway.
+"""Log-probabilities and embeddings of prompts, read from the hidden states of the steps that process the prompts.
 
-Logits of every prompt token would be gigabytes (a chunk of 8,192 tokens times a vocabulary of 262,144), so they are
-made and used up in slices, and only the log-probabilities that were asked for leave the device.
+The logits of all prompt tokens would take gigabytes (a chunk of 8,192 tokens times a vocabulary of 262,144), so they
+are computed and consumed in slices, and only the requested log-probabilities are copied from the device.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from lora_engine.model.transformer import Transformer
 from lora_engine.request import Embedding, PromptLogprobs
 from lora_engine.scheduling.sequence import Chunk, Sequence
 
-_LOGITS_AT_ONCE = 1 << 24  # elements: 64 MiB in float32
+# Elements of logits computed at a time: 64 MiB in float32.
+_LOGITS_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Prompt tokens ``[start, stop)`` of ``sequence``, whose hidden states are ``rows [at, at + stop - start)``."""
+    """A part of a prompt: tokens ``[start, stop)`` of ``sequence``, with hidden states in rows from ``at`` on."""
 
     sequence: Sequence
     start: int
@@ -38,11 +39,14 @@ class _Part:
 
 
 class PromptReads:
-    """Of one step. ``rows`` says which of its token rows are read; ``take`` gets their hidden states on the device,
-    and ``collect`` has the results once the step is done."""
+    """The reads of prompts in one step.
+
+    ``rows`` are the token rows that are read; ``take`` consumes their hidden states on the device, and ``collect``
+    returns the results after the step.
+    """
 
     def __init__(self, chunks: list[Chunk], starts: list[int], device: torch.device) -> None:
-        """``starts`` are the first token rows of ``chunks``."""
+        """Plan the reads of ``chunks``, whose first token rows are ``starts``."""
         self._scored: list[_Part] = []
         self._pooled: list[_Part] = []
         scored_rows: list[int] = []
@@ -63,7 +67,7 @@ class PromptReads:
         self._vectors: torch.Tensor | None = None
 
     def take(self, hidden: torch.Tensor, model: Transformer) -> None:
-        """``hidden [len(rows), hidden]``, after the last norm. Does not wait for the device."""
+        """Consume ``hidden [len(rows), hidden]``, after the last norm, without waiting for the device."""
         if self._scored:
             targets = self._tensor([target for part in self._scored for target in _targets(part)])
             most = max(part.sequence.request.prompt_logprobs or 0 for part in self._scored)
@@ -74,7 +78,7 @@ class PromptReads:
             self._vectors = self._pool(hidden[self._num_scored :], lengths)
 
     def _pool(self, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """The sums of prompts that end in this step; those of the others are kept until they do."""
+        """Return the sums of hidden states of prompts that end in this step; sums of others are kept until then."""
         sums = torch.segment_reduce(hidden.float(), "sum", lengths=lengths, axis=0)
         for row, part in enumerate(self._pooled):
             if isinstance(before := part.sequence.pooled, torch.Tensor):
@@ -83,15 +87,17 @@ class PromptReads:
         return _to_host(sums)
 
     def collect(self) -> list[tuple[Sequence, PromptLogprobs | Embedding]]:
-        """For each sequence, the log-probabilities of the next tokens of its prompt, or its prompt's vector if the
-        prompt ended. The step must be done."""
-        found: list[tuple[Sequence, PromptLogprobs | Embedding]] = []
+        """Return each sequence's log-probabilities of prompt tokens, or its vector if the prompt ended.
+
+        The step must have finished.
+        """
+        results: list[tuple[Sequence, PromptLogprobs | Embedding]] = []
         if self._scores is not None:
-            found += [(part.sequence, self._scores.of(part)) for part in self._scored]
+            results += [(part.sequence, self._scores.of(part)) for part in self._scored]
         if self._vectors is not None:
             ended = [(row, part) for row, part in enumerate(self._pooled) if part.ends]
-            found += [(part.sequence, _embedding(self._vectors[row], part.sequence)) for row, part in ended]
-        return found
+            results += [(part.sequence, _embedding(self._vectors[row], part.sequence)) for row, part in ended]
+        return results
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return to_device(torch.from_numpy(np.array(values, dtype=np.int64)), self._device)
@@ -104,7 +110,7 @@ def is_finite(read: PromptLogprobs | Embedding) -> bool:
 
 
 def _embedding(total: torch.Tensor, sequence: Sequence) -> Embedding:
-    """Of length 1, so that neither the number of tokens nor that of dimensions matters to it."""
+    """Normalise a sum of hidden states to length 1, independently of the numbers of tokens and dimensions."""
     pooling = sequence.request.pooling
     assert pooling is not None
     vector = total[: pooling.dimensions or None].double().numpy()
@@ -112,14 +118,14 @@ def _embedding(total: torch.Tensor, sequence: Sequence) -> Embedding:
 
 
 def _targets(part: _Part) -> list[int]:
-    """The token after each one. After the last one none is known, and its row is not used."""
+    """Return the next token of each token of a part; the prompt's last token has none, and its row is not used."""
     prompt = part.sequence.request.prompt_token_ids
     return [*prompt[part.start + 1 : part.stop + 1], 0][: part.stop - part.start]
 
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Of each row: log-probability and rank of its target, and the most likely tokens' ids and log-probabilities."""
+    """The scores of rows: log-probability and rank of each row's target, and its most likely tokens."""
 
     logprobs: torch.Tensor
     ranks: torch.Tensor
@@ -127,7 +133,7 @@ class _Scores:
     top_ids: torch.Tensor
 
     def to_host(self) -> _Scores:
-        """Begin to copy."""
+        """Start copying the scores to the host."""
         return _Scores(*map(_to_host, (self.logprobs, self.ranks, self.top_logprobs, self.top_ids)))
 
     def of(self, part: _Part) -> PromptLogprobs:
@@ -155,7 +161,7 @@ def _score(
 
 
 def follow_scores(model: Transformer, hidden: torch.Tensor) -> None:
-    """On a rank that does not plan: its part in the scores of rows whose states these are."""
+    """Take part in rank 0's scores of rows, with the same hidden states on a follower."""
     for part in _slices(len(hidden), model):
         model.logits(hidden[part])
 

@@ -1,8 +1,8 @@
-"""Plain torch where every token's logits are bitwise the same in every batch (``--deterministic`` without Triton).
+"""The batch-invariant runner in plain torch (``--deterministic`` without Triton): logits do not depend on the batch.
 
-What a product's row is rounded to depends on how many rows it has, and on the place of the row among them. So every
-token has a forward pass of its own, whose shapes follow from its position alone. On a CPU that is as quick for an
-answer alone, and slower by as much as batches gain for everything else.
+The rounding of a product's row depends on the number of rows and on the row's index. So every token has a separate
+forward pass, whose shapes depend on its position alone. On a CPU that is as fast for a single request; for several
+requests it loses the gain of batching.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lora_engine.scheduling.sequence import Chunk
 
 
 class RowRunner(Runner):
-    """Runs the tokens of a step one after another."""
+    """A runner that processes the tokens of a step one after another."""
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
         batch = self._batch(chunks, merged)
@@ -42,8 +42,7 @@ class RowRunner(Runner):
         self._logits(hidden, batch)
 
     def _hidden(self, batch: StepBatch) -> list[torch.Tensor]:
-        """Each row's hidden state, ``[1, hidden]``. Those of one sequence are in order: later ones read the earlier's
-        keys."""
+        """Compute each row's hidden state ``[1, hidden]``, in order: rows read the keys of earlier ones."""
         plan = self.model.ops.plan
         return [
             self.model.hidden(row.token_ids, None, plan(row, self.pool), None, row.embeddings)
@@ -59,7 +58,7 @@ class RowRunner(Runner):
         return torch.cat([F.pad(one, (0, width - one.shape[1]), value=ABSENT) for one in logits])
 
     def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
-        """Row by row as well: what noise is rounded to depends on its place in memory."""
+        """Sample row by row too: the rounding of noise depends on its position in memory."""
         if len(rows) <= 1:
             return super()._choose(logits, rows)
         samples = [super(RowRunner, self)._choose(Logits(logits.values[i : i + 1]), [r]) for i, r in enumerate(rows)]
@@ -77,13 +76,13 @@ class RowRunner(Runner):
 
 
 def _padded(values: torch.Tensor | None, columns: int) -> torch.Tensor:
-    """One row, with zeros behind."""
+    """Pad a row with zeros to ``columns``."""
     assert values is not None
     return F.pad(values.view(1, -1), (0, columns - values.numel()))
 
 
 def single_rows(batch: StepBatch, page_tokens: int) -> Iterator[StepBatch]:
-    """Every row of a batch as a batch of its own: one token that attends to its sequence so far."""
+    """Yield every row of a batch as a separate batch: one token that attends to its sequence so far."""
     tables = [batch.block_table[row] for row in range(batch.num_decode)]
     for span in batch.prefill:
         tables += [span.pages] * (span.stop - span.start)

@@ -1,4 +1,4 @@
-"""From a step's plan to sampled tokens: builds the batch on the host, runs the model, samples."""
+"""The runner: it builds a planned step's batch on the host, runs the model, and samples tokens."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from lora_engine.scheduling.sequence import Chunk, Sequence
 if TYPE_CHECKING:
     from lora_engine.model.graph_shapes import GraphShape  # needs triton
 
-Decodes = Callable[[Chunk], bool]  # whether a chunk's tokens are decode rows, not a prefill
+# Returns whether a chunk's tokens are decode rows, not a prefill.
+Decodes = Callable[[Chunk], bool]
 Sampled = tuple[Sequence, int, TokenLogprob | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """What a forward pass leaves on the device, to be sampled before the next one: ``[rows, vocab]``.
+    """The output of a forward pass on the device, ``[rows, vocab]``, valid until the next pass.
 
-    ``greedy`` is each row's likeliest token, if that was computed; of several ranks ``values`` may then be this one's
-    columns, where nobody asks for more.
+    ``greedy`` is each row's likeliest token, if it was computed; with several ranks ``values`` may then be only this
+    rank's columns, if no row needs more.
     """
 
     values: torch.Tensor
@@ -43,7 +44,7 @@ class Logits:
 
 
 class Launched:
-    """A step that was launched, and whose tokens are yet to be chosen."""
+    """A launched step whose tokens are not sampled yet."""
 
     def __init__(self, sequences: list[Sequence], logits: Logits, reads: PromptReads | None = None) -> None:
         self.sequences = sequences
@@ -58,12 +59,12 @@ class Launched:
 
     @property
     def is_computing(self) -> bool:
-        """Whether the device is still at work on the logits of a step in which answers are constrained."""
+        """Whether the device still computes the logits; only known for steps with constrained answers."""
         return self._computed is not None and not self._computed.query()
 
 
 class InFlight:
-    """A step whose tokens are being chosen. ``collect`` waits for its tokens, and for nothing else of the device."""
+    """A step whose sampling is launched; ``collect`` waits for its tokens only."""
 
     def __init__(
         self,
@@ -71,37 +72,37 @@ class InFlight:
         rows: list[SamplingRow],
         samples: Samples,
         reads: PromptReads | None = None,
-        held: Collection[Sequence] = (),
+        deferred: Collection[Sequence] = (),
     ) -> None:
         self._sequences = sequences
-        self._held = held
+        self._deferred = deferred
         self._rows = rows
         self._samples = samples
-        self._reads = reads  # whose copies were begun before those of the tokens
+        self._reads = reads  # their copies to the host precede those of the tokens
         self._tokens, self._arrived = _to_host(samples.tokens)
 
     def collect(self) -> list[Sampled]:
-        """The token of every sequence that sampled and was not held, in the order of the launch."""
+        """Return the token of every sequence that sampled and was not deferred, in the order of the launch."""
         if self._arrived is not None:
             self._arrived.synchronize()
         tokens = self._tokens.tolist()
         logprobs = self._samples.logprobs(tokens, self._rows)
         sampled = zip(self._sequences, tokens, logprobs, strict=True)
-        return [entry for entry in sampled if entry[0] not in self._held] if self._held else list(sampled)
+        return [entry for entry in sampled if entry[0] not in self._deferred] if self._deferred else list(sampled)
 
     def collect_reads(self) -> list[tuple[Sequence, PromptLogprobs | Embedding]]:
-        """What was read of prompts; after ``collect``."""
+        """Return the results read from prompts; call it after ``collect``."""
         return [] if self._reads is None else self._reads.collect()
 
 
 class StepMirror(Protocol):
-    """The other ranks of a tensor-parallel group, which run each step as well."""
+    """The other ranks of a tensor-parallel group, which run every step too."""
 
     def step(self, inputs: StepInputs, spans: Iterable[LoraSpan]) -> None:
-        """Have them begin the step that this rank runs next, and then wait for the tokens of its ``logit_rows``."""
+        """Start the step that this rank runs next on all other ranks, which then wait for its sampled tokens."""
 
     def capture(self, shape: GraphShape) -> None:
-        """Have them capture the graph that this rank captures next."""
+        """Capture the graph that this rank captures next on all other ranks."""
 
     def replay(
         self,
@@ -112,17 +113,17 @@ class StepMirror(Protocol):
         *,
         greedy: bool,
     ) -> None:
-        """Have them run it with the same contents, and then wait for the tokens of ``rows``; as ``StepInputs`` says."""
+        """Replay a graph with the same contents on all other ranks, which then wait for the tokens of ``rows``."""
 
     def diverged(self, error: Exception) -> None:
-        """This rank did not do what the others did. Does not return: a group out of step cannot go on."""
+        """End the group because this rank failed in a step that the others run. Does not return."""
 
 
 class Runner:
-    """Executes plans on one device.
+    """A runner that executes plans on one device.
 
-    On a GPU, ``launch`` and ``sample`` return while the step runs. The next step may be launched before the
-    tokens of this one are known to the host: its inputs are taken from ``last_tokens`` there.
+    On a GPU, ``launch`` and ``sample`` return while the step runs. The next step may be launched before the host has
+    this step's tokens: its inputs come from ``last_tokens`` on the device.
     """
 
     def __init__(
@@ -133,31 +134,31 @@ class Runner:
         decodes: Decodes | None = None,
         mirror: StepMirror | None = None,
     ) -> None:
-        """``decodes``: by default ``one_token``. ``mirror``: on rank 0 of several."""
+        """Create a runner; ``decodes`` is ``one_token`` by default, ``mirror`` is set on rank 0 of several."""
         self.model = model
         self.pool = pool
         self.mirror = mirror
         self._decodes = decodes or one_token
         self.overlaps = pool.data.is_cuda
-        self.start_seconds: dict[str, float] = {}  # by what was prepared before the first request
+        self.start_seconds: dict[str, float] = {}  # duration of each preparation before the first request
         self.last_tokens = torch.zeros(max_running, dtype=torch.int64, device=pool.data.device)
         self._last_row: dict[Sequence, int] = {}
 
     def capture_next(self) -> bool:
-        """Nothing is left to prepare."""
+        """Prepare one more graph between steps; returns False once nothing is left."""
         return False
 
     @property
     def failure(self) -> str:
-        """Why this process should end, though it goes on serving for now; empty if nothing is wrong."""
+        """Reason why this process should be restarted although it still serves; empty if there is none."""
         return ""
 
     @torch.inference_mode()
     def launch(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None, *, reads: bool = False) -> Launched:
-        """Process every chunk; sequences whose chunk reaches their end are to ``sample`` a token.
+        """Launch the forward pass of all chunks; sequences whose chunk reaches their end then ``sample`` a token.
 
-        ``merged`` is the adapter that is merged into the weights to run on, None for the base's own. ``reads`` says
-        that some sequence reads hidden states of its prompt.
+        ``merged`` is the adapter merged into the weights of this step, None for the base's weights. ``reads``: some
+        sequence reads hidden states of its prompt.
         """
         ordered = order_chunks(chunks, self._decodes)
         sampling = [chunk.sequence for chunk in ordered if chunk.samples]
@@ -171,22 +172,22 @@ class Runner:
         return Launched(sampling, logits, prompts)
 
     @torch.inference_mode()
-    def sample(self, launched: Launched, held: Collection[Sequence] = ()) -> InFlight:
-        """Choose the tokens of the step launched last. Those of ``held`` sequences are of no use to anybody."""
+    def sample(self, launched: Launched, deferred: Collection[Sequence] = ()) -> InFlight:
+        """Sample the tokens of the step launched last; tokens of ``deferred`` sequences are discarded."""
         sampling, rows = launched.sequences, launched.rows
         with self._in_step():
             samples = self._choose(launched.logits, rows)
-            # A row that overflowed has no token. It is ended when the host learns of it; until then any token will do.
+            # A row that overflowed has no token. The host ends it later; until then any valid token id serves.
             torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
             if rows:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
             self._step_given()
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
-        return InFlight(sampling, rows, samples, launched.reads, held)
+        return InFlight(sampling, rows, samples, launched.reads, deferred)
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
-        """What fails here alone would leave the other ranks waiting, or further than this one."""
+        """End all ranks if this one fails inside a step, which the other ranks would continue or wait for."""
         try:
             yield
         except Exception as error:
@@ -200,13 +201,13 @@ class Runner:
         return sample(logits.values, rows)
 
     def _forward(self, chunks: list[Chunk], merged: AdapterSlot | None) -> Logits:
-        """Run the model over ordered chunks; must not wait for the device."""
+        """Run the model over ordered chunks, without waiting for the device."""
         batch = self._batch(chunks, merged)
         plan = self.model.ops.plan(batch, self.pool)
         return self._head(self.model.hidden(batch.token_ids, batch.logit_rows, plan, None, batch.embeddings), batch)
 
     def _head(self, hidden: torch.Tensor, batch: StepBatch) -> Logits:
-        """Of the states of ``logit_rows``. Of several ranks each has a part in it, unless there are none."""
+        """Compute the logits of ``logit_rows``; with several ranks all take part, unless there are no rows."""
         if self.model.parallel.world > 1 and not len(hidden):
             return Logits(hidden.new_empty(0, self.model.config.vocab_size))
         if batch.greedy:
@@ -218,7 +219,7 @@ class Runner:
         return PromptReads(chunks, starts.tolist(), self.pool.data.device)
 
     def _read(self, chunks: list[Chunk], rows: int, merged: AdapterSlot | None, prompts: PromptReads) -> Logits:
-        """``_forward`` for a step in which hidden states of prompts are read; ``rows`` of it sample."""
+        """Run ``_forward`` for a step in which hidden states of prompts are read; ``rows`` rows sample."""
         batch = self._batch(chunks, merged, prompts)
         wanted = torch.cat((batch.logit_rows, prompts.rows))
         plan = self.model.ops.plan(batch, self.pool)
@@ -227,7 +228,7 @@ class Runner:
         return self._head(hidden[:rows], batch)
 
     def _batch(self, chunks: list[Chunk], merged: AdapterSlot | None, prompts: PromptReads | None = None) -> StepBatch:
-        """The step's batch, which the other ranks learn of: once it was made, it has to be run."""
+        """Build the step's batch and send it to the other ranks; the caller must run it."""
         inputs = StepInputs.of(
             chunks,
             self.pool.geometry,
@@ -246,7 +247,7 @@ class Runner:
         return batch
 
     def _all_greedy(self, chunks: list[Chunk]) -> bool:
-        """Whether, of several ranks, whoever samples wants the likeliest token and nothing else."""
+        """Return whether several ranks need to exchange only likeliest tokens, since all sampling rows are greedy."""
         return self.model.parallel.world > 1 and all(
             sequence.request.sampling.plain_greedy and sequence.masks is None and sequence.head is None
             for sequence in (chunk.sequence for chunk in chunks if chunk.samples)
@@ -254,14 +255,14 @@ class Runner:
 
     @torch.inference_mode()
     def follow(self, inputs: StepInputs, spans: list[LoraSpan], embeddings: list[EmbeddingLayerSpan]) -> None:
-        """On a rank that does not plan: run what rank 0 runs, and learn the tokens that it chose."""
+        """Run rank 0's step on a follower, and receive the tokens that rank 0 sampled."""
         batch = inputs.batch(spans, self.last_tokens)
         batch.embeddings = embeddings
         self._follow(batch)
         self.receive_tokens(len(inputs.logit_rows))
 
     def receive_tokens(self, rows: int) -> None:
-        """On a rank that does not plan, at a step's end: wait, in the order of the stream, for what rank 0 samples."""
+        """Receive the tokens that rank 0 samples, on a follower at a step's end, in the order of the stream."""
         if rows:
             self.model.parallel.broadcast(self.last_tokens[:rows])
         self._step_given()
@@ -280,7 +281,7 @@ class Runner:
 
 
 def _to_host(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """Start copying tokens to the host; the event says when they are there (None: already)."""
+    """Start copying tokens to the host; the event marks the end of the copy (None: already finished)."""
     if not tokens.is_cuda:
         return tokens, None
     host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
@@ -296,27 +297,28 @@ def _generation(chunk: Chunk) -> int:
 
 
 def one_token(chunk: Chunk) -> bool:
-    """A prompt's last token, alone, is as quick among decode rows."""
+    """Return whether a chunk has one token: a prompt's last token alone is as fast among decode rows."""
     return chunk.tokens == 1
 
 
 def of_answer(chunk: Chunk) -> bool:
-    """Every token has one way to be computed: those of prompts as prefill, generated ones as decode rows.
+    """Return whether a chunk's tokens are generated ones; with ``--deterministic`` those are always decode rows.
 
-    So when an answer goes on after a pre-emption, or on another host, its tokens are several decode rows of a step.
+    Prompt tokens are always prefill. When an answer continues after a pre-emption, or on another host, its tokens are
+    several decode rows of a step.
     """
     return chunk.sequence.num_computed >= chunk.sequence.num_prompt
 
 
 def order_chunks(chunks: Iterable[Chunk], decodes: Decodes = one_token) -> list[Chunk]:
-    """Decode rows first; then prefill. Within each, sequences of one adapter side by side."""
+    """Sort chunks: decode rows before prefill, and in both parts sequences of one adapter adjacent."""
     return sorted(chunks, key=lambda chunk: (not decodes(chunk), _generation(chunk)))
 
 
 def lora_spans(chunks: list[Chunk], starts: Indices | range, merged: AdapterSlot | None) -> list[LoraSpan]:
-    """Runs of ordered chunks with one adapter, as token rows; chunk i has the rows from ``starts[i]`` on.
+    """Return the spans of token rows with one adapter; chunk i has the rows from ``starts[i]`` on.
 
-    Those of the merged adapter need no span; all others subtract it (delta correction).
+    Rows of the merged adapter need no span; all others subtract it (delta correction).
     """
     spans: list[LoraSpan] = []
     for _, run in groupby(range(len(chunks)), key=lambda i: _generation(chunks[i])):

@@ -1,4 +1,4 @@
-"""A step's batch as arrays of the host: what every tensor-parallel rank makes the same forward pass of."""
+"""The inputs of a step as arrays on the host, from which every tensor-parallel rank builds the same batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PrefillInputs:
-    """As ``PrefillSpan``."""
+    """A ``PrefillSpan`` with its pages on the host."""
 
     start: int
     stop: int
@@ -30,9 +30,9 @@ class PrefillInputs:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """As ``StepBatch``, without its adapters; heads are of rank 0 alone."""
+    """A ``StepBatch`` on the host without LoRA spans; only rank 0 has the spans of heads."""
 
-    token_ids: Indices  # [tokens]; of those with a source, 0
+    token_ids: Indices  # [tokens]; 0 for tokens with a source
     starts: Indices  # [chunks + 1] each chunk's first row
     sources: Indices  # [chunks] row of the last step's tokens that holds the chunk's token; -1: it is in token_ids
     positions: Indices  # [tokens]
@@ -42,7 +42,7 @@ class StepInputs:
     prefill: tuple[PrefillInputs, ...]
     logit_rows: Indices  # [sequences that sample]
     merged: bool
-    embeddings: tuple[tuple[int, int, int], ...] = ()  # an adapter's generation and rows, if it has an embedding
+    embeddings: tuple[tuple[int, int, int], ...] = ()  # generation and rows of adapters with an embedding
     greedy: bool = False
     scored_rows: Indices | None = None
 
@@ -58,7 +58,7 @@ class StepInputs:
         greedy: bool = False,
         scored_rows: Indices | None = None,
     ) -> StepInputs:
-        """Of ordered chunks, decode rows first. ``last_row``: where the last step left sequences' tokens."""
+        """Build the inputs of ordered chunks, decode rows first; ``last_row``: rows of the last step's tokens."""
         starts = np.cumsum([0] + [chunk.tokens for chunk in chunks])
         decode = [chunk for chunk in chunks if decodes(chunk)]
         positions = np.concatenate([np.arange(_computed(c), _computed(c) + c.tokens) for c in chunks])
@@ -94,7 +94,7 @@ class StepInputs:
         )
 
     def batch(self, lora: Sequence[LoraSpan], last_tokens: torch.Tensor) -> StepBatch:
-        """On the device of ``last_tokens``, the tokens that the last step sampled."""
+        """Copy the batch to the device of ``last_tokens``, the tokens that the last step sampled."""
         device = last_tokens.device
 
         def tensor(array: Indices) -> torch.Tensor:
@@ -121,7 +121,7 @@ class StepInputs:
 
 
 def sources(chunks: Sequence[Chunk], last_row: Mapping[TokenSequence, int]) -> list[int]:
-    """For each chunk, the row of the last step's tokens that holds its token; -1 if the host knows it."""
+    """Return, for each chunk, the row of the last step's tokens with its token; -1 if the host has the token."""
     return [last_row[c.sequence] if c.sequence.pending else -1 for c in chunks]
 
 
@@ -140,7 +140,7 @@ def _slot_mapping(chunks: Sequence[Chunk], positions: Indices, starts: Indices, 
 
 
 def _padded_pages(chunks: Sequence[Chunk]) -> Indices:
-    """``[tokens, most pages]``; the padding is page 0."""
+    """Return the chunks' pages as ``[chunks, most pages]``, padded with page 0."""
     width = max((len(chunk.sequence.pages) for chunk in chunks), default=0)
     table = np.zeros((len(chunks), width), dtype=np.int64)
     for row, chunk in enumerate(chunks):

@@ -1,4 +1,4 @@
-"""Copies from the host that do not wait for the device."""
+"""Copies from the host to the device that do not block the host."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """From the host, pinned: from pageable memory the copy would wait for the step that is running."""
+    """Copy from the host through pinned memory: a copy from pageable memory would wait for the running step."""
     return pinned(tensor, device).to(device, non_blocking=True)
 
 
 def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The tensor in memory from which ``device`` can copy by itself."""
+    """Return the tensor in page-locked memory if ``device`` is a GPU."""
     return tensor.pin_memory() if device.type == "cuda" else tensor

@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's, or less where a container is given less."""
+"""The memory limit of this process: the machine's memory, or the limit of its container."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _V2, _V1 = "memory.max", "memory/memory.limit_in_bytes"
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """The least of the machine's memory and the limits of the control groups that this process is in."""
+    """Return the minimum of the machine's memory and the limits of the process's control groups, in bytes."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_group_limits(root)])
 
 
 def _group_limits(root: Path) -> Iterator[int]:
     groups = root / "sys/fs/cgroup"
-    own = groups / _own_group(root).lstrip("/")
-    for folder in (own, *own.parents):
+    current = groups / _process_group(root).lstrip("/")
+    for folder in (current, *current.parents):
         yield from _limit(folder / _V2)
         if folder == groups:
             break
     yield from _limit(groups / _V1)
 
 
-def _own_group(root: Path) -> str:
-    """Of the unified hierarchy; in a container that is often the root, as it sees it."""
+def _process_group(root: Path) -> str:
+    """Return the process's group in the unified hierarchy; inside a container it is often the root."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
