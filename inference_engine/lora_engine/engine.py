@@ -1,4 +1,4 @@
-"""The engine: requests in, tokens out. ``Engine.step`` is the whole story."""
+"""The engine: requests in, tokens out. ``Engine.step`` shows the whole course of a step."""
 
 from __future__ import annotations
 
@@ -54,31 +54,35 @@ from .text import Tokenizer, detokenizer_for
 
 log = logging.getLogger(__name__)
 
-# How long a step waits for masks of constrained answers although the device has nothing else to do. While it has, it is
-# a third of a step's time; the rest is for planning the next. Masks that take longer are used in a later step, so that
-# one which is slow delays its own answer only. Waiting until a plan just fits was tried on a GPU: fewer rows are held,
-# but the device waits more often (docs/LOG.md).
+# Seconds that a step waits for masks of constrained answers while the device is idle. While the device computes, the
+# limit is a third of a step's time; the rest is for planning the next step. A mask that takes longer is used in a later
+# step, so that a slow one delays only its answer. Waiting for as long as planning allows was tried on a GPU: fewer rows
+# are deferred, but the device idles more often (docs/LOG.md).
 _MASK_PATIENCE_S = 0.002
+# Seconds between checks for masks.
 _MASK_POLL_S = 0.00005
-_HELD_REST_S = 0.005
-_MOST_NUMBERS = 1 << 23  # of all vectors of one request: 32 MiB
-_REPORTED_TENANTS = 100  # in one status; the rest of them by asking for their waiting requests
+# Seconds that a step without a row to run waits for a mask of the deferred sequences.
+_DEFERRED_WAIT_S = 0.005
+# Numbers in all vectors of one request: 32 MiB.
+_MOST_NUMBERS = 1 << 23
+# Tenants in one status; the waiting requests of others are available by query.
+_REPORTED_TENANTS = 100
 
 
 class Mirror(DeviceMirror, StepMirror, Protocol):
-    """The other ranks of a tensor-parallel group, which do to their devices what this one does to its own."""
+    """The other ranks of a tensor-parallel group, which repeat this rank's operations on their devices."""
 
     def mergeable(self, model: Transformer) -> MergeableWeights:
-        """The merged weights of all ranks as one."""
+        """Return the merged weights of all ranks as one object."""
 
     def weight_norms(self, layer: int) -> None:
-        """Have the other ranks take part in ``Parallel.sums`` of their squared norms."""
+        """Make the other ranks take part in ``Parallel.sums`` of their squared norms."""
 
 
 class Engine:
-    """One base model, its page pool, and the requests of all its adapters.
+    """An engine for one base model with its page pool, and for the requests of all its adapters.
 
-    Not thread-safe: one thread calls everything but the constructor.
+    It is not thread-safe: one thread calls all methods but the constructor.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class Engine:
         mirror: Mirror | None = None,
         runner: Runner | None = None,
     ) -> None:
-        """``mirror``: the other tensor-parallel ranks of this one, which is the first. ``runner``: if it is built."""
+        """Create an engine; ``mirror`` is the other tensor-parallel ranks if this is rank 0 of several."""
         self.config = config
         self._mirror = mirror
         self.source = source
@@ -115,16 +119,16 @@ class Engine:
         self._clock = clock
         self._ended: list[RequestFinished] = []
         self._in_flight: InFlight | None = None
-        self._step_s = 0.0  # that the last step kept the device busy
+        self._step_s = 0.0  # device time of the last step
 
-    # The engine's life, on one screen.
+    # The life of a step, on one screen.
 
     def step(self) -> StepOutput:
         """Schedule, launch, commit: at most one token for every running sequence.
 
-        On a GPU the tokens committed are those of the step before: while the device works on this
-        one, the host takes them in, and schedules the next without waiting for it. Where answers are
-        constrained, it is those tokens that say what may be chosen in this step.
+        On a GPU the committed tokens are those of the previous step: while the device computes this step, the host
+        commits them, and schedules the next step without waiting. For constrained answers those tokens determine which
+        ones this step may sample.
         """
         self.steps += 1
         output = StepOutput(self.steps)
@@ -139,7 +143,7 @@ class Engine:
         return output
 
     def add_request(self, request: GenerationRequest) -> None:
-        """Queue a request. Raises ``RequestError``; nothing is kept of a refused one."""
+        """Queue a request. Raises ``RequestError``; the engine keeps nothing of a refused request."""
         max_tokens = self._check(request)
         state = self.core.new_request(
             request, self._usage(request), max_tokens, self._clock(), lambda: detokenizer_for(request, self.tokenizer)
@@ -158,41 +162,42 @@ class Engine:
         return bool(self.core.requests or self._ended or self._in_flight)
 
     def use_idle_time(self) -> bool:
-        """Do a little of what the start left for later, between steps; False once nothing is left."""
+        """Do a part of the work that the start deferred, between steps; returns False once nothing is left."""
         return self.core.scheduler.bring_pinned() or self.runner.capture_next()
 
     @property
     def failure(self) -> str:
-        """Why this process should be ended, once its requests are; empty if nothing is wrong."""
+        """Reason why this process should end after its requests; empty if there is none."""
         return self.runner.failure
 
     def drop_adapter(self, digest: str) -> bool:
-        """Give back an idle adapter's pages; True if it was on the device. In use, it stays until its requests end."""
+        """Free an adapter's pages and return whether it was on the device; one in use stays until its requests end."""
         return self.core.drop_adapter(digest)
 
     def pin_adapters(self, digests: Iterable[str]) -> list[str]:
-        """Have these adapters, and no others, stay on the device, as far as a quarter of the pool goes, in this order.
+        """Pin exactly these adapters on the device, in this order, up to a quarter of the pool.
 
-        Those that are there by now; others follow when they are in host memory, and when there is room.
+        Returns those on the device now; others follow when they are in host memory and there is room.
         """
         return self.core.pin_adapters(digests)
 
     def pinned_adapters(self) -> list[str]:
-        """Adapters that are on the device and stay there."""
+        """Return the pinned adapters that are on the device."""
         return self.core.scheduler.pinned.kept()
 
     def pin_prefixes(self, prefixes: Iterable[PinnedPrefix]) -> dict[str, PinState]:
-        """Have these prefixes, and no others, stay in the KV cache, in the room that pinned adapters leave of a quarter
-        of the pool, in this order. Those that are missing stay once a request with their name as its ``pin`` has
-        computed them. The state of each, by name.
+        """Pin exactly these prefixes in the KV cache, in this order, and return the state of each by name.
+
+        They share a quarter of the pool with pinned adapters. A missing prefix is pinned once a request with its name
+        as ``pin`` has computed it.
         """
         return self.core.pin_prefixes(prefixes)
 
     def pinned_prefixes(self) -> dict[str, PinState]:
-        """The state of each prefix that is to stay, by name."""
+        """Return the state of each pinned prefix by name."""
         return self.core.scheduler.pinned_prefixes.states()
 
-    # What others may know.
+    # State and reports for the server.
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -222,27 +227,27 @@ class Engine:
         return self.core.allocator.stats()
 
     def prefix_tokens(self) -> int | None:
-        """Whose keys and values requests could share now; None if none ever are."""
+        """Return the number of tokens in the prefix cache; None if it is off."""
         prefixes = self.core.prefixes
         return len(prefixes) * self.config.page_tokens if prefixes.enabled else None
 
     def queue_report(self) -> QueueReport:
-        """Tenants' shares and how the admission policy does."""
+        """Return the tenants' shares, and the results of the admission policy."""
         return self.core.stats.report(self.core.admission.refused, _REPORTED_TENANTS)
 
     def merge_report(self) -> MergeReport:
         return self.core.merged.report
 
     def prefill_budget_report(self) -> PrefillBudgetReport:
-        """What is done for objectives of the time between tokens."""
+        """Return the limits of prefill that protect objectives for the time between tokens."""
         return self.core.scheduler.prefill_budget.report
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
-        """Waiting requests and why each waits; of one tenant, or of all if ``tenant`` is ``""``."""
+        """Return waiting requests, each with its reason; of one tenant, or of all if ``tenant`` is ``""``."""
         return self.core.stats.waiting(tenant, limit)
 
     def page_map(self) -> PageMap:
-        """Whose each page of the pool is. Takes time in proportion to the pages: not for every step."""
+        """Return the owner of each page of the pool; takes time in proportion to the pages, too long for every step."""
         core, now = self.core, self._clock()
         prefixes = (
             (PageOwner(PageKind.CACHED_PREFIX, tenant, digest, pinned=pinned), pages)
@@ -260,18 +265,18 @@ class Engine:
 
     @property
     def device_load_time(self) -> LoadTime:
-        """How long adapters take from host memory to the device."""
+        """Time that adapters take from host memory to the device."""
         return self.core.device_tier.load_times.now
 
     def weight_norms(self, layer: int) -> list[float]:
-        """Squared norms of a layer's matrices, by target group."""
+        """Return the squared norms of a layer's matrices, by target group."""
         if self._mirror is not None:
             self._mirror.weight_norms(layer)
         model = self.loaded.model
         return model.parallel.sums(model.weights.layers[layer].norms(), model.device)
 
     def describe(self) -> dict[str, str | int]:
-        """Settings and sizes, for the host's description and the start-up log."""
+        """Return settings and sizes, for the host's description and the log of the start."""
         geometry = self.pool.geometry
         return {
             "engine_version": __version__,
@@ -294,7 +299,7 @@ class Engine:
             "deterministic": str(self.config.deterministic).lower(),
         }
 
-    # What a step is made of.
+    # The parts of a step.
 
     def _merged_weights(self) -> MergeableWeights | None:
         if not self.config.merges or self._mirror is None:
@@ -302,13 +307,13 @@ class Engine:
         return self._mirror.mergeable(self.loaded.model)
 
     def _may_overlap(self) -> bool:
-        """Whether the next step can be planned before the last one's tokens are known."""
+        """Return whether the next step can be planned before the tokens of the last one are known."""
         return not any(sequence.request.sampling.penalises for sequence in self.core.scheduler.running)
 
     def _launch(self, plan: StepPlan) -> InFlight | Launched | None:
-        """Give a step to the device; its tokens are chosen at once unless some answer is constrained."""
+        """Launch a step on the device, and its sampling too unless some answer is constrained."""
         if not plan.chunks:
-            self._rest_if_all_are_held()
+            self._wait_if_all_deferred()
             return None
         launched_at = self._clock()
         try:
@@ -324,18 +329,18 @@ class Engine:
         return launched
 
     def _sample(self, launched: Launched) -> InFlight | None:
-        """Choose a step's tokens, each among those that its answer's constraint allows."""
+        """Sample a step's tokens among those that the answers' constraints allow."""
         try:
             return self.runner.sample(launched, self._bring_masks(launched))
         except Exception as error:
-            log.exception("the tokens of a step could not be chosen")
+            log.exception("the tokens of a step could not be sampled")
             self.device_time.ended(self._clock())
             self._fail(list(self.core.scheduler.running), error)
             self.core.step_failed()
             return None
 
     def _bring_masks(self, launched: Launched) -> set[Sequence]:
-        """Give the rows their masks. Sequences whose mask is not there in time are held; they are returned."""
+        """Set the rows' masks, and defer and return the sequences whose mask is not ready in time."""
         constrained = [
             (sequence, sequence.masks, row)
             for sequence, row in zip(launched.sequences, launched.rows, strict=True)
@@ -344,37 +349,37 @@ class Engine:
         began = time.monotonic()
         for _, masks, _ in constrained:
             while not (masks.ready or masks.are_slow) and self._is_patient(began, launched):
-                time.sleep(_MASK_POLL_S)  # lets the threads have Python's lock
-        held = set()
+                time.sleep(_MASK_POLL_S)  # releases the interpreter lock for the threads
+        deferred = set()
         for sequence, masks, row in constrained:
             if sequence.state is State.FINISHED:  # another choice of its request failed just now
                 continue
             if not masks.ready:
                 masks.was_late()
                 self.core.hold(sequence)
-                held.add(sequence)
+                deferred.add(sequence)
                 continue
             try:
                 row.mask = masks.mask
             except RequestError as error:
                 self.core.end(sequence.parent, "failed", error)
-        return held
+        return deferred
 
     def _is_patient(self, began: float, launched: Launched) -> bool:
-        """Whether to wait on for masks."""
+        """Return whether to wait longer for masks."""
         waited = time.monotonic() - began
         return waited < _MASK_PATIENCE_S or (waited < self._step_s / 3 and launched.is_computing)
 
-    def _rest_if_all_are_held(self) -> None:
-        """With nothing to run but sequences that are held, wait a little for one of their masks."""
+    def _wait_if_all_deferred(self) -> None:
+        """Wait briefly for a mask if all running sequences are deferred."""
         if self._in_flight is None:
-            until = time.monotonic() + _HELD_REST_S
-            held = [sequence.masks for sequence in self.core.scheduler.running if sequence.masks is not None]
-            while held and not any(masks.ready for masks in held) and time.monotonic() < until:
+            until = time.monotonic() + _DEFERRED_WAIT_S
+            pending = [sequence.masks for sequence in self.core.scheduler.running if sequence.masks is not None]
+            while pending and not any(masks.ready for masks in pending) and time.monotonic() < until:
                 time.sleep(_MASK_POLL_S)
 
     def _commit(self, output: StepOutput) -> None:
-        """Take in the tokens of the step in flight. The token of a sequence that ended meanwhile is dropped."""
+        """Commit the tokens of the step in flight, except those of sequences that ended meanwhile."""
         launched, self._in_flight = self._in_flight, None
         if launched is None:
             return
@@ -390,7 +395,7 @@ class Engine:
         self._step_s = self.device_time.ended(now)
         self.core.measured(self._step_s)
         output.deltas += self._prompt_deltas(reads)
-        complete = self._begin_masks(sampled)  # first: those that are not quick are computed beside the rest
+        complete = self._begin_masks(sampled)  # first, so that slow masks are computed during the rest
         for sequence, token, logprob in sampled:
             if token == OVERFLOWED:
                 self._overflowed(sequence)
@@ -399,9 +404,9 @@ class Engine:
                 output.deltas.append(self._token_delta(sequence, token, logprob, complete=sequence in complete))
 
     def _begin_masks(self, sampled: Iterable[Sampled]) -> set[Sequence]:
-        """Take tokens into the grammars of their answers and start on what may come next; answers that are complete.
+        """Advance the answers' grammars by their tokens, start the next masks, and return complete sequences.
 
-        Of an answer that ends for another reason, the mask is of no use to anybody.
+        An answer that ends for another reason needs no mask.
         """
         complete, going_on = set(), []
         for sequence, token, _ in sampled:
@@ -419,8 +424,8 @@ class Engine:
     def _token_delta(
         self, sequence: Sequence, token: int, logprob: TokenLogprob | None, *, complete: bool
     ) -> TokenDelta:
-        """What a token adds to the answer; ends the sequence if it is its last. ``complete`` by its grammar."""
-        if sequence.request.prompt_only:  # the token only says that the prompt is processed
+        """Return the output of a token, and end the sequence if it is the last; ``complete``: its grammar has ended."""
+        if sequence.request.prompt_only:  # the token only marks the end of the prompt
             self.core.finish(sequence)
             return TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "length")
         ended_by_token = token in sequence.parent.ending_tokens
@@ -445,7 +450,7 @@ class Engine:
                 yield TokenDelta(sequence.request.request_id, sequence.choice, "", [], [], "", read)
 
     def _overflowed(self, sequence: Sequence) -> None:
-        """Its logits are not finite. Its request ends, and nothing that it computed is kept for others."""
+        """End the request of a sequence with logits that are not finite, and drop its pages from the prefix cache."""
         self.core.prefixes.drop_path(sequence.prefix_key, sequence.token_ids, sequence.activation)
         if sequence.state is State.FINISHED:
             return
@@ -456,7 +461,7 @@ class Engine:
     def _fail(self, sequences: Iterable[Sequence], cause: Exception) -> None:
         error = RequestError(
             "engine_error",
-            f"The engine failed while it worked on this request ({type(cause).__name__}).",
+            f"The engine failed while it processed this request ({type(cause).__name__}).",
             "Try again; if it fails again, send the request id to the operator.",
             retry_after_ms=1000,
         )
@@ -467,10 +472,10 @@ class Engine:
         state.usage.finished_unix = time.time()
         self._ended.append(RequestFinished(state.request.request_id, state.usage, error))
 
-    # What adding a request is made of.
+    # The checks of a new request.
 
     def _check(self, request: GenerationRequest) -> int:
-        """Refuse what cannot be served; the most tokens each choice may generate."""
+        """Check a request and return the maximum number of tokens of each choice. Raises ``RequestError``."""
         params, prompts = request.sampling, [request.prompt_token_ids, *request.more_prompts]
         prompt = max(map(len, prompts))
         if request.request_id in self.core.requests:
@@ -499,7 +504,7 @@ class Engine:
                 param="messages" if room < min(1, wanted) else "max_tokens",
             )
         sequences = params.n + len(request.more_prompts)
-        if not (request.so_far or self.core.may_queue(request.tenant, sequences)):  # an answer that has begun goes on
+        if not (request.so_far or self.core.may_queue(request.tenant, sequences)):  # always resume a begun answer
             raise RequestError(
                 "overloaded",
                 f"{len(self.core.queue)} requests are already waiting on this host.",
@@ -512,10 +517,10 @@ class Engine:
         return max_tokens
 
     def _vocab_size(self, request: GenerationRequest, packed: PackedAdapter | None) -> int:
-        """Number of tokens that the request may name: the base's, or the adapter's if it has more.
+        """Return the number of token ids that the request may use: the base's, or the adapter's if it has more.
 
-        Of an adapter that is not in host memory it is not known yet: the most that one may have. The scheduler compares
-        again once it is.
+        For an adapter that is not in host memory yet this is the maximum that adapters may have; the scheduler checks
+        again once it is loaded.
         """
         if not request.adapter_digest:
             return self.model_config.vocab_size
@@ -539,17 +544,20 @@ class Engine:
     def _check_so_far(self, request: GenerationRequest, vocab: int) -> None:
         choices = [part.choice for part in request.so_far]
         if request.so_far and (request.prompt_only or request.prompt_logprobs is not None):
-            problem = "it asks for something of its prompt"
+            problem = "it requests results of its prompt"
         elif len({*choices}) < len(choices) or max(choices, default=0) >= request.sampling.n:
-            problem = f"it has {request.sampling.n} choices, and these are {choices}"
+            problem = f"it has {request.sampling.n} choices, but so_far has choices {choices}"
         elif any(max(part.token_ids, default=0) >= vocab for part in request.so_far):
             problem = f"a token id is outside 0 to {vocab - 1}"
         elif any(not part.finished and self._is_full(request, part.token_ids) for part in request.so_far):
-            problem = "a choice has all the tokens that it may have, and is not finished"
+            problem = "a choice has its maximum number of tokens, but is not finished"
         else:
             return
         raise RequestError(
-            "invalid_value", f"The request cannot be resumed: {problem}.", "Send it anew.", param="so_far"
+            "invalid_value",
+            f"The request cannot be resumed: {problem}.",
+            "Send it anew.",
+            param="so_far",
         )
 
     def _is_full(self, request: GenerationRequest, token_ids: list[int]) -> bool:
@@ -566,13 +574,13 @@ class Engine:
                 f"Send a number from 0 to {MAX_TOP_LOGPROBS}.",
                 param="prompt_logprobs",
             )
-        asked = prompt * (1 + top)
-        if most and asked > most:
+        count = prompt * (1 + top)
+        if most and count > most:
             raise RequestError(
                 "invalid_value",
-                f"The prompt has {prompt} tokens; with the {top} most likely ones for each that is {asked} "
-                f"log-probabilities, and {most} is the most for one prompt of this request.",
-                "Ask for fewer of the most likely tokens, or send a shorter prompt or fewer prompts in one request.",
+                f"The prompt has {prompt} tokens; with the {top} most likely tokens for each that is {count} "
+                f"log-probabilities, but at most {most} are possible for one prompt of this request.",
+                "Lower prompt_logprobs, or send a shorter prompt or fewer prompts in one request.",
                 param="prompt",
             )
 
@@ -591,8 +599,9 @@ class Engine:
         if numbers > _MOST_NUMBERS:
             raise RequestError(
                 "invalid_value",
-                f"The vectors would have {numbers} numbers together; {_MOST_NUMBERS} is the most for one request.",
-                "Send fewer inputs in one request, or ask for fewer dimensions.",
+                f"The vectors would have {numbers} numbers together, but at most {_MOST_NUMBERS} are possible for one "
+                "request.",
+                "Send fewer inputs in one request, or lower dimensions.",
                 param="input",
             )
 
@@ -611,25 +620,25 @@ class Engine:
 
 
 def overflow(digest: str, dtype: str) -> RequestError:
-    """For a request whose next token could not be chosen: some logit was infinite, or no number."""
+    """Return the error of a request with a logit that is infinite or not a number."""
     if is_combined(digest):
         return RequestError(
             "adapter_overflow",
-            f"With these adapters together the model's numbers grew beyond what {dtype} holds, so no token could be "
-            "chosen.",
-            "Give them smaller weights, or call each by itself: one of them may overflow alone.",
+            f"With these adapters together the model's numbers grew beyond the range of {dtype}, so no token could be "
+            "sampled.",
+            "Lower the adapters' weights, or call each separately: one of them may overflow alone.",
             param="model",
         )
     if digest:
         return RequestError(
             "adapter_overflow",
-            f"With this adapter the model's numbers grew beyond what {dtype} holds, so no token could be chosen.",
+            f"With this adapter the model's numbers grew beyond the range of {dtype}, so no token could be sampled.",
             "Train or export the adapter with smaller weights or a smaller lora_alpha, and upload it as a new version.",
             param="model",
         )
     return RequestError(
         "model_overflow",
-        f"The base model's numbers grew beyond what {dtype} holds on this prompt, so no token could be chosen.",
+        f"The base model's numbers grew beyond the range of {dtype} on this prompt, so no token could be sampled.",
         "Send the request id to the operator: the model may need another --dtype (bfloat16 or float32).",
         param="model",
     )

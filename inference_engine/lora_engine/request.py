@@ -1,7 +1,7 @@
-"""What enters and leaves the engine: requests, their sampling parameters, deltas and outcomes.
+"""The engine's inputs and outputs: requests with sampling parameters, deltas and outcomes.
 
-Plain data, no tensors and no protobuf: the server translates the wire into these, the
-benchmarks and tests build them directly.
+They are plain data without tensors or protobuf: the server converts messages into them, and benchmarks and tests build
+them directly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .structured import Grammar
 
+# Most likely tokens whose log-probabilities are returned for each token, as in OpenAI's API.
 MAX_TOP_LOGPROBS = 20
+# Choices of one request, as in OpenAI's API.
 MAX_CHOICES = 128
 
 
@@ -35,10 +37,10 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose tokens; field meanings and ranges are OpenAI's where it has them.
+    """The sampling parameters of a request, with OpenAI's meanings and ranges where it has them.
 
-    ``max_tokens`` 0 means up to the context limit; ``temperature`` 0 means greedy;
-    ``top_k`` 0 and ``min_p`` 0 mean off. Before ``min_tokens`` no token and no string ends the answer.
+    ``max_tokens`` 0 means up to the context limit; ``temperature`` 0 means greedy; ``top_k`` 0 and ``min_p`` 0 mean
+    off. Before ``min_tokens`` no token and no string ends the answer.
     """
 
     max_tokens: int = 0
@@ -63,12 +65,12 @@ class SamplingParams:
 
     @property
     def penalises(self) -> bool:
-        """Whether the next token depends on which tokens came before, beyond the model itself."""
+        """True if some penalty makes the logits depend on earlier tokens."""
         return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
 
     @property
     def plain_greedy(self) -> bool:
-        """Whether the next token is the argmax, and no log-probabilities are asked for."""
+        """True if the next token is the argmax, without requested log-probabilities."""
         return not (self.temperature or self.logprobs or self.penalises or self.logit_bias or self.min_tokens)
 
     def validate(self, vocab_size: int) -> None:
@@ -123,11 +125,11 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """A tenant's targets for one request; 0 means none.
+    """The service-level objectives of a request; 0 means none.
 
-    ``weight`` is the tenant's fair-share weight and ``max_running`` how many of its sequences may run at once;
-    ``priority`` orders requests within the tenant, higher first. After ``deadline_ms`` the answer is of no use: a
-    request that still waits then is refused. A ``background`` request runs when no other request of anybody waits.
+    ``weight`` is the tenant's fair-share weight, ``max_running`` the maximum number of its running sequences.
+    ``priority`` orders requests within the tenant, higher first. A request that still waits after ``deadline_ms`` is
+    refused. A ``background`` request runs only while no other request of any tenant waits.
     """
 
     first_token_ms: int = 0
@@ -146,9 +148,9 @@ class PoolingKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """How a prompt becomes one vector of length 1: by its hidden states after the last norm.
+    """The pooling of a prompt's hidden states after the last norm to one vector of length 1.
 
-    Of fewer ``dimensions`` than the model has, the first ones are taken; 0 is all.
+    With fewer ``dimensions`` than the model's, the first ones are used; 0 means all.
     """
 
     kind: PoolingKind
@@ -157,7 +159,7 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSoFar:
-    """What another host has generated of one choice of an answer, before it was lost."""
+    """The tokens of a choice that another host generated before it was lost."""
 
     choice: int
     token_ids: list[int]
@@ -166,22 +168,22 @@ class ChoiceSoFar:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt to continue, ``sampling.n`` times.
+    """A request to continue one prompt, ``sampling.n`` times.
 
-    ``adapter_digest`` is an adapter's content digest, or "" for the base model. ``continues_text``
-    says that the output continues the prompt's own text (a completion, not a chat turn), so that
-    a leading space belongs to it. ``grammar`` is what the answer is held to, compiled by the
-    engine's ``grammars``. ``shown_special_ids`` are special tokens that show in the text.
+    ``adapter_digest`` is an adapter's content digest, or "" for the base model. ``continues_text``: the output
+    continues the prompt's text (a completion, not a chat message), so that a leading space is part of it. ``grammar``
+    constrains the answer; the engine's ``grammars`` compile it. ``shown_special_ids`` are special tokens that appear in
+    the text.
 
-    With ``prompt_only`` nothing is generated. ``prompt_logprobs`` asks for the log-probabilities of the prompt's
-    tokens, each with so many of the most likely ones; all of them together may be ``most_prompt_logprobs`` (0: any).
-    ``pooling`` asks for a vector of the prompt, and of each of ``more_prompts`` as a choice of its own.
+    With ``prompt_only`` nothing is generated. ``prompt_logprobs`` requests the log-probabilities of the prompt's
+    tokens, each with so many of the most likely ones; ``most_prompt_logprobs`` bounds their total (0: no bound).
+    ``pooling`` requests a vector of the prompt, and of each of ``more_prompts`` as a separate choice.
 
     Requests of a tenant share cached prefixes only if they have the same ``cache_salt``. ``pin`` names the pinned
     prefix that the request computes.
 
-    ``so_far`` is what of the answer is there already. The rest is what an undisturbed run would have generated, if it
-    is greedy or seeded.
+    ``so_far`` is the existing part of a resumed answer. A greedy or seeded request then continues exactly as an
+    undisturbed run would have.
     """
 
     request_id: str
@@ -204,7 +206,7 @@ class GenerationRequest:
 
     @property
     def largest_token_id(self) -> int:
-        """The largest of all token ids that the request names."""
+        """Largest of all token ids in the request."""
         answers = [part.token_ids for part in self.so_far]
         params = self.sampling
         lists = (self.prompt_token_ids, *self.more_prompts, *answers, params.stop_token_ids, params.logit_bias)
@@ -212,15 +214,15 @@ class GenerationRequest:
 
 
 class PinState(Enum):
-    KEPT = "kept"  # all its full pages are in the pool, and stay
-    MISSING = "missing"  # it has to be computed
-    NO_ROOM = "no room"  # what is pinned before it leaves it none
-    OFF = "off"  # this engine keeps no prefixes
+    KEPT = "kept"  # all full pages of the prefix are in the pool, and stay
+    MISSING = "missing"  # the prefix has to be computed
+    NO_ROOM = "no room"  # earlier pins take all the room
+    OFF = "off"  # the engine's prefix cache is off
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedPrefix:
-    """The beginning of prompts of one tenant, for one adapter ("" is the base model) and one salt, that is to stay."""
+    """A prefix to pin, of prompts of one tenant with one adapter ("" is the base model) and one salt."""
 
     name: str
     tenant: str
@@ -230,13 +232,13 @@ class PinnedPrefix:
 
     @property
     def owner(self) -> tuple[str, str, str]:
-        """Only prompts of the same one share pages."""
+        """Key of prompts that may share pages: tenant, adapter and salt."""
         return self.tenant, self.adapter_digest, self.cache_salt
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probability of the chosen token and of the ``top`` most likely ones, before temperature."""
+    """The log-probabilities of a sampled token and of the ``top`` most likely ones, before temperature."""
 
     token_id: int
     logprob: float
@@ -245,10 +247,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
-    """Log-probabilities of consecutive tokens of a prompt, before temperature.
+    """The log-probabilities of consecutive tokens of a prompt, before temperature.
 
-    ``ranks`` counts from 1, the most likely token; 0 is the prompt's first token, which nothing predicts. For every
-    other one, ``top_ids`` and ``top_logprobs`` have as many of the most likely tokens as were asked for.
+    ``ranks`` start at 1, the most likely token; the prompt's first token, which has no prediction, has rank 0. For
+    every other token, ``top_ids`` and ``top_logprobs`` have the requested number of most likely tokens.
     """
 
     token_ids: list[int]
@@ -260,14 +262,14 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """A prompt's vector: little-endian float32."""
+    """The vector of a prompt as little-endian float32."""
 
     values: bytes
 
 
 @dataclass(slots=True)
 class TokenDelta:
-    """New output of one choice of one request. ``finish_reason`` is "" while it runs."""
+    """The new output of one choice of a request; ``finish_reason`` is "" while it runs."""
 
     request_id: str
     choice: int
@@ -279,14 +281,14 @@ class TokenDelta:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one token of choice 0 with its text and nothing else."""
+        """True if the delta is one token of choice 0 with its text and nothing else."""
         more = self.choice or self.finish_reason or self.logprobs or self.of_prompt is not None
         return not more and len(self.token_ids) == 1
 
 
 @dataclass(slots=True)
 class RequestUsage:
-    """What a request really used, whatever its outcome; times in milliseconds but for ``device_us``."""
+    """The usage of a request with any outcome; times are in milliseconds, ``device_us`` in microseconds."""
 
     request_id: str
     tenant: str
@@ -304,14 +306,14 @@ class RequestUsage:
     decode_ms: int = 0
     preemptions: int = 0
     preempted_ms: int = 0
-    preemption_spans: list[tuple[int, int]] = field(default_factory=list)  # since it was submitted, and how long
-    adapter_loaded_from: str = ""  # the tier that it waited for: "disk" | "host"
-    device_us: int = 0  # its share of the time of every step it took part in, by tokens
+    preemption_spans: list[tuple[int, int]] = field(default_factory=list)  # start since submission, and duration
+    adapter_loaded_from: str = ""  # tier from which its adapter was loaded: "disk" | "host"
+    device_us: int = 0  # share of the device time of its steps, in proportion to tokens
 
 
 @dataclass(slots=True)
 class RequestFinished:
-    """A request is over. ``error`` is set when it was refused or failed."""
+    """The end of a request; ``error`` is set if it was refused or failed."""
 
     request_id: str
     usage: RequestUsage
@@ -320,7 +322,7 @@ class RequestFinished:
 
 @dataclass(slots=True)
 class StepOutput:
-    """Everything one engine step produced."""
+    """The output of one engine step."""
 
     step: int
     deltas: list[TokenDelta] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""The engine's scheduling without a model: the real ``SchedulingCore``, with a virtual clock.
+"""A simulation of the engine's scheduling: the real ``SchedulingCore`` with a virtual clock, without a model.
 
-Steps take what a step-time model says instead of what a device needs, so that hours of traffic can be played against
-settings in minutes, on one core, with the same result every time. No policy is imitated.
+A model of step times replaces the device, so that hours of traffic can be replayed with any settings in minutes, on one
+core, with reproducible results. All policies are the engine's.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .scheduling.core import SchedulingCore
 from .scheduling.sequence import Chunk, RequestState, Sequence
 from .text import IncrementalDetokenizer
 
-# Nothing runs and something is being loaded: how far the clock goes until the next step.
+# Seconds of the virtual clock between steps while nothing runs and an adapter is being loaded.
 _IDLE_STEP_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Seconds of a step: a constant, and what each sequence, prompt token, cached token read and unit of rank adds."""
+    """The model of step times in seconds: a constant, plus terms for each sequence, token and unit of rank."""
 
     step: float
     sequence: float = 0.0
     prompt_token: float = 0.0
     context_token: float = 0.0
-    rank: float = 0.0  # per token and unit of its adapter's rank
-    distinct_rank: float = 0.0  # per distinct adapter and unit of its rank
-    lora: float = 0.0  # if LoRA kernels run at all
-    merge: float = 0.0  # an adapter is merged before the step
+    rank: float = 0.0  # for each token and unit of its adapter's rank
+    distinct_rank: float = 0.0  # for each distinct adapter and unit of its rank
+    lora: float = 0.0  # once, if LoRA kernels run
+    merge: float = 0.0  # once, if an adapter is merged before the step
 
     def seconds(self, chunks: Iterable[Chunk], merged: AdapterSlot | None = None) -> float:
-        """Tokens of a merged adapter cost no delta; all others cost their own and the merged one's subtraction."""
+        """Return the time of a step; tokens of the merged adapter need no delta, all others also subtract it."""
         sequences = prompt = context = rank = 0
         distinct: dict[int, int] = {}
         for chunk in chunks:
@@ -69,7 +69,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAdapter:
-    """An adapter's size in the pool and where it is at the start."""
+    """An adapter with its size in the pool and its tier at the start."""
 
     digest: str
     rank: int
@@ -79,7 +79,7 @@ class SimulatedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a request; times in seconds of the virtual clock."""
+    """The end of a simulated request; times are in seconds of the virtual clock."""
 
     request: GenerationRequest
     outcome: str  # "finished" | "refused"
@@ -92,7 +92,7 @@ class Ended:
 
 
 class Clock:
-    """Seconds that pass only when told to."""
+    """A virtual clock in seconds, which advances only explicitly."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -102,7 +102,7 @@ class Clock:
 
 
 class TimedCopies:
-    """Copies to the device, one after another, each as long as its pages take."""
+    """The simulated copies to the device, one after another, each with a duration by its pages."""
 
     def __init__(self, clock: Clock, page_s: float) -> None:
         self._clock = clock
@@ -129,7 +129,7 @@ class TimedArrival:
         return self.clock.now >= self.at
 
     def join(self) -> None:
-        """The device waits: the clock goes on."""
+        """Advance the clock to the end of the copy, since the device waits for it."""
         self.clock.now = max(self.clock.now, self.at)
 
     def seconds(self) -> float:
@@ -137,7 +137,7 @@ class TimedArrival:
 
 
 class TimedSource:
-    """Adapters in host memory, and on a disk from which each takes ``disk_s`` seconds."""
+    """A simulated source of adapters in host memory, and on a disk that takes ``disk_s`` seconds for each."""
 
     def __init__(self, adapters: Iterable[SimulatedAdapter], clock: Clock, copies: TimedCopies, disk_s: float) -> None:
         largest = torch.zeros(1, max((a.pages for a in adapters), default=1), _GEOMETRY_ELEMS)
@@ -169,17 +169,17 @@ class TimedSource:
 
 
 class SimulatedWeights:
-    """A second set of weights: what merging takes is in ``StepTimes``."""
+    """The simulated second set of weights; ``StepTimes`` has the cost of a merge."""
 
     def harmless(self, slot: AdapterSlot) -> bool:
         return True
 
     def merge(self, slot: AdapterSlot) -> None:
-        """Nothing to write."""
+        """Do nothing: there are no weights."""
 
 
 class _NoText(IncrementalDetokenizer):
-    """Tokens have no text here."""
+    """A detokenizer that returns no text."""
 
     def __init__(self) -> None: ...
 
@@ -187,24 +187,25 @@ class _NoText(IncrementalDetokenizer):
         return ""
 
 
-_TOKEN = 1  # every token that is generated
+# Token id of every generated token.
+_TOKEN = 1
 _PAGE_TOKENS = 16
 _GEOMETRY_ELEMS = 2 * _PAGE_TOKENS
 
 
 @dataclass(slots=True)
 class Machine:
-    """What is simulated: the pool, the adapters and how fast everything is."""
+    """The simulated machine: its pool, its adapters and its speed."""
 
     times: StepTimes
     pages: int
     adapters: list[SimulatedAdapter] = field(default_factory=list)
-    copy_page_s: float = 0.0  # host memory to device, per page
-    disk_s: float = 0.0  # disk to host memory, per adapter
+    copy_page_s: float = 0.0  # from host memory to the device, for each page
+    disk_s: float = 0.0  # from disk to host memory, for each adapter
 
 
 class SimulatedEngine:
-    """Requests in, ends out, on a virtual clock. Arrivals must be submitted in order of time."""
+    """A simulated engine on a virtual clock; requests must be submitted in order of arrival."""
 
     def __init__(self, machine: Machine, config: EngineConfig | None = None, **settings: Any) -> None:
         self.config = config or EngineConfig(model=cast(Any, "none"), **settings)
@@ -226,7 +227,7 @@ class SimulatedEngine:
         self.steps = 0
 
     def submit(self, request: GenerationRequest, at: float | None = None) -> bool:
-        """Queue a request that came at ``at`` (now); False if it was refused."""
+        """Queue a request that arrived at ``at`` (by default now); returns False if it was refused."""
         submitted = self.clock.now if at is None else at
         usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest)
         state = self.core.new_request(request, usage, request.sampling.max_tokens, submitted, detokenizer=_NoText)
@@ -245,7 +246,7 @@ class SimulatedEngine:
         return bool(self.core.scheduler.running or len(self.core.queue))
 
     def step(self) -> dict[Sequence, Chunk]:
-        """One step of the engine: schedule, let the time pass, take in the tokens. What it processed."""
+        """Run one step: schedule, advance the clock, commit the tokens; returns the processed chunks."""
         plan = self.core.schedule()
         if not plan.chunks:
             self.clock.now += _IDLE_STEP_S
@@ -263,14 +264,14 @@ class SimulatedEngine:
         return plan.chunks
 
     def take_tokens(self, sampling: Iterable[Sequence]) -> None:
-        """The oldest pending token of each of these sequences has been generated."""
+        """Commit the oldest pending token of each of these sequences."""
         for sequence in sampling:
             self.core.token_arrived(sequence, _TOKEN, self.clock.now)
             if sequence.ends_by_length:
                 self.core.finish(sequence)
 
     def run(self, arrivals: Iterable[tuple[float, GenerationRequest]], until: float = float("inf")) -> list[Ended]:
-        """Play timed arrivals until all have ended or the clock passes ``until``; everything that ended so far."""
+        """Replay timed arrivals until all have ended or the clock passes ``until``; returns all ends so far."""
         queue = deque(arrivals)
         while (queue or self.has_work()) and self.clock.now < until:
             if not self.has_work() and queue:

@@ -88,7 +88,7 @@ def test_flashinfer_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = shape_on("cpu", torch.bfloat16)
     others = TritonPrefill(shape, PAGE_TOKENS)
     found("9.9")
-    with pytest.raises(ValueError, match=f"needs flashinfer-python {FLASHINFER}, and there is version 9.9"):
+    with pytest.raises(ValueError, match=f"needs flashinfer-python {FLASHINFER}, but version 9.9 is installed"):
         FlashInferPrefill(shape, PAGE_TOKENS, others)
     found(FLASHINFER)
     with pytest.raises(ValueError, match=r"no kernel for heads of 64 in torch\.float32: choose"):

@@ -216,7 +216,7 @@ def build(config: dict[str, Any], pages: int, source: Any) -> Engine:
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks that are late are late for good."""
     monkeypatch.setattr("lora_engine.engine._MASK_PATIENCE_S", 0.0)
-    monkeypatch.setattr("lora_engine.engine._HELD_REST_S", 0.0)
+    monkeypatch.setattr("lora_engine.engine._DEFERRED_WAIT_S", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -59,7 +59,7 @@ class Launched:
 
     @property
     def is_computing(self) -> bool:
-        """Whether the device still computes the logits; only known for steps with constrained answers."""
+        """True if the device still computes the logits; only known for steps with constrained answers."""
         return self._computed is not None and not self._computed.query()
 
 
@@ -181,7 +181,7 @@ class Runner:
             torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
             if rows:
                 self.model.parallel.broadcast(self.last_tokens[: len(rows)])
-            self._step_given()
+            self._record_step()
         self._last_row = {sequence: row for row, sequence in enumerate(sampling)}
         return InFlight(sampling, rows, samples, launched.reads, deferred)
 
@@ -265,10 +265,10 @@ class Runner:
         """Receive the tokens that rank 0 samples, on a follower at a step's end, in the order of the stream."""
         if rows:
             self.model.parallel.broadcast(self.last_tokens[:rows])
-        self._step_given()
+        self._record_step()
 
-    def _step_given(self) -> None:
-        """Of several ranks, each has given its device as many steps."""
+    def _record_step(self) -> None:
+        """Record that the step was launched, to detect hung devices among several ranks."""
         if (steps := self.model.parallel.steps) is not None:
             steps.launched()
 

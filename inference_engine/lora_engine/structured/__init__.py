@@ -1,4 +1,4 @@
-"""Answers held to a constraint: which tokens may come next, computed beside the device's step."""
+"""Constrained decoding: the masks of allowed tokens, computed while the device runs a step."""
 
 from .grammars import Grammar, Grammars
 from .token_masks import TokenMasks

@@ -1,4 +1,4 @@
-"""Constraints compiled for the model's tokeniser, each once."""
+"""The compilation of constraints for the model's tokeniser, each once."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ from .workers import Lane, MaskWorkers
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-KEPT = 256  # compiled constraints; of ordinary schemas each takes some hundred kilobytes
-SLOW_S, MEAN_OF = 0.003, 16  # of a thread, for a mask; usual ones take 3 µs, one in a hundred 400, one in 1,000 2 ms
-TRIED = 32  # masks that are computed alone before a grammar is taken for quick
-LATE = 0.15  # share of the last batches that came late, from which on their grammars are tried again
+# Compiled constraints that are kept; those of ordinary schemas take some hundred kilobytes each.
+KEPT = 256
+# Mean seconds for a mask above which a grammar is slow, and number of masks in the mean. Usual masks take 3 µs, one in
+# a hundred 400 µs, one in 1,000 2 ms.
+SLOW_S, MEAN_OF = 0.003, 16
+# Masks that are computed alone before a grammar counts as quick.
+TRIED = 32
+# Share of late batches among the last ones from which on their grammars are timed alone again.
+LATE = 0.15
 
 
 class Grammar:
-    """A compiled constraint; sequences ``start`` from it."""
+    """A compiled constraint, whose ``start`` returns the masks of a new sequence."""
 
     def __init__(self, constraint: Constraint, matcher: LLMatcher, first_mask: Mask, workers: MaskWorkers) -> None:
         self.constraint = constraint
@@ -47,12 +52,12 @@ class Grammar:
 
     @property
     def is_slow(self) -> bool:
-        """Whether waiting for its masks is of no use: a step is over before they are there."""
+        """True if its masks take longer than a step, so that waiting for them is useless."""
         return self.mean_mask_s > SLOW_S
 
     @property
     def is_quick(self) -> bool:
-        """Whether its masks were quick enough so far to be computed together with others'."""
+        """True if its masks have been quick enough to be computed in a batch with those of others."""
         return self._untried <= 0 and not self.is_slow
 
     @property
@@ -60,12 +65,12 @@ class Grammar:
         return self._workers.slow if self.is_slow else self._workers.usual
 
     def mask_took(self, seconds: float) -> None:
-        """The mean is of the last few: of any schema's masks one in some thousands takes long."""
+        """Add a mask's duration to the mean of the last few; in any schema one mask in some thousands takes long."""
         self.mean_mask_s += (seconds - self.mean_mask_s) / MEAN_OF
         self._untried -= 1
 
     def batch_came(self, *, late: bool) -> None:
-        """With some of its masks, in time or too late for its step: by the mean, for the same reason."""
+        """Record a batch with some of its masks as in time or too late for its step, also by a mean."""
         self._late += (late - self._late) / MEAN_OF
         if self._late > LATE:
             self._untried, self._late = TRIED, 0.0
@@ -75,10 +80,10 @@ class Grammar:
 
 
 class Grammars:
-    """Compiles for one tokeniser, and keeps what was used last. Safe to use from several threads."""
+    """A compiler for one tokeniser with a cache of the last used grammars. It is thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        """``vocab_size`` is the model's: its logits may be wider than the tokeniser's vocabulary."""
+        """Create a compiler; ``vocab_size`` is the width of the model's logits, which may exceed the tokeniser's."""
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._workers = MaskWorkers()
@@ -88,18 +93,18 @@ class Grammars:
         self._tables_lock = threading.Lock()
 
     def find(self, constraint: Constraint) -> Grammar | None:
-        """What was compiled before, without waiting."""
+        """Return a grammar that was compiled before, without waiting; None if there is none."""
         with self._lock:
             known = self._kept.get(constraint)
         return known.result() if known is not None and known.done() and known.exception() is None else None
 
     def compile(self, constraint: Constraint) -> Grammar:
-        """Takes milliseconds and at worst about a second, if it is new. Raises ``RequestError``."""
+        """Compile a constraint or return it from the cache; takes up to about a second. Raises ``RequestError``."""
         with self._lock:
             known = self._kept.get(constraint)
             if known is None:
-                mine: Future[Grammar] = Future()
-                self._kept[constraint] = mine
+                compiled: Future[Grammar] = Future()
+                self._kept[constraint] = compiled
                 while len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
             else:
@@ -107,20 +112,20 @@ class Grammars:
         if known is not None:
             return known.result()
         try:
-            mine.set_result(self._compile(constraint))
+            compiled.set_result(self._compile(constraint))
         except BaseException as error:
             with self._lock:
                 self._kept.pop(constraint, None)
-            mine.set_exception(error)
-        return mine.result()
+            compiled.set_exception(error)
+        return compiled.result()
 
     def prepare(self) -> None:
-        """Build what every constraint needs, so that the first one need not wait for it."""
-        with suppress(RequestError):  # said to whoever asks for a constraint
+        """Build the tables that every constraint needs, so that the first one does not wait for them."""
+        with suppress(RequestError):  # requests with a constraint get the same error
             self.compile(Constraint(Kind.JSON_OBJECT))
 
     def begin_masks(self, of: Iterable[TokenMasks]) -> None:
-        """Start to compute the masks after the tokens taken so far; quick ones are waited for. From the step thread."""
+        """Start computing the next masks, and wait for those of quick grammars. Only the step thread calls it."""
         quick = []
         for masks in of:
             if masks.are_quick:
@@ -142,19 +147,21 @@ class Grammars:
         except LibraryMissingError:
             raise RequestError(
                 "structured_outputs_unavailable",
-                "This host cannot hold answers to a schema or grammar: llguidance is not installed on it.",
+                "This host cannot constrain answers to a schema or grammar: llguidance is not installed on it.",
                 'Ask the operator to install it (pip install "lorikeet[engine]").',
             ) from None
         mask = np.empty((self._vocab_size + 31) // 32, dtype=np.int32)
         matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if matcher.is_error() or not mask.any():
             raise RequestError(
-                "invalid_constraint", "No answer of this model's tokens fits.", "Simplify the schema or grammar."
+                "invalid_constraint",
+                "No sequence of this model's tokens satisfies the schema or grammar.",
+                "Simplify the schema or grammar.",
             )
         return Grammar(constraint, matcher, mask, self._workers)
 
     def _token_tables(self) -> LLTokenizer:
-        """The tokeniser as llguidance needs it: built once, in about a second for a large vocabulary."""
+        """Return llguidance's tables of the tokeniser, built once, in about a second for a large vocabulary."""
         with self._tables_lock:
             if self._tables is None:
                 self._tables = token_tables(self._tokenizer, self._vocab_size)
@@ -162,13 +169,13 @@ class Grammars:
 
 
 def token_tables(tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
-    """Raises ``LibraryMissingError``."""
+    """Build llguidance's tables of a tokeniser. Raises ``LibraryMissingError``."""
     library = load_library()
     ends = sorted(token_id for token_id in tokenizer.eos_token_ids if token_id < vocab_size)
     if not ends:
         raise RequestError(
             "structured_outputs_unavailable",
-            "This model has no token that ends an answer, so answers cannot be held to a schema or grammar.",
+            "This model has no token that ends an answer, so answers cannot be constrained to a schema or grammar.",
             "Name one as eos_token_id in the model's generation_config.json.",
         )
     wrapper = library.TokenizerWrapper(_ForLibrary(tokenizer, vocab_size, ends[0]))
@@ -177,7 +184,7 @@ def token_tables(tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
 
 
 class _ForLibrary:
-    """What llguidance asks of a tokeniser. Ids without a token have no bytes, and are never allowed."""
+    """An adapter of a tokeniser to llguidance's interface. Ids without a token have no bytes, and are never allowed."""
 
     bos_token_id = None
 
@@ -193,7 +200,7 @@ class _ForLibrary:
         self._longest = max(map(len, self._id_of), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
-        """The tokens of text that a grammar leaves no choice about: those that the model would write."""
+        """Return the tokens of text that a grammar forces, as the model would write them."""
         ids = self._tokenizer.encode(text.decode(), add_special_tokens=False)
         # Some tokenisers put a space before a text, or drop one.
         return ids if b"".join(map(self._tokenizer.token_bytes, ids)) == text else self._longest_first(text)

@@ -1,4 +1,4 @@
-"""One sequence's place in its grammar."""
+"""The state of a sequence in its grammar, and the masks of its next tokens."""
 
 from __future__ import annotations
 
@@ -21,62 +21,64 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Mask = npt.NDArray[np.int32]  # one bit for each token of the model's vocabulary, the first in the lowest
+# One bit for each token of the model's vocabulary, the first token in the lowest bit.
+Mask = npt.NDArray[np.int32]
 
 
 class TokenMasks:
-    """Which token may come next. ``take`` each token as it arrives; ``begin_mask`` if there is to be another.
+    """The masks of a sequence's next tokens.
 
-    Called by the step thread only; the mask is computed on another. ``mask`` may be read once it is ``ready``.
+    Call ``take`` with each sampled token, then ``begin_mask`` if another one follows. Only the step thread calls these;
+    another thread computes the mask. ``mask`` may be read once it is ``ready``.
     """
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._matcher: LLMatcher = grammar.matcher.deep_copy()
         self._mask: Mask = grammar.first_mask  # shared until there is a token
-        self._own: Mask | None = None
-        self._address, self._size = 0, 0  # of its own mask
-        self._batch: MaskBatch | None = None  # that its last mask was computed in
+        self._buffer: Mask | None = None
+        self._address, self._size = 0, 0  # of the buffer
+        self._batch: MaskBatch | None = None  # batch in which its last mask was computed
         self.ready = True
         self._error: RequestError | None = None
 
     @property
     def are_slow(self) -> bool:
-        """Whether waiting for them is of no use: a step is over before they are there."""
+        """True if the masks take longer than a step, so that waiting for them is useless."""
         return self._grammar.is_slow
 
     @property
     def are_quick(self) -> bool:
-        """Whether they may be computed with others' of whom the same is known."""
+        """True if the masks may be computed in a batch with those of other quick grammars."""
         return self._error is None and self._grammar.is_quick
 
     @property
     def mask(self) -> Mask:
-        """Of the next token, once it is ready. Raises ``RequestError`` if it could not be computed."""
+        """Mask of the next token, once it is ready. Raises ``RequestError`` if it could not be computed."""
         if self._error is not None:
             raise self._error
         return self._mask
 
     def take(self, token_id: int) -> bool:
-        """A token that the mask allowed; whether nothing more can come after it."""
+        """Advance by a token that the mask allowed; returns whether the answer is complete."""
         if not self._matcher.consume_token(token_id):
             self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
             return False
         return bool(self._matcher.is_stopped())
 
     def begin_mask(self) -> None:
-        """Start to compute the mask after the tokens taken so far, alone."""
+        """Start computing the next mask, not in a batch."""
         if self._error is not None:
             return
-        if self._own is None:
-            self._own = np.empty_like(self._grammar.first_mask)
-            self._address, self._size = self._own.ctypes.data, self._own.nbytes
-        self._mask, self._batch = self._own, None
+        if self._buffer is None:
+            self._buffer = np.empty_like(self._grammar.first_mask)
+            self._address, self._size = self._buffer.ctypes.data, self._buffer.nbytes
+        self._mask, self._batch = self._buffer, None
         self.ready = False
         self._grammar.lane.submit(self._compute)
 
     def was_late(self) -> None:
-        """The step that wanted the mask went on without it."""
+        """Record that the step continued without the mask."""
         if self._batch is not None:
             self._batch.was_late()
 
@@ -84,25 +86,25 @@ class TokenMasks:
         started = time.thread_time()
         try:
             self._matcher.unsafe_compute_mask_ptr(self._address, self._size)
-            self._look_for_error()
-        except Exception as error:  # the other answers of the step go on
+            self._check_error()
+        except Exception as error:  # only this answer fails
             log.exception("a mask could not be computed")
             self._error = RequestError(
                 "engine_error",
-                f"The engine failed while it worked on this request ({type(error).__name__}).",
+                f"The engine failed while it processed this request ({type(error).__name__}).",
                 "Try again; if it fails again, send the request id to the operator.",
                 retry_after_ms=1000,
             )
         self._grammar.mask_took(time.thread_time() - started)
         self.ready = True
 
-    def _look_for_error(self) -> None:
+    def _check_error(self) -> None:
         if self._matcher.is_error():
             self._error = too_complex(self._grammar.constraint, self._matcher.get_error())
 
 
 class MaskBatch:
-    """Masks of quick grammars, after the tokens that each has taken; computed by one call, on a lane's thread."""
+    """A batch of masks of quick grammars, which one call on a lane's thread computes."""
 
     def __init__(self, of: Sequence[TokenMasks], executor: LLExecutor) -> None:
         self._of = of
@@ -116,12 +118,12 @@ class MaskBatch:
             masks._mask, masks._batch, masks.ready = row, self, False
 
     def wait(self, seconds: float) -> None:
-        """Until all are ready; one that takes longer than that is late."""
+        """Wait until all masks are ready; after ``seconds`` the batch is late."""
         if not self._computing.acquire(timeout=seconds):
             self.was_late()
 
     def was_late(self) -> None:
-        """Any of its grammars may be why: often late, they are tried alone."""
+        """Record that the batch is late; its grammars, any of which may be the cause, are timed alone if often late."""
         if not self._late:
             self._late = True
             for grammar in self._grammars:
@@ -133,7 +135,7 @@ class MaskBatch:
         try:
             self._executor.unsafe_compute_mask_ptr(wanted, rows.ctypes.data, each, len(wanted))
             for masks in self._of:
-                masks._look_for_error()
+                masks._check_error()
                 masks.ready = True
         except Exception:
             log.exception("masks could not be computed together")
@@ -150,7 +152,7 @@ class MaskBatch:
 def too_complex(constraint: Constraint, error: str) -> RequestError:
     return RequestError(
         "constraint_too_complex",
-        f"The answer could not be held to its {constraint.kind.name.lower().replace('_', ' ')} any further: "
+        f"The answer could not be constrained to its {constraint.kind.name.lower().replace('_', ' ')} any further: "
         f"{first_line(error)[:200]}.",
         "Simplify the schema or grammar; ambiguous rules and long counted repetitions cost most.",
     )

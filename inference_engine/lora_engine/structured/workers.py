@@ -1,10 +1,9 @@
-"""The threads that compute masks. Those that may be slow are computed alone, so that no other waits for them.
+"""The threads that compute masks; masks that may be slow are computed separately, so that no others wait for them.
 
-An ordinary mask takes some microseconds, less than it takes a thread to get Python's lock; a step asks for hundreds. So
-masks of grammars that proved to be quick are computed together, by one call of the library that needs the lock once and
-has threads of its own. A grammar that is new, or was in a batch that came late, has its masks computed alone for a
-while, and timed. One whose masks take long has threads of its own: a few grammars that are hard, by chance or by
-intent, cannot hold up those that are not.
+An ordinary mask takes some microseconds, less than a thread needs to acquire the interpreter lock, and a step needs
+hundreds of masks. So the masks of quick grammars are computed together by one call of the library, which acquires the
+lock once and has its threads. The masks of a new grammar, or of one in a late batch, are computed alone and timed for a
+while. Slow grammars have separate threads: a few hard grammars, by chance or by intent, cannot delay others.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-# Most that a step waits for its batch before it goes on with what needs Python's lock. Most batches take a millisecond
-# or two; a thread that has to ask for the lock beside the step's own gets it late (docs/LOG.md).
+# Seconds that a step waits for its batch before it continues with work that needs the interpreter lock. Most batches
+# take a millisecond or two; a thread that competes with the step thread for the lock gets it late (docs/LOG.md).
 WAITED_S = 0.01
 
 
 class Lane:
-    """Threads that take tasks in turn; they are started when they are first needed."""
+    """A pool of threads with a queue of tasks; the threads are started at first use."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
@@ -66,19 +65,19 @@ class Lane:
 
 
 class MaskWorkers:
-    """A lane for batches, one for what is computed alone, and one for what is slow."""
+    """The lanes of mask threads: for batches, for masks computed alone, and for slow ones."""
 
     def __init__(self) -> None:
         cores = os.cpu_count() or 1
-        self._threads = max(2, min(16, cores * 3 // 4))  # of the library, for all batches together
+        self._threads = max(2, min(16, cores * 3 // 4))  # the library's threads, for all batches together
         self._executor: LLExecutor | None = None
-        self.batches = Lane("mask-batches", 3)  # a step's does not wait for a late one of a step before
-        # More than there are cores, if there are few: a mask of some milliseconds must not hold up those behind it.
+        self.batches = Lane("mask-batches", 3)  # a step's batch does not wait for a late one of an earlier step
+        # On few cores there are more threads than cores: a mask of some milliseconds must not delay those after it.
         self.usual = Lane("masks", max(4, min(8, cores - 1)))
         self.slow = Lane("slow-masks", 2)
 
     def compute_together(self, quick: list[TokenMasks]) -> None:
-        """Compute masks of grammars that are quick; at least one. From the step thread, which they may outlast."""
+        """Compute the masks of quick grammars, at least one; the call may return before late ones are ready."""
         if self._executor is None:
             self._executor = load_library().LLExecutor(self._threads)
         batch = MaskBatch(quick, self._executor)
