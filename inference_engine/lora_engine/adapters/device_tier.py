@@ -293,6 +293,11 @@ class DeviceTier:
         """Pages among ``idle_pages`` that cannot be freed yet, as they are still being copied to."""
         return sum(len(slot.pages) for slot in self._arriving if not slot.refs and not slot.pinned)
 
+    @property
+    def arrival_seconds(self) -> float:
+        """Predicted seconds until every copy to the device that is under way has ended."""
+        return self.copy_seconds(sum(len(slot.pages) for slot in self._arriving))
+
     def load(self, packed: PackedAdapter) -> AdapterSlot:
         """Begin to copy an adapter into the pool; it is idle until acquired, and must be ``ready`` or joined first.
 
