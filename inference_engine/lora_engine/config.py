@@ -35,7 +35,7 @@ class EngineConfig:
     reasoning_format: str = "auto"  # format of the model's reasoning; "auto" = from its chat template
     device: str = "cpu"  # "cpu" | "cuda" | "cuda:1"
     tensor_parallel: int = 1  # devices that share the model, from ``device`` on
-    lora_sharding: str = "auto"  # of adapters over devices: "outer" | "full" (``adapters/targets.py``) | "auto" = outer
+    lora_sharding: str = "auto"  # "outer" | "full" (``adapters/targets.py``) | "auto" = outer
     small_sum_kb: int = 512  # maximum size of an all-reduce through symmetric memory instead of NCCL; 0 = none
     dtype: str = "auto"  # "auto" = float32 on a CPU, bfloat16 on a GPU
     quantization: str = "auto"  # "auto" = weights as in the checkpoint | "fp8" = quantise plain weights too

@@ -21,7 +21,7 @@ from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, column, 
 from .request import SamplingParams, TokenLogprob
 
 # Subtracted from the logits of tokens to avoid; finite, so that they can be sampled where a mask allows no others.
-_PUT_OFF = 1e4
+_SUPPRESSION = 1e4
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class SamplingRow:
     prompt_tokens: frozenset[int] = frozenset()  # only filled when a repetition penalty is set
     output_counts: Counter[int] = field(default_factory=Counter)  # only filled when a penalty is set
     mask: npt.NDArray[np.int32] | None = None  # one bit for each allowed token; None: all are allowed
-    put_off: Collection[int] = ()  # tokens that are sampled only if no others are allowed
+    suppressed: Collection[int] = ()  # tokens that are sampled only if no others are allowed
 
     @property
     def plain_greedy(self) -> bool:
@@ -48,7 +48,7 @@ class SamplingRow:
     def penalised(self) -> bool:
         p = self.params
         return bool(
-            p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0 or p.logit_bias or self.put_off
+            p.presence_penalty or p.frequency_penalty or p.repetition_penalty != 1.0 or p.logit_bias or self.suppressed
         )
 
     @property
@@ -175,12 +175,12 @@ def _unless_overflowed(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tens
 
 
 def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
-    """Apply penalties, logit biases and ``put_off`` to the logits, in place.
+    """Apply penalties, logit biases and ``suppressed`` to the logits, in place.
 
     Presence and frequency penalties follow OpenAI's definition, over the output; the repetition penalty follows CTRL
     (arXiv 1909.05858), over prompt and output.
     """
-    repeated, counted, biased, delayed = _Entries(), _Entries(), _Entries(), _Entries()
+    repeated, counted, biased, suppressions = _Entries(), _Entries(), _Entries(), _Entries()
     for index, row in enumerate(rows):
         p = row.params
         if p.repetition_penalty != 1.0:
@@ -190,13 +190,13 @@ def _penalise(logits: torch.Tensor, rows: Seq[SamplingRow]) -> None:
             counted.add(index, row.output_counts, p.presence_penalty + p.frequency_penalty * counts)
         if p.logit_bias:
             biased.add(index, p.logit_bias, np.fromiter(p.logit_bias.values(), dtype=np.float32))
-        if row.put_off:
-            delayed.add(index, row.put_off, _PUT_OFF)
+        if row.suppressed:
+            suppressions.add(index, row.suppressed, _SUPPRESSION)
     if repeated:
         where, penalty = repeated.to(logits.device)
         values = logits[where]
         logits[where] = torch.where(values > 0, values / penalty, values * penalty)
-    for entries, sign in ((counted, -1), (biased, 1), (delayed, -1)):
+    for entries, sign in ((counted, -1), (biased, 1), (suppressions, -1)):
         if entries:
             where, change = entries.to(logits.device)
             logits[where] = logits[where] + sign * change

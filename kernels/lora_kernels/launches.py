@@ -50,35 +50,35 @@ class _Target:
         return 0
 
 
-def settle_cache_keys() -> None:
+def compute_cache_keys() -> None:
     """Make each kernel's key in the cache of compiled kernels the same in every process.
 
     Triton computes a function's key on first use, and omits the constants of called functions whose keys were not
     computed before: the key then depends on the order of compilation. Here the keys of called functions come first.
     """
-    settled: set[int] = set()
+    computed: set[int] = set()
     for module in iter_modules([str(Path(__file__).parent)]):
         for value in list(vars(import_module(f"{__package__}.{module.name}")).values()):
             if isinstance(value, JITFunction):
-                _settle(value, settled)
+                _compute_key(value, computed)
 
 
-def _settle(function: JITFunction[Any], settled: set[int]) -> None:
-    if id(function) in settled:
+def _compute_key(function: JITFunction[Any], computed: set[int]) -> None:
+    if id(function) in computed:
         return
-    settled.add(id(function))
+    computed.add(id(function))
     code = function.fn.__code__
     for name in code.co_names:
         called = function.fn.__globals__.get(name)
         if isinstance(called, JITFunction):
-            _settle(called, settled)
+            _compute_key(called, computed)
     assert function.cache_key
 
 
 def compile_for(major: int, minor: int) -> None:
     """Make this process compile for GPUs of that compute capability; it can launch nothing afterwards."""
     global capability
-    settle_cache_keys()
+    compute_cache_keys()
     capability = (major, minor)
     driver.set_active(_Target(GPUTarget("cuda", 10 * major + minor, 32)))
 

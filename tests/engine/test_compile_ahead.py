@@ -162,10 +162,10 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 import lora_kernels
-from lora_kernels.launches import settle_cache_keys
+from lora_kernels.launches import compute_cache_keys
 from triton.runtime.jit import JITFunction
 
-settle_cache_keys()
+compute_cache_keys()
 modules = [import_module(f"lora_kernels.{found.name}") for found in iter_modules(lora_kernels.__path__)]
 functions = [value for module in modules for value in vars(module).values() if isinstance(value, JITFunction)]
 keys = {f"{one.__module__}.{one.__name__}": one.cache_key for one in functions[:: int(sys.argv[1])]}

@@ -50,7 +50,7 @@ def test_ranks_together_are_as_one(size: int, world: int) -> None:
         assert torch.equal(embedded, matrix[ids])
     for whole in by_ranks(size, world, lambda v: v.whole(columns(v))):
         assert torch.allclose(whole, logits)
-    for best in by_ranks(size, world, lambda v: v.likeliest(columns(v))):
+    for best in by_ranks(size, world, lambda v: v.argmax(columns(v))):
         assert torch.equal(best, logits.argmax(dim=1))
 
 
@@ -60,7 +60,7 @@ def test_the_likeliest_of_rows_that_are_alike_below_all_padding_or_overflow() ->
     logits[0, [3, 8]] = logits[1, [5, 6]] = logits[2, 9] = -1.0
     logits[3, 4], logits[4, 9], logits[5, 0] = float("inf"), float("nan"), float("-inf")
     padded = torch.nn.functional.pad(logits, (0, 2))
-    for best in by_ranks(10, 4, lambda v: v.likeliest(padded[:, v.first : v.first + v.rows])):
+    for best in by_ranks(10, 4, lambda v: v.argmax(padded[:, v.first : v.first + v.rows])):
         assert best.tolist() == greedy_tokens(logits).tolist() == [3, 5, 9, -1, -1, -1]
 
 

@@ -81,7 +81,7 @@ class GraphSet(Generic[G]):
             else:
                 self._add(shape)
             progress(done / (len(self._first) + len(others)))
-        _give_back_caches()
+        _release_caches()
         self.kept_bytes = free - self._free_bytes()
         seconds = time.perf_counter() - started
         log.info(
@@ -158,7 +158,7 @@ def _out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
-def _give_back_caches() -> None:
+def _release_caches() -> None:
     """Release cached memory: of runs before captures, and page-locked memory of the loading of weights."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -57,11 +57,13 @@ class RowRunner(Runner):
         width = max(one.shape[1] for one in logits)
         return torch.cat([F.pad(one, (0, width - one.shape[1]), value=ABSENT) for one in logits])
 
-    def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
+    def _sample_rows(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
         """Sample row by row too: the rounding of noise depends on its position in memory."""
         if len(rows) <= 1:
-            return super()._choose(logits, rows)
-        samples = [super(RowRunner, self)._choose(Logits(logits.values[i : i + 1]), [r]) for i, r in enumerate(rows)]
+            return super()._sample_rows(logits, rows)
+        samples = [
+            super(RowRunner, self)._sample_rows(Logits(logits.values[i : i + 1]), [r]) for i, r in enumerate(rows)
+        ]
         scored = [i for i, one in enumerate(samples) if one.scored]
         if not scored:
             return Samples(torch.cat([one.tokens for one in samples]))

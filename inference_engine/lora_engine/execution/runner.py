@@ -176,7 +176,7 @@ class Runner:
         """Sample the tokens of the step launched last; tokens of ``deferred`` sequences are discarded."""
         sampling, rows = launched.sequences, launched.rows
         with self._in_step():
-            samples = self._choose(launched.logits, rows)
+            samples = self._sample_rows(launched.logits, rows)
             # A row that overflowed has no token. The host ends it later; until then any valid token id serves.
             torch.clamp(samples.tokens, min=0, out=self.last_tokens[: len(rows)])
             if rows:
@@ -195,7 +195,7 @@ class Runner:
                 self.mirror.diverged(error)
             raise
 
-    def _choose(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
+    def _sample_rows(self, logits: Logits, rows: list[SamplingRow]) -> Samples:
         if logits.greedy is not None and all(row.plain_greedy for row in rows):
             return Samples(logits.greedy)
         return sample(logits.values, rows)

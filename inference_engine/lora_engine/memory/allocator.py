@@ -97,7 +97,7 @@ class PageAllocator:
         pages = list(range(start, start + count))
         for page in pages:
             self._take(page, kind)
-        self._forget_stale()
+        self._drop_stale()
         return pages
 
     def share(self, pages: Iterable[int]) -> None:
@@ -115,7 +115,7 @@ class PageAllocator:
                 raise AssertionError(f"page {page} is released but has no owner")
             self._refs_at[page] -= 1
             if self._refs_at[page] == 0:
-                self._give_back(page)
+                self._free(page)
             else:
                 self._update_kind(page)
 
@@ -180,7 +180,7 @@ class PageAllocator:
         self._counts[kind] += 1
         self._kind_at[page] = kind
 
-    def _give_back(self, page: int) -> None:
+    def _free(self, page: int) -> None:
         self._counts[int(self._kind_at[page])] -= 1
         self._counts[_FREE] += 1
         self._kind_at[page] = _FREE
@@ -193,7 +193,7 @@ class PageAllocator:
         fits = np.flatnonzero(ends - starts >= count)
         return int(starts[fits[0]]) if fits.size else None
 
-    def _forget_stale(self) -> None:
+    def _drop_stale(self) -> None:
         if len(self._top_first) > 2 * self.total:
             self._top_first = [-int(page) for page in np.flatnonzero(self._kind == _FREE)]
             heapq.heapify(self._top_first)

@@ -59,7 +59,7 @@ class EvictionQueue:
         if entry.ticket:
             entry.ticket = 0
             self._idle -= 1
-            self._forget_stale()
+            self._drop_stale()
 
     def pop(self) -> Evictable | None:
         """Remove and return the entry to evict; None if everything is in use."""
@@ -72,7 +72,7 @@ class EvictionQueue:
                 return entry
         return None
 
-    def _forget_stale(self) -> None:
+    def _drop_stale(self) -> None:
         if len(self._heap) > 2 * self._idle + 64:
             self._heap = [item for item in self._heap if item[2].ticket == item[1]]
             heapq.heapify(self._heap)

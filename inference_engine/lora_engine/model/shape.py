@@ -30,7 +30,7 @@ class ModelShape:
     dtype: torch.dtype
     norm: Norm
     eps: float
-    qk_norm: str  # as in ``Family``
+    qk_norm: str  # see ``Family``
     activation: str
     attention_scale: float
     attention_softcap: float

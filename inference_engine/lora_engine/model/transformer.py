@@ -120,7 +120,7 @@ class Transformer:
     def greedy(self, hidden: torch.Tensor, out: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute this rank's columns of the logits (see ``vocabulary.whole``) and the likeliest token of each row."""
         logits = self._scale(self.ops.linear(hidden, self.weights.lm_head, out=out))
-        return logits, self.vocabulary.likeliest(logits)
+        return logits, self.vocabulary.argmax(logits)
 
     def _scale(self, logits: torch.Tensor) -> torch.Tensor:
         """Apply the logits' scale and softcap, in place."""

@@ -21,7 +21,7 @@ from lora_kernels.expand import lora_expand
 from lora_kernels.fp8 import activate_and_quantise, fp8_linear, multiplied_by_cublas, quantise_rows
 from lora_kernels.fp8_tensors import Fp8Matrix, Fp8Rows
 from lora_kernels.kernel_variants import KernelVariant, LoraShape, ShrinkBuffers
-from lora_kernels.launches import settle_cache_keys
+from lora_kernels.launches import compute_cache_keys
 from lora_kernels.shrink import lora_shrink, sums_of_shrink
 from lora_kernels.tables import TARGETS, Group, SlotTables
 from lora_kernels.work_items import Span, token_tiles
@@ -101,7 +101,7 @@ class TritonOps:
         self.groups = lora_groups(shape)
         self.lora_groups = self.groups if exchange is None else tuple(map(exchange.part, range(4), self.groups))
         self.rank_classes = rank_classes(max_rank)
-        settle_cache_keys()
+        compute_cache_keys()
 
     def plan(self, batch: StepBatch, pool: PagePool) -> TritonPlan:
         n = batch.num_decode

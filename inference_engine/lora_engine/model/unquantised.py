@@ -55,7 +55,7 @@ class Text:
 class Reading(NamedTuple):
     """The likeliest next token for each token of a text, and the log-probabilities of its candidates."""
 
-    likeliest: list[int]
+    argmax: list[int]
     logprobs: list[dict[int, float]]
 
 
@@ -242,5 +242,5 @@ def _take(logits: torch.Tensor, candidates: Sequence[Collection[int]], reading: 
     total = logits.logsumexp(-1, keepdim=True)
     index = torch.tensor([ids + [0] * (width - len(ids)) for ids in wanted], device=logits.device, dtype=torch.int64)
     logprobs = (logits.gather(1, index) - total).tolist()
-    reading.likeliest.extend(logits.argmax(-1).tolist())
+    reading.argmax.extend(logits.argmax(-1).tolist())
     reading.logprobs.extend(dict(zip(ids, row, strict=False)) for ids, row in zip(wanted, logprobs, strict=True))

@@ -66,7 +66,7 @@ class Vocabulary:
             return logits
         return self.parallel.all_gather(logits.contiguous()).transpose(0, 1).flatten(1)[:, : self.size]
 
-    def likeliest(self, logits: torch.Tensor) -> torch.Tensor:
+    def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """Return ``greedy_tokens`` of ``whole``; ranks exchange only a few bytes of each row."""
         if self.parallel.world == 1:
             return greedy_tokens(logits)

@@ -322,8 +322,8 @@ class Sequence:
         # Choices of one request must differ, and a seed may be any unsigned 64-bit number.
         mixed = (seed + self.choice * 0x9E3779B97F4A7C15) % (1 << 64)
         signed = mixed - (1 << 64) if mixed >= 1 << 63 else mixed
-        put_off = self.parent.ending_tokens if self.num_output < params.min_tokens else ()
-        return SamplingRow(params, signed, self.num_output, prompt, self.output_counts, put_off=put_off)
+        suppressed = self.parent.ending_tokens if self.num_output < params.min_tokens else ()
+        return SamplingRow(params, signed, self.num_output, prompt, self.output_counts, suppressed=suppressed)
 
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and that would cost three times as much

@@ -230,7 +230,7 @@ def _not_measured(reason: str) -> pb.Agreement:
 
 def _compared(pair: AnswerPair, base: Reading, adapted: Reading, tokenizer: Tokenizer) -> pb.PromptAgreement:
     chosen = [
-        reading.likeliest[len(answer.prompt) - 1 :][: len(answer.tokens)]
+        reading.argmax[len(answer.prompt) - 1 :][: len(answer.tokens)]
         for answer, reading in ((pair.base, base), (pair.adapted, adapted))
     ]
     return pb.PromptAgreement(

@@ -90,7 +90,7 @@ class RecentPrefixes:
         self.time += 1
         shares = [0.0, *(mark.share for mark in marks)]
         for number, mark in reversed([*enumerate(marks)]):
-            self._forget(mark.fingerprint)
+            self._remove(mark.fingerprint)
             tokens = (mark.share - shares[number]) * prompt_tokens
             self._used[mark.fingerprint] = (self.time, tokens)
             self._tokens += tokens
@@ -99,7 +99,7 @@ class RecentPrefixes:
     def keep(self, tokens: float) -> None:
         """Drop the least recently used fingerprints until they fit into a cache of ``tokens`` tokens."""
         while self._used and (self._tokens > tokens or len(self._used) > MOST_FINGERPRINTS):
-            self._forget(next(iter(self._used)))
+            self._remove(next(iter(self._used)))
 
     def tell(self, status: pb.HostStatus, since: int) -> int:
         """Add the fingerprints used after ``since`` to a heartbeat; return the ``since`` of the next one."""
@@ -112,7 +112,7 @@ class RecentPrefixes:
         status.prefixes_kept = len(self._used)
         return self.time
 
-    def _forget(self, fingerprint: int) -> None:
+    def _remove(self, fingerprint: int) -> None:
         if (entry := self._used.pop(fingerprint, None)) is not None:
             self._tokens = self._tokens - entry[1] if self._used else 0.0
 

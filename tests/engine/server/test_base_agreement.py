@@ -56,7 +56,7 @@ def readings(model: UnquantisedModel, adapter: Path | None) -> list[torch.Tensor
     texts = [Text(ids, [everything] * len(ids), 0 if adapter else None) for ids in TEXTS]
     found = model.read(texts, packs(adapter) if adapter else None, lambda: None)
     rows = [torch.tensor([[place[token] for token in everything] for place in each.logprobs]) for each in found]
-    assert [each.likeliest for each in found] == [row.argmax(-1).tolist() for row in rows]
+    assert [each.argmax for each in found] == [row.argmax(-1).tolist() for row in rows]
     return rows
 
 
