@@ -645,14 +645,16 @@ def overflow(digest: str, dtype: str) -> RequestError:
 
 
 def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror | None = None) -> Runner:
-    """Graphs where the backend can be captured, plain execution elsewhere. A rank that does not plan captures what
-    rank 0 captures, when it says so."""
+    """Return a runner with graphs if the backend can be captured, otherwise one without.
+
+    Followers capture graphs only on rank 0's command.
+    """
     decodes = of_answer if config.deterministic else one_token
     if loaded.tables is None and config.deterministic:
         return RowRunner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
     if loaded.tables is None or not loaded.pool.data.is_cuda:
         return Runner(loaded.model, loaded.pool, config.max_running, decodes, mirror)
-    # These need triton, which a CPU engine does not.
+    # Imported here: these need triton, which a CPU engine does not have.
     from lora_engine.execution.graph_runner import GraphRunner
 
     from .model.graph_shapes import graph_memory
@@ -665,7 +667,7 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
         runner.start_seconds = seconds
         return runner
     budget = graph_memory(config.max_running, loaded.model.shape, config.deterministic)
-    deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture while serving could wait for a compiler
+    deferred = config.defer_graphs and loaded.kernels_ahead  # else a capture could wait for a compiler
     graphs = GraphRunner(
         loaded.model, loaded.pool, config.max_running, loaded.max_context, budget, deferred, decodes, mirror
     )

@@ -30,7 +30,7 @@ _FREE, _KV, _CACHED = PageKind.FREE, PageKind.KV, PageKind.CACHED_PREFIX
 
 
 class OutOfPages(Exception):
-    """Fewer pages are free than requested; none were allocated."""
+    """The error when fewer pages are free than requested; none were allocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class PageAllocator:
         return self._cached_at[page] and self._refs_at[page] == 1
 
     def users(self, page: int) -> int:
-        """Sequences that hold the page: its references, but for the prefix cache's."""
+        """Return the number of sequences that use the page: its references without the prefix cache's."""
         return self._refs_at[page] - self._cached_at[page]
 
     def stats(self) -> PoolStats:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class UnsupportedModel(Exception):
-    """The folder does not hold a model that this engine can run; the message says what to do."""
+    """The error for a folder without a model that this engine can run; the message has the fix."""

@@ -19,7 +19,7 @@ Raw = Mapping[str, Any]
 
 
 class _NotSupportedError(Exception):
-    """A setting of ``quantization_config`` is not supported."""
+    """The error for a setting of ``quantization_config`` that is not supported."""
 
 
 @dataclass(frozen=True, slots=True)

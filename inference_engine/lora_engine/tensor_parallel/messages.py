@@ -44,7 +44,7 @@ class DropSlab:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Copy an adapter into ``pages`` from shared memory, where the parts of all ranks are concatenated."""
+    """A command to copy an adapter into ``pages`` from shared memory, which has the parts of all ranks in order."""
 
     generation: int
     digest: str
@@ -74,7 +74,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Replay a captured graph; ``adapters`` are the generations of the adapters that the step reads."""
+    """A command to replay a captured graph; ``adapters`` are the generations of the adapters that the step reads."""
 
     shape: GraphShape
     contents: Changes
@@ -85,14 +85,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class JudgeMerge:
-    """Take part in the check whether an adapter can be merged (``MergeableWeights.harmless``)."""
+    """A command to take part in the check whether an adapter can be merged (``MergeableWeights.harmless``)."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Merge an adapter, and write its negative to the kernels' tables at ``delta_correction_index``."""
+    """A command to merge an adapter, and to write its negative to the kernels' tables at ``delta_correction_index``."""
 
     generation: int
     delta_correction_index: int
@@ -113,14 +113,14 @@ Command = Slab | DropSlab | Load | Drop | Step | Capture | Replay | JudgeMerge |
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An adapter was copied to this rank's device, which no longer reads its host memory."""
+    """The report that an adapter was copied to this rank's device, which no longer reads its host memory."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The rank failed and ends; ``starting``: before it was ready."""
+    """The report that a rank failed and ends; ``starting``: before it was ready."""
 
     reason: str
     starting: bool

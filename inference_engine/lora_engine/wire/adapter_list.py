@@ -17,7 +17,7 @@ _MASK = (1 << 64) - 1
 
 
 class AdapterListError(Exception):
-    """The received changes do not result in the host's list."""
+    """The error when the received changes do not result in the host's list."""
 
 
 class _Sum:
