@@ -142,9 +142,19 @@ def docstring_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
                     yield Finding(path, after.lineno, "a constant's comment stands below it: write it above, with #")
 
 
+def api_fields(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the names of serializers' fields: the API's JSON has them, so they are not free to choose."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any("Serializer" in ast.unparse(base) for base in node.bases):
+            yield from (target for each in node.body if isinstance(each, ast.Assign) for target in each.targets)
+
+
 def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the line and the name of everything that a file names itself."""
+    fields = set(api_fields(tree))
     for node in ast.walk(tree):
+        if node in fields:
+            continue
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):

@@ -19,7 +19,7 @@ from control_plane.billing.quotas.budgets import (
     counter_of,
     money_spent,
     set_key_budgets,
-    set_own_budgets,
+    set_tenant_budgets,
 )
 from control_plane.billing.quotas.limiter_interface import Limiter, Reading, Scope, period_of
 from control_plane.billing.quotas.memory_limiter import MemoryLimiter
@@ -41,7 +41,7 @@ EURO = 1_000_000
 @pytest.fixture(autouse=True)
 def fresh_counters(monkeypatch: pytest.MonkeyPatch) -> MemoryLimiter:
     limiter = MemoryLimiter()
-    monkeypatch.setattr(limiter_factory, "_of_this_process", lambda: limiter)
+    monkeypatch.setattr(limiter_factory, "_process_limiter", lambda: limiter)
     return limiter
 
 
@@ -183,7 +183,7 @@ def test_of_many_keys_those_with_least_left_are_shown(
 def test_each_threshold_is_told_once(acme: Any, priced: None, queue: Any) -> None:
     create_endpoint(acting=acme.principal(), settings=WebhookSettings("https://hooks.example.org/x", "", [], True))
     terms = {BudgetSpan.MONTH: BudgetTerms(1000, AtLimit.WARN)}
-    set_own_budgets(acting=acme.principal(), terms=terms)
+    set_tenant_budgets(acting=acme.principal(), terms=terms)
     told = []
     for prompt in (100, 450, 0, 300, 400):
         use(acme, prompt)
@@ -196,7 +196,7 @@ def test_each_threshold_is_told_once(acme: Any, priced: None, queue: Any) -> Non
 
 
 def test_counters_are_lifted_to_the_ledger(acme: Any, priced: None, fresh_counters: MemoryLimiter) -> None:
-    set_own_budgets(acting=acme.principal(), terms={BudgetSpan.DAY: BudgetTerms(1000)})
+    set_tenant_budgets(acting=acme.principal(), terms={BudgetSpan.DAY: BudgetTerms(1000)})
     use(acme, 85)
     assert reconciliation.reconcile() == 1
 

@@ -172,7 +172,7 @@ def left_in_memory(runtime: Runtime) -> Left:
     assert isinstance(limiter, MemoryLimiter) and isinstance(store, MemoryStore)
     left: Left = {"keys": sum(answer.body is None for _, answer in store._held.values())}
     for name, tenant in limiter._tenants.items():
-        left[name] = len(tenant.leases) + tenant.open.total() + tenant.held.total()
+        left[name] = len(tenant.leases) + tenant.open.total() + tenant.reserved.total()
     return left
 
 

@@ -34,7 +34,7 @@ GRANTED = {"requests_per_minute": 60, "tokens_per_day": 1000, "adapters": 3}
 @pytest.fixture(autouse=True)
 def fresh_counters(monkeypatch: pytest.MonkeyPatch) -> MemoryLimiter:
     limiter = MemoryLimiter()
-    monkeypatch.setattr(limiter_factory, "_of_this_process", lambda: limiter)
+    monkeypatch.setattr(limiter_factory, "_process_limiter", lambda: limiter)
     return limiter
 
 

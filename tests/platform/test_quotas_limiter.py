@@ -43,7 +43,7 @@ MINUTE = 65_000
 
 
 # A machine that stands still for a moment is no server that is away.
-PATIENT = {"TIMEOUT_S": 20.0, "LINE_S": 60.0}
+PATIENT = {"TIMEOUT_S": 20.0, "QUEUE_S": 60.0}
 
 
 class Clock:

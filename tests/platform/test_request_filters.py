@@ -102,7 +102,7 @@ def test_what_makes_no_sense_is_refused(acme: Any, query: dict[str, Any]) -> Non
 
 
 def test_a_filter_that_nothing_fits_looks_through_a_part_at_a_time(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "MOST_LOOKED_AT", 10)
+    monkeypatch.setattr(queries, "MOST_SCANNED", 10)
     now = timezone.now()
     for number in range(35):
         at = now - timedelta(minutes=35 - number)
@@ -125,6 +125,6 @@ def test_a_filter_that_nothing_fits_looks_through_a_part_at_a_time(acme: Any, mo
     assert [len(page) for page in pages(outcome="finished")] == [5, 5, 5, 5, 5, 5, 3]
     assert pages(id="req_2") == [["req_2"]]
     # What is older than asked for ends the search, wherever the rows go on.
-    monkeypatch.setattr(queries, "LATEST", timedelta(0))
+    monkeypatch.setattr(queries, "MAX_DELAY", timedelta(0))
     assert pages(outcome="refused", since=now - timedelta(minutes=12)) == [[], []]
     assert pages(outcome="failed", until=now - timedelta(minutes=30)) == [["req_2"]]

@@ -150,7 +150,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description How far apart tenants that waited were served on each host, beside what the fair order allows. */
+        /** @description Read the gaps between the service of tenants that waited on each host, with the fair order's bound. */
         get: operations["read_fairness"];
         put?: never;
         post?: never;
@@ -345,7 +345,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The same of all tenants, or of one. */
+        /** @description Read refusals over time of all tenants, or of one. */
         get: operations["read_operator_refusal_series"];
         put?: never;
         post?: never;
@@ -379,7 +379,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The same of all tenants, of one, or of a host with the tenants on it; on all base models or one. */
+        /** @description Read the same of all tenants, of one, or of a host with the tenants on it; on all base models or one. */
         get: operations["read_operator_series"];
         put?: never;
         post?: never;
@@ -448,7 +448,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One tenant's month. */
+        /** @description Read what a month of a tenant cost, line by line. */
         get: operations["read_tenant_statement"];
         put?: never;
         post?: never;
@@ -465,7 +465,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description A tenant, its open invitations and what is decided about it. Its audit log says that an operator looked. */
+        /** @description Read a tenant, its open invitations and objectives. Its audit log records that an operator did. */
         get: operations["read_tenant"];
         put?: never;
         post?: never;
@@ -505,7 +505,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What a tenant may spend and has spent. */
+        /** @description Read what a tenant may spend and has spent. */
         get: operations["read_granted_budgets"];
         /** @description Set what a tenant may spend; a budget that is left out is lifted. */
         put: operations["grant_budgets"];
@@ -540,7 +540,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What a tenant is granted. */
+        /** @description Read the limits that a tenant is granted. */
         get: operations["read_tenant_limits"];
         /** @description Set all limits of a tenant; one that is left out is lifted. In force within two seconds. */
         put: operations["set_tenant_limits"];
@@ -558,7 +558,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description A tenant's people and their roles, by their address. */
+        /** @description List a tenant's members and their roles, by their address. */
         get: operations["list_tenant_members"];
         put?: never;
         post?: never;
@@ -1204,7 +1204,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What the tenant and its keys may spend in a day and month, and what they have spent. */
+        /** @description Read what the tenant and its keys may spend in a day and month, and what they have spent. */
         get: operations["read_budgets"];
         /** @description Set the tenant's own budgets, which the operator's bound; one that is left out is lifted. */
         put: operations["set_budgets"];
@@ -1294,7 +1294,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Standing orders. */
+        /** @description List the schedules of exports. */
         get: operations["list_export_schedules"];
         put?: never;
         /** @description Have each week or month exported once it is over. */
@@ -1329,7 +1329,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The latest fifty, newest first. */
+        /** @description List the latest fifty exports, newest first. */
         get: operations["list_exports"];
         put?: never;
         /** @description Have usage written to a file: `from` and `to`, or the last `days`. */
@@ -1347,7 +1347,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description How far it is. */
+        /** @description Read the state of an export. */
         get: operations["read_export"];
         put?: never;
         post?: never;
@@ -1364,7 +1364,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The file: CSV, compressed with gzip. */
+        /** @description Download the file of an export: CSV, compressed with gzip. */
         get: operations["download_export"];
         put?: never;
         post?: never;
@@ -1626,7 +1626,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What a key may spend in a day and month, and what it has spent. */
+        /** @description Read what a key may spend in a day and month, and what it has spent. */
         get: operations["read_key_budgets"];
         /** @description Set the budgets of a key; one that is left out is lifted. */
         put: operations["set_key_budgets"];
@@ -1678,7 +1678,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The limits of the tenant and its keys, all or a part of these, and what is used of each now. */
+        /** @description Read the limits of the tenant and its keys, all or a part of these, and the current usage of each. */
         get: operations["read_limits"];
         put?: never;
         post?: never;
@@ -1782,7 +1782,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Adapters, the last day, hosts and the latest requests. */
+        /** @description Read the adapters, the last day, hosts and the latest requests. */
         get: operations["read_overview"];
         put?: never;
         post?: never;
@@ -1906,7 +1906,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Refusals over time, by code: beside `series`, which has what reached an engine. */
+        /** @description Read refusals over time, by code; `series` has the requests that reached an engine. */
         get: operations["read_refusal_series"];
         put?: never;
         post?: never;
@@ -1957,7 +1957,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, on a host or a base model. */
+        /** @description Read traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, a host or a base model. */
         get: operations["read_series"];
         put?: never;
         post?: never;
@@ -1974,7 +1974,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The tenant's latency objectives, how often they were met in the last days, and the error budget. */
+        /** @description Read the tenant's latency objectives, how often they were met in the last days, and the error budget. */
         get: operations["read_slo"];
         /** @description Set the objectives; one that is left out is lifted. In force within two seconds. */
         put: operations["set_slo"];
@@ -2009,7 +2009,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What a month (UTC) cost, line by line; the present one so far. */
+        /** @description Read what a month (UTC) cost, line by line; the current month so far. */
         get: operations["read_statement"];
         put?: never;
         post?: never;
@@ -2131,7 +2131,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Endpoints that are told what happens here. */
+        /** @description List the endpoints that receive the tenant's events. */
         get: operations["list_webhooks"];
         put?: never;
         /** @description Register an endpoint. Its secret is in this answer only. */
@@ -2149,9 +2149,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One endpoint. */
+        /** @description Read one endpoint. */
         get: operations["read_webhook"];
-        /** @description Change where and what is sent. */
+        /** @description Change an endpoint's address and events. */
         put: operations["change_webhook"];
         post?: never;
         /** @description Remove an endpoint with its log. */
@@ -2168,7 +2168,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The latest hundred messages with every try, newest first. */
+        /** @description List the latest hundred messages with every attempt, newest first. */
         get: operations["list_deliveries"];
         put?: never;
         post?: never;
@@ -2204,7 +2204,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description A new secret; for a day messages are signed under the old one too. */
+        /** @description Make a new secret; for a day messages are signed under the old one too. */
         post: operations["rotate_webhook_secret"];
         delete?: never;
         options?: never;
@@ -2770,8 +2770,8 @@ export interface components {
          */
         AtLimitEnum: "warn" | "refuse";
         /**
-         * @description Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
-         *     failed count as measured and as not met.
+         * @description The attainment of the current objective by answered requests, as the engine measured them. Failed requests count
+         *     as measured and as not met.
          */
         Attainment: {
             /**
@@ -3004,7 +3004,7 @@ export interface components {
              */
             at_limit?: components["schemas"]["AtLimitEnum"];
         };
-        /** @description One that is left out or null is lifted. */
+        /** @description The budgets of a day and a month. One that is left out or null is lifted. */
         BudgetsRequest: {
             day?: components["schemas"]["BudgetRequest"] | null;
             month?: components["schemas"]["BudgetRequest"] | null;
@@ -3782,7 +3782,7 @@ export interface components {
          * @enum {string}
          */
         FilePurpose: "batch" | "batch_output";
-        /** @description What a new tenant does first, and has done. */
+        /** @description The first steps of a new tenant, and whether each is done. */
         FirstSteps: {
             called: boolean;
             invited: boolean;
@@ -4093,7 +4093,7 @@ export interface components {
             name: string;
             prefix: string;
         };
-        /** @description Of one key. The tenant's limits hold besides. */
+        /** @description The limits of one key. The tenant's limits apply as well. */
         KeyLimits: {
             /**
              * Format: int64
@@ -4126,7 +4126,7 @@ export interface components {
              */
             tokens_per_month?: number | null;
         };
-        /** @description Of one key. The tenant's limits hold besides. */
+        /** @description The limits of one key. The tenant's limits apply as well. */
         KeyLimitsRequest: {
             /**
              * Format: int64
@@ -4159,7 +4159,7 @@ export interface components {
              */
             tokens_per_month?: number | null;
         };
-        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
+        /** @description The current usage. Null means not counted: nothing limits it, or the counters cannot be reached. */
         KeyLimitUsage: {
             concurrency: number | null;
             requests_per_minute: number | null;
@@ -4460,7 +4460,7 @@ export interface components {
             metric: components["schemas"]["EvaluationMetric"];
             name: string;
         };
-        /** @description `from` and `to`, or the last `days`. */
+        /** @description The days of an export: `from` and `to`, or the last `days`. */
         NewExportRequest: {
             days?: number;
             /** Format: date */
@@ -4680,7 +4680,7 @@ export interface components {
             finished: number;
             refused: number;
         };
-        /** @description Requests by how they ended in an engine. */
+        /** @description The number of requests by their outcome in an engine. */
         Outcomes: {
             aborted: number;
             failed: number;
@@ -4753,7 +4753,7 @@ export interface components {
         PatchedTenantNameRequest: {
             name?: string;
         };
-        /** @description Milliseconds; null if nothing was measured. */
+        /** @description The percentiles of a latency in milliseconds; null if nothing was measured. */
         Percentiles: {
             /** Format: double */
             p50_ms: number | null;
@@ -4993,7 +4993,7 @@ export interface components {
             /** @enum {string} */
             type: "reasoning_text";
         };
-        /** @description Of the last `days` (UTC). */
+        /** @description The usage of the last `days` (UTC). */
         RecentUsage: {
             days: number;
             failed: number;
@@ -5081,7 +5081,7 @@ export interface components {
             next_cursor: string | null;
             results: components["schemas"]["RequestRecord"][];
         };
-        /** @description One request of the ledger. Neither prompt nor output is kept. */
+        /** @description A request of the ledger. Neither prompt nor output is kept. */
         RequestRecord: {
             adapter?: string | null;
             adapter_load_ms: number;
@@ -5385,7 +5385,7 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
-        /** @description Minutes are kept for two days, hours for ninety. Each part lists at most the hundred with most requests. */
+        /** @description A report over time. Minutes are kept for two days, hours for ninety. Each part lists at most a hundred rows. */
         SeriesReport: {
             /** Format: date-time */
             as_of: string | null;
@@ -5430,7 +5430,7 @@ export interface components {
             prompt_tokens: number;
             requests: number;
         };
-        /** @description Between the two tenants furthest apart of those that waited and could have run. */
+        /** @description The gap in service between two tenants that waited and could have run: the widest of all pairs. */
         ServiceGap: {
             /** @description A tenant's slug. */
             ahead: string;
@@ -5616,7 +5616,7 @@ export interface components {
          * @enum {string}
          */
         StagingWait: "slot" | "host_offline" | "host_cordoned" | "retry";
-        /** @description Amounts are millionths of the currency. */
+        /** @description A statement of a month. Amounts are millionths of the currency. */
         Statement: {
             /** Format: date-time */
             as_of: string | null;
@@ -5760,7 +5760,7 @@ export interface components {
             /** Format: double */
             weight: number;
         };
-        /** @description Of one key. The tenant's limits hold besides. */
+        /** @description The limits of one key. The tenant's limits apply as well. */
         TenantLimits: {
             /**
              * Format: int64
@@ -5813,7 +5813,7 @@ export interface components {
              */
             tokens_per_month?: number | null;
         };
-        /** @description Of one key. The tenant's limits hold besides. */
+        /** @description The limits of one key. The tenant's limits apply as well. */
         TenantLimitsRequest: {
             /**
              * Format: int64
@@ -5866,7 +5866,7 @@ export interface components {
              */
             tokens_per_month?: number | null;
         };
-        /** @description What is used now. Null = not counted, because nothing limits it or the counters cannot be reached. */
+        /** @description The current usage. Null means not counted: nothing limits it, or the counters cannot be reached. */
         TenantLimitUsage: {
             adapters: number;
             concurrency: number | null;

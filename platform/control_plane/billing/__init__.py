@@ -1,1 +1,1 @@
-"""What is counted, limited, priced and reported."""
+"""Billing: usage, limits, prices, reports and objectives."""

@@ -1,1 +1,1 @@
-"""What the web console needs beside the tenant's own data: overview, live events, webhooks and the operator's pages."""
+"""The web console's own services: overview, live events, webhooks and the operator's pages."""

@@ -1,1 +1,1 @@
-"""Limits of tenants and keys: what is allowed."""
+"""Limits that operators grant to tenants, and tenants to their keys."""

@@ -1,4 +1,4 @@
-"""Setting limits."""
+"""Actions that set limits."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def set_tenant_limits(*, actor: Actor, tenant: Tenant, limits: Limits) -> LimitSet:
-    """What an operator grants. In force within a second or two; running requests go on."""
+    """Set a tenant's limits, granted by an operator. In force within two seconds; running requests are completed."""
     with transaction.atomic():
         return _store(actor, tenant, None, limits)
 
 
 def set_key_limits(*, acting: Principal, key: ApiKey, limits: Limits) -> LimitSet:
-    """What the tenant grants one of its keys. The tenant's own limits hold besides."""
+    """Set the limits of a tenant's key. The tenant's own limits apply as well."""
     with transaction.atomic():
         return _store(acting.actor, acting.tenant, key, limits)
 
 
 def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, limits: Limits) -> LimitSet:
-    own = LimitSet.objects.for_tenant(tenant)
-    row, _ = own.update_or_create(tenant=tenant, api_key=key, defaults=asdict(limits))
-    given = {name: value for name, value in asdict(limits).items() if value is not None}
+    rows = LimitSet.objects.for_tenant(tenant)
+    row, _ = rows.update_or_create(tenant=tenant, api_key=key, defaults=asdict(limits))
+    set_limits = {name: value for name, value in asdict(limits).items() if value is not None}
     action, label = ("tenant.limits", tenant.slug) if key is None else ("key.limits", key.name)
-    audit.record(actor, action, key or tenant, tenant=tenant, label=label, limits=given)
+    audit.record(actor, action, key or tenant, tenant=tenant, label=label, limits=set_limits)
     announce(tenant.pk, "limits.updated", lambda: {"key": str(key.pk) if key else None})
     return row

@@ -16,7 +16,7 @@ def _limit(text: str) -> models.PositiveBigIntegerField[int | None, int | None]:
 
 
 class LimitSet(models.Model):
-    """Of the tenant, set by operators, if `api_key` is null; else of that key, set by the tenant's members."""
+    """The limits of a tenant, set by operators, if `api_key` is null; else of that key, set by the tenant's members."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="limit_sets")
     api_key = models.OneToOneField(ApiKey, null=True, on_delete=models.CASCADE, related_name="limit_set")

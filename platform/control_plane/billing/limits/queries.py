@@ -1,4 +1,4 @@
-"""Reading limits."""
+"""Queries of limits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def tenant_limits(tenant: Tenant) -> Limits:
 
 
 def key_limits(tenant: Tenant) -> dict[UUID, Limits]:
-    """Of every key that has some."""
+    """Return the limits of every key that has some."""
     rows = LimitSet.objects.for_tenant(tenant).exclude(api_key=None)
     return {row.api_key_id: row.limits for row in rows if row.api_key_id is not None}

@@ -1,4 +1,4 @@
-"""The limits themselves, as plain values. None = no limit."""
+"""Limits as plain values; None means no limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Counted(StrEnum):
-    """Limits that every request is counted against, in the order in which the limiter is given them."""
+    """The limits that every request is counted against, in the order of the limiter's scripts."""
 
     REQUESTS_PER_MINUTE = "requests_per_minute"
     TOKENS_PER_MINUTE = "tokens_per_minute"
@@ -18,7 +18,7 @@ class Counted(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a tenant or of a key. The last four are a tenant's only: keys own no adapters."""
+    """The limits of a tenant or of a key. The last four are a tenant's only: keys own no adapters."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def counted(self) -> bool:
-        """Whether the limiter has anything to do."""
+        """True if the limiter has a limit to check."""
         return any(self.of(limit) is not None for limit in Counted)
 
 

@@ -1,1 +1,1 @@
-"""What tokens and storage cost: versions of a price list, and exact arithmetic with them."""
+"""Prices of tokens and storage: versions of price lists, and exact arithmetic with them."""

@@ -1,4 +1,4 @@
-"""Publishing prices."""
+"""Actions that publish prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from control_plane.billing.prices.models import PriceVersion
-from control_plane.billing.prices.signals import looking_for_use
+from control_plane.billing.prices.signals import use_check
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.fleet.hosts.models import BaseModel
 from control_plane.identity.access.actor import Actor
@@ -20,7 +20,7 @@ from control_plane.identity.audit import actions as audit
 
 @dataclass(frozen=True)
 class PriceList:
-    """Amounts in millionths of `currency`. Storage has one price for all: a base model's list says 0."""
+    """The amounts of a list, in millionths of `currency`. A base model's list has no price of storage: it says 0."""
 
     currency: str
     input_per_million: int
@@ -42,12 +42,12 @@ class UnknownBaseModelError(NotFoundError):
         )
 
 
-class NoPricesOfItsOwnError(LorikeetError):
+class NoBasePricesError(LorikeetError):
     def __init__(self, base: BaseModel) -> None:
         super().__init__(
             "no_prices_of_its_own",
-            f"{base.name} has no price list of its own that could end.",
-            "Nothing is to be done: the installation's list counts.",
+            f"{base.name} has no price list that could end.",
+            "Nothing needs to be done: the installation's list applies.",
             param="base_model_digest",
             status=409,
         )
@@ -58,9 +58,9 @@ def publish_prices(
 ) -> PriceVersion:
     """Add a version to the installation's price list, or to that of a base model.
 
-    Raises LorikeetError (409) for a day that has begun, because days that were shown with a cost must keep it, and
-    for another currency, because amounts in two cannot be added up. The very first list may begin in the past, and a
-    base model's on any day since which nobody has used it.
+    Raises LorikeetError (409) for a day that has begun, as days that were shown with a cost must keep it, and for
+    another currency, as amounts in two cannot be added up. The first list of the installation may begin in the past,
+    and a base model's on any day since which it had no request.
     """
     with transaction.atomic():
         newest = _newest()
@@ -81,15 +81,15 @@ def publish_prices(
 
 
 def end_base_prices(*, actor: Actor, base: BaseModel, effective_on: date, user: User | None = None) -> PriceVersion:
-    """From that day on the base model costs what the installation's list says.
+    """End a base model's own price list: from that day on the installation's list applies to it.
 
-    Raises NoPricesOfItsOwnError (409) if it has no list, or LorikeetError (409) for a day that has begun.
+    Raises NoBasePricesError (409) if it has no list, or LorikeetError (409) for a day that has begun.
     """
     with transaction.atomic():
         newest = _newest()
         last = PriceVersion.objects.filter(base_model=base).order_by("effective_on", "number").last()
         if newest is None or last is None or last.inherits:
-            raise NoPricesOfItsOwnError(base)
+            raise NoBasePricesError(base)
         _check_day(base, effective_on)
         amounts = PriceList(newest.currency, 0, 0, 0, 0)
         version = _add(base, effective_on, user, inherits=True, **asdict(amounts))
@@ -100,7 +100,7 @@ def end_base_prices(*, actor: Actor, base: BaseModel, effective_on: date, user: 
 
 
 def priced_base(digest: str) -> BaseModel:
-    """Also one that was withdrawn: it may come back. Raises UnknownBaseModelError (404)."""
+    """Return a base model, also a withdrawn one, as it may come back. Raises UnknownBaseModelError (404)."""
     row = BaseModel.objects.filter(digest=digest).first()
     if row is None:
         raise UnknownBaseModelError
@@ -108,7 +108,7 @@ def priced_base(digest: str) -> BaseModel:
 
 
 def _newest() -> PriceVersion | None:
-    """Locked, so that of two at once the second sees the first."""
+    """Return the newest version, locked, so that concurrent publications are serialised."""
     return PriceVersion.objects.select_for_update().order_by("-number").first()
 
 
@@ -127,7 +127,7 @@ def _check_day(base: BaseModel | None, effective_on: date) -> None:
     if of_all.exists() if base is None else _is_used_since(base, effective_on):
         raise LorikeetError(
             "price_day_has_begun",
-            f"{effective_on} has begun; what was used on it has been priced.",
+            f"{effective_on} has begun; usage on it has been priced.",
             "Choose tomorrow (UTC) or later.",
             param="effective_on",
             status=409,
@@ -135,14 +135,14 @@ def _check_day(base: BaseModel | None, effective_on: date) -> None:
 
 
 def _is_used_since(base: BaseModel, day: date) -> bool:
-    return any(used for _, used in looking_for_use.send(BaseModel, base=base, day=day))
+    return any(used for _, used in use_check.send(BaseModel, base=base, day=day))
 
 
 def _check_currency(newest: PriceVersion, prices: PriceList) -> None:
     if prices.currency != newest.currency:
         raise LorikeetError(
             "price_currency_differs",
-            f"Prices so far are in {newest.currency}; amounts in two currencies cannot be added up.",
+            f"The published prices are in {newest.currency}; amounts in two currencies cannot be added up.",
             f"Give the prices in {newest.currency}.",
             param="currency",
             status=409,

@@ -1,5 +1,5 @@
-"""Price lists: of the installation, and of base models that have their own. A version is never changed: a new one takes
-its place from its day on."""
+"""Price lists of the installation, and of base models that have their own. A version is never changed: a new one
+replaces it from its first day on."""
 
 from django.conf import settings
 from django.core.validators import MinLengthValidator
@@ -9,12 +9,12 @@ from django.db.models import Q
 from control_plane.fleet.hosts.models import BaseModel
 from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
 
-# $1000 for a million tokens; with it no sum of a report leaves 64 bits.
+# Largest price, in millionths for a million tokens: $1000. With it no sum of a report overflows 64 bits.
 HIGHEST = 1_000_000_000
 
 
 class PriceVersion(AppendOnlyModel):
-    """Amounts are whole millionths of the currency: 150000 for a million tokens is 0.15."""
+    """A version of a price list. Amounts are whole millionths of the currency: 150000 for a million tokens is 0.15."""
 
     number = models.PositiveIntegerField(unique=True)
     base_model = models.ForeignKey(
@@ -54,7 +54,7 @@ class PriceVersion(AppendOnlyModel):
                 name="price_within_reason",
             ),
             models.CheckConstraint(
-                # Of null, a database cannot say that it is not so.
+                # The check is separate, as a comparison with null is neither true nor false.
                 condition=Q(
                     batch_input_per_million__lte=HIGHEST,
                     batch_cached_input_per_million__lte=HIGHEST,
@@ -71,7 +71,7 @@ class PriceVersion(AppendOnlyModel):
         return f"prices v{self.number}"
 
     def per_million(self, kind: str, *, batch: bool) -> int:
-        """Of "input", "cached_input" or "output" tokens."""
-        own: int | None = getattr(self, f"batch_{kind}_per_million") if batch else None
+        """Return the price of a million "input", "cached_input" or "output" tokens."""
+        of_batches: int | None = getattr(self, f"batch_{kind}_per_million") if batch else None
         ordinary: int = getattr(self, f"{kind}_per_million")
-        return ordinary if own is None else own
+        return ordinary if of_batches is None else of_batches

@@ -13,7 +13,7 @@ PICO_A_MICRO = 1_000_000
 
 
 def tokens_cost(price: PriceVersion, *, prompt: int, cached: int, completion: int, batch: bool) -> int:
-    """In 10^-12 of the currency. `prompt` includes `cached`."""
+    """Return the cost of tokens in 10^-12 of the currency. `prompt` includes `cached`."""
     return (
         (prompt - cached) * price.per_million("input", batch=batch)
         + cached * price.per_million("cached_input", batch=batch)
@@ -22,11 +22,11 @@ def tokens_cost(price: PriceVersion, *, prompt: int, cached: int, completion: in
 
 
 def micros(pico: int) -> int:
-    """Rounded to millionths of the currency, half up."""
+    """Return 10^-12 of the currency as millionths, rounded half up."""
     return (pico + PICO_A_MICRO // 2) // PICO_A_MICRO
 
 
 def storage_micros(price: PriceVersion, byte_hours: int, hours_in_month: int) -> int:
-    """A month's storage in millionths, half up: `byte_hours` of the month over 10^9 bytes and its hours."""
+    """Return a month's storage cost in millionths, half up: `byte_hours` over 10^9 bytes and the month's hours."""
     month = 1_000_000_000 * hours_in_month
     return (2 * byte_hours * price.storage_per_gb_month + month) // (2 * month)

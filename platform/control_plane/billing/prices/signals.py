@@ -1,6 +1,6 @@
-"""What publishing asks `usage`, so that prices import no package above them."""
+"""The signal by which publishing checks for usage, so that prices import no package above them."""
 
 from django.dispatch import Signal
 
-looking_for_use = Signal()
-"""`base`, `day`: a receiver says whether anybody has used the base model since that day (UTC)."""
+# Sent with `base` and `day`: a receiver returns whether the base model had a request since that day (UTC).
+use_check = Signal()

@@ -69,7 +69,7 @@ class OperatorPricesEndView(OperatorView):
     @extend_schema(operation_id="end_base_prices", request=EndPricesSerializer, responses=_PUBLISHED, tags=["operator"])
     def post(self, request: Request) -> Response:
         """End a base model's own prices, from a day to come on: the installation's list counts for it again."""
-        asked = validated(EndPricesSerializer, request.data)
-        base = priced_base(asked["base_model_digest"])
-        version = end_base_prices(actor=self.actor, base=base, effective_on=asked["effective_on"], user=self.operator)
+        body = validated(EndPricesSerializer, request.data)
+        base = priced_base(body["base_model_digest"])
+        version = end_base_prices(actor=self.actor, base=base, effective_on=body["effective_on"], user=self.operator)
         return Response(PriceVersionSerializer(version).data, status=201)

@@ -1,1 +1,1 @@
-"""What a tenant and each of its keys may use, and the counters that hold them to it."""
+"""Quotas: the counters that enforce limits and budgets on each request."""

@@ -1,4 +1,4 @@
-"""Tells of budgets that are nearly or wholly spent, once for each threshold of a day or month."""
+"""Alerts for budgets that are nearly or wholly spent, one for each threshold of a day or month."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from control_plane.console.webhooks.models import EventType
 
 
 def spent_micros(budget: Budget, spent: Spent) -> int:
-    """Rounded as in every report, half up."""
+    """Return what is spent of a budget, in millionths of the currency, rounded half up as in every report."""
     nanos = spent.day if budget.span == BudgetSpan.DAY else spent.month
     return (nanos + NANOS_A_MICRO // 2) // NANOS_A_MICRO
 
 
 def reached(budget: Budget, used_micros: int) -> int | None:
-    """The highest threshold, in per cent, that is passed."""
+    """Return the highest threshold, in per cent, that is passed."""
     passed = [each for each in budget.alerts if used_micros * 100 >= each * budget.amount_micros]
     return max(passed, default=None)
 
 
 def period_name(budget: Budget, period: BudgetPeriod) -> str:
-    """Like "2026-05-04" or "2026-05"."""
+    """Return the name of a budget's day or month, like "2026-05-04" or "2026-05"."""
     return period.date.isoformat() if budget.span == BudgetSpan.DAY else f"{period.date:%Y-%m}"
 
 
 def tell(budget: Budget, spent: Spent, period: BudgetPeriod, currency: str | None) -> None:
-    """Call it with every sum that is at hand: what was told is not told again."""
+    """Publish an alert if a threshold is passed. Idempotent: each threshold of a period is published once."""
     used = spent_micros(budget, spent)
     threshold = reached(budget, used)
     if threshold is None:

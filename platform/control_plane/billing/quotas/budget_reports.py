@@ -1,4 +1,4 @@
-"""Budgets with what is spent of each, as people see them."""
+"""Reports of budgets with what is spent of each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from control_plane.billing.quotas.models import Budget, BudgetSpan
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
+# Keys that a report lists: those with the least left of their budgets.
 MOST_KEYS = 50
-"""Of the keys, those that have spent most of a budget."""
 Set = dict[str, dict[str, Any] | None]
 
 
 def budget_report(tenant: Tenant) -> dict[str, Any]:
-    """As `BudgetReportSerializer` shows it."""
-    own = Budget.objects.for_tenant(tenant).filter(OF_USABLE_KEYS)
-    rows = list(own.select_related("api_key").order_by("api_key__name", "id"))
+    """Return a tenant's budgets for `BudgetReportSerializer`."""
+    budgets = Budget.objects.for_tenant(tenant).filter(OF_USABLE_KEYS)
+    rows = list(budgets.select_related("api_key").order_by("api_key__name", "id"))
     spent = _spent(tenant, rows)
     keys = _of_keys([row for row in rows if row.api_key_id is not None], spent)
     return {
@@ -33,7 +33,7 @@ def budget_report(tenant: Tenant) -> dict[str, Any]:
 
 
 def key_budgets(key: ApiKey) -> Set:
-    """As `BudgetStatesSerializer` shows it."""
+    """Return a key's budgets for `BudgetStatesSerializer`."""
     rows = list(Budget.objects.for_tenant(key.tenant).filter(api_key=key))
     return _set(rows, _spent(key.tenant, rows))
 

@@ -4,8 +4,8 @@ from rest_framework import serializers
 
 from control_plane.billing.quotas.models import AtLimit
 
+# Largest budget, in millionths: a thousand million of the currency.
 MOST_MICROS = 10**15
-"""A thousand million of the currency."""
 
 
 class BudgetSerializer(serializers.Serializer[Any]):
@@ -24,7 +24,7 @@ class BudgetSerializer(serializers.Serializer[Any]):
 
 
 class BudgetsSerializer(serializers.Serializer[Any]):
-    """One that is left out or null is lifted."""
+    """The budgets of a day and a month. One that is left out or null is lifted."""
 
     day = BudgetSerializer(allow_null=True, default=None)
     month = BudgetSerializer(allow_null=True, default=None)

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: read by members, set by admins for the tenant and its keys, granted by operators."""
+"""Views of budgets: read by members, set by admins for the tenant and its keys, granted by operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from control_plane.billing.quotas.budgets import (
     Terms,
     set_granted_budgets,
     set_key_budgets,
-    set_own_budgets,
+    set_tenant_budgets,
 )
 from control_plane.billing.quotas.models import AtLimit, BudgetSpan
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
@@ -44,13 +44,13 @@ class BudgetsView(TenantView):
 
     @extend_schema(operation_id="read_budgets", responses=BudgetReportSerializer, tags=["limits"])
     def get(self, request: Request, tenant: str) -> Response:
-        """What the tenant and its keys may spend in a day and month, and what they have spent."""
+        """Read what the tenant and its keys may spend in a day and month, and what they have spent."""
         return _report(self.principal.tenant)
 
     @extend_schema(operation_id="set_budgets", request=BudgetsSerializer, responses=_SET, tags=["limits"])
     def put(self, request: Request, tenant: str) -> Response:
         """Set the tenant's own budgets, which the operator's bound; one that is left out is lifted."""
-        set_own_budgets(acting=self.principal, terms=_terms(request))
+        set_tenant_budgets(acting=self.principal, terms=_terms(request))
         return _report(self.principal.tenant)
 
 
@@ -63,7 +63,7 @@ class KeyBudgetsView(TenantView):
         tags=["limits"],
     )
     def get(self, request: Request, tenant: str, key_id: UUID) -> Response:
-        """What a key may spend in a day and month, and what it has spent."""
+        """Read what a key may spend in a day and month, and what it has spent."""
         key = get_key(self.principal.tenant, key_id)
         return Response(BudgetStatesSerializer(key_budgets(key)).data)
 
@@ -84,15 +84,15 @@ class OperatorBudgetsView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What a tenant may spend and has spent."""
+        """Read what a tenant may spend and has spent."""
         return _report(get_tenant(tenant))
 
     @extend_schema(operation_id="grant_budgets", request=BudgetsSerializer, responses=_SET, tags=["operator"])
     def put(self, request: Request, tenant: str) -> Response:
         """Set what a tenant may spend; a budget that is left out is lifted."""
-        found = get_tenant(tenant)
-        set_granted_budgets(actor=self.actor, tenant=found, terms=_terms(request))
-        return _report(found)
+        row = get_tenant(tenant)
+        set_granted_budgets(actor=self.actor, tenant=row, terms=_terms(request))
+        return _report(row)
 
 
 def _report(tenant: Tenant) -> Response:
@@ -104,7 +104,7 @@ def _terms(request: Request) -> Terms:
     return {span: _budget(body[span.value]) for span in BudgetSpan}
 
 
-def _budget(asked: Mapping[str, Any] | None) -> BudgetTerms | None:
-    if asked is None:
+def _budget(terms: Mapping[str, Any] | None) -> BudgetTerms | None:
+    if terms is None:
         return None
-    return BudgetTerms(asked["amount_micros"], AtLimit(asked["at_limit"]), tuple(asked["alerts"]))
+    return BudgetTerms(terms["amount_micros"], AtLimit(terms["at_limit"]), tuple(terms["alerts"]))

@@ -1,7 +1,7 @@
-"""Budgets in money: what callers may spend, what they have spent by the ledger, and setting them.
+"""Budgets in money: caps on a caller's spending, the spending by the ledger, and actions that set budgets.
 
-They are kept by the same limiter as tokens, under a name of their own and in billionths of the currency: what a request
-may cost at most is set aside when it comes in, and replaced by what it did cost when it ends.
+The limiter that counts tokens also counts money, under a separate name and in billionths of the currency: the most that
+a request may cost is reserved when it comes in, and replaced by its cost when it ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COUNTER = "/money"
 
 @dataclass(frozen=True)
 class BudgetTerms:
-    """One budget as somebody sets it."""
+    """The terms of one budget, as a caller sets them."""
 
     amount_micros: int
     at_limit: AtLimit = AtLimit.REFUSE
@@ -55,25 +55,25 @@ Terms = Mapping[BudgetSpan, BudgetTerms | None]
 
 @dataclass(frozen=True)
 class CallerBudgets:
-    """What holds a caller's spending: caps in billionths, and the prices of today."""
+    """The limits of a caller's spending: caps in billionths of the currency, and today's prices."""
 
     scopes: tuple[Scope, ...] = ()
     prices: BillingPeriod | None = None
 
     @property
     def currency(self) -> str | None:
-        """None without any price: then nothing costs anything, and nothing is counted."""
+        """The currency; None without prices, when requests cost nothing and are not counted."""
         return self.prices.currency if self.scopes and self.prices else None
 
     def nanos(self, base: int | None, *, prompt: int, completion: int, cached: int = 0, batch: bool) -> int:
-        """What so many tokens of a base model cost, to the nearest billionth."""
+        """Return the cost of these tokens of a base model, to the nearest billionth."""
         price = self.prices.price(base) if self.prices else None
         if price is None:
             return 0
         return _nanos(tokens_cost(price, prompt=prompt, cached=cached, completion=completion, batch=batch))
 
     def most_nanos(self, base: int | None, *, prompt: int, completion: int, batch: bool) -> int:
-        """What they cost at most, cached or not."""
+        """Return the highest cost of these tokens, cached or not."""
         cached_or_not = (0, prompt)
         return max(
             self.nanos(base, prompt=prompt, completion=completion, cached=cached, batch=batch)
@@ -89,7 +89,7 @@ class NoPricesError(LorikeetError):
         super().__init__(
             "no_prices",
             "There are no prices, so nothing can be counted against a budget.",
-            "The operator publishes a price list first; limits of tokens need none.",
+            "An operator must publish a price list first; limits of tokens need none.",
             status=409,
         )
 
@@ -105,19 +105,19 @@ class AboveGrantError(LorikeetError):
 
 
 def counter_of(tenant_id: UUID | str) -> str:
-    """The name under which the limiter counts a tenant's money."""
+    """Return the name under which the limiter counts a tenant's money."""
     return f"{tenant_id}{_COUNTER}"
 
 
 def caller_budgets(tenant: Tenant, key: ApiKey | None) -> CallerBudgets:
-    """What is refused beyond; budgets that only warn hold nobody up."""
-    own = Q(api_key=None) if key is None else Q(api_key=None) | Q(api_key=key)
+    """Return the budgets that refuse a caller's requests; budgets that only warn are left out."""
+    applies = Q(api_key=None) if key is None else Q(api_key=None) | Q(api_key=key)
     by_scope: defaultdict[str, list[Budget]] = defaultdict(list)
-    for row in Budget.objects.for_tenant(tenant).filter(own, at_limit=AtLimit.REFUSE):
+    for row in Budget.objects.for_tenant(tenant).filter(applies, at_limit=AtLimit.REFUSE):
         by_scope[scope_of(row)].append(row)
     if not by_scope:
         return UNBUDGETED
-    scopes = tuple(Scope(name, _caps(own)) for name, own in sorted(by_scope.items()))
+    scopes = tuple(Scope(name, _caps(rows)) for name, rows in sorted(by_scope.items()))
     return CallerBudgets(scopes, _prices_of_today())
 
 
@@ -129,7 +129,7 @@ def scope_of(budget: Budget) -> str:
 
 
 def _caps(budgets: Sequence[Budget]) -> Limits:
-    """The smallest of each span. The limiter's tokens are billionths here."""
+    """Return the smallest amount of each span. The limiter's tokens are billionths of the currency here."""
     caps = {
         span: min((each.amount_micros * NANOS_A_MICRO for each in budgets if each.span == span), default=None)
         for span in BudgetSpan
@@ -143,7 +143,7 @@ def _prices_of_today() -> BillingPeriod:
 
 
 def currency() -> str | None:
-    """Of all price lists: it never changes."""
+    """Return the currency of all price lists, which never changes; None without a list."""
     return PriceVersion.objects.values_list("currency", flat=True).first()
 
 
@@ -151,9 +151,9 @@ def currency() -> str | None:
 
 
 def money_spent(counter: str, scopes: Sequence[str], period: BudgetPeriod) -> list[Spent]:
-    """Billionths of a day and its month by the ledger to its very end, of a tenant by the name of its counter.
+    """Return the spending of a day and its month, in billionths, by the whole ledger. `counter` names the tenant.
 
-    In as many queries for a thousand keys as for one.
+    The number of queries does not depend on the number of scopes.
     """
     tenant_id = counter.removesuffix(_COUNTER)
     first, day = EPOCH + timedelta(days=period.month), period.date
@@ -175,7 +175,7 @@ Costs = defaultdict[str, Counter[date]]
 def _costs(
     tenant_id: str, scopes: Sequence[str], first: date, day: date, mark: int, prices: Sequence[BillingPeriod]
 ) -> Costs:
-    """In 10^-12 of the currency, by scope and day."""
+    """Return the costs in 10^-12 of the currency, by scope and day."""
     costs: Costs = defaultdict(Counter)
     keys = [UUID(scope) for scope in scopes if scope != OF_TENANT]
     of_days = {"tenant_id": tenant_id, "start__gte": first, "start__lte": day}
@@ -218,7 +218,7 @@ def _nanos(pico: int) -> int:
 
 
 def set_granted_budgets(*, actor: Actor, tenant: Tenant, terms: Terms) -> None:
-    """What an operator lets a tenant spend. In force within a second or two; running requests go on.
+    """Set what an operator lets a tenant spend. In force within two seconds; running requests are completed.
 
     Raises NoPricesError.
     """
@@ -226,15 +226,15 @@ def set_granted_budgets(*, actor: Actor, tenant: Tenant, terms: Terms) -> None:
         _store(actor, tenant, None, terms, by_operator=True)
 
 
-def set_own_budgets(*, acting: Principal, terms: Terms) -> None:
-    """What a tenant sets itself. Raises NoPricesError, AboveGrantError."""
+def set_tenant_budgets(*, acting: Principal, terms: Terms) -> None:
+    """Set a tenant's own budgets. Raises NoPricesError, AboveGrantError."""
     with transaction.atomic():
         _refuse_above_grant(acting.tenant, terms)
         _store(acting.actor, acting.tenant, None, terms)
 
 
 def set_key_budgets(*, acting: Principal, key: ApiKey, terms: Terms) -> None:
-    """What a tenant sets one of its keys. Raises NoPricesError, AboveGrantError."""
+    """Set the budgets of a tenant's key. Raises NoPricesError, AboveGrantError."""
     with transaction.atomic():
         _refuse_above_grant(acting.tenant, terms)
         _store(acting.actor, acting.tenant, key, terms)
@@ -243,35 +243,35 @@ def set_key_budgets(*, acting: Principal, key: ApiKey, terms: Terms) -> None:
 def _refuse_above_grant(tenant: Tenant, terms: Terms) -> None:
     for granted in Budget.objects.for_tenant(tenant).filter(by_operator=True):
         span = BudgetSpan(granted.span)
-        asked = terms.get(span)
-        if asked is not None and asked.amount_micros > granted.amount_micros:
+        wanted = terms.get(span)
+        if wanted is not None and wanted.amount_micros > granted.amount_micros:
             raise AboveGrantError(span, granted.amount_micros)
 
 
 def _store(actor: Actor, tenant: Tenant, key: ApiKey | None, terms: Terms, *, by_operator: bool = False) -> None:
     if currency() is None and any(terms.values()):
         raise NoPricesError
-    own = Budget.objects.for_tenant(tenant)
+    rows = Budget.objects.for_tenant(tenant)
     for span in BudgetSpan:
-        asked = terms.get(span)
+        wanted = terms.get(span)
         whose: dict[str, Any] = {"tenant": tenant, "api_key": key, "by_operator": by_operator, "span": span}
-        if asked is None:
-            own.filter(**whose).delete()
+        if wanted is None:
+            rows.filter(**whose).delete()
         else:
-            own.update_or_create(
+            rows.update_or_create(
                 **whose,
                 defaults={
-                    "amount_micros": asked.amount_micros,
-                    "at_limit": asked.at_limit,
-                    "alerts": sorted(set(asked.alerts)),
+                    "amount_micros": wanted.amount_micros,
+                    "at_limit": wanted.at_limit,
+                    "alerts": sorted(set(wanted.alerts)),
                 },
             )
-    given = {
+    set_budgets = {
         span.value: {"amount_micros": each.amount_micros, "at_limit": str(each.at_limit), "alerts": list(each.alerts)}
         for span in BudgetSpan
         if (each := terms.get(span)) is not None
     }
     action = "key.budgets" if key else "tenant.budgets"
     label = key.name if key else tenant.slug
-    audit.record(actor, action, key or tenant, tenant=tenant, label=label, budgets=given, granted=by_operator)
+    audit.record(actor, action, key or tenant, tenant=tenant, label=label, budgets=set_budgets, granted=by_operator)
     announce(tenant.pk, "budgets.updated", lambda: {"key": str(key.pk) if key else None})

@@ -1,4 +1,4 @@
-"""The limiter of this installation: in Redis if there is one, else in this process."""
+"""The limiter of this installation: in Redis if it is configured, else in this process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=1)
-def _of_this_process() -> MemoryLimiter:
+def _process_limiter() -> MemoryLimiter:
     return MemoryLimiter()
 
 
 def make_limiter() -> Limiter:
-    """One for the running event loop; close it at the end."""
+    """Return a limiter for the running event loop; the caller closes it."""
     url = config.current().redis_url
-    return RedisLimiter(url) if url else _of_this_process()
+    return RedisLimiter(url) if url else _process_limiter()
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def _limiter() -> AsyncIterator[Limiter]:
 
 
 def with_limiter(call: Callable[[Limiter], Awaitable[T]]) -> T:
-    """`call` from synchronous code. Raises LimiterUnavailableError."""
+    """Run `call` from synchronous code. Raises LimiterUnavailableError."""
 
     async def run() -> T:
         async with _limiter() as limiter:

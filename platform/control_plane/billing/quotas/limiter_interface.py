@@ -1,8 +1,8 @@
 """The contract of a limiter: one atomic decision over all of a request's scopes.
 
 Requests and tokens of a minute are counted in a window that slides by ``WIDTH_MS``: never more than the limit within
-any 60 seconds. Days and months are UTC's, as in every report. A running request holds a lease with the tokens it may
-come to use; a lease that is not renewed expires, and what it held is free again. Two limiters keep this contract: in
+any 60 seconds. Days and months are UTC's, as in every report. A running request has a lease with the tokens it may
+come to use; a lease that is not renewed expires, and its tokens are free again. Two limiters keep this contract: in
 the memory of one process, and in Redis for many.
 """
 
@@ -15,23 +15,25 @@ from typing import Protocol
 
 from control_plane.billing.limits.values import Counted, Limits
 
+# Milliseconds of a bucket of the window.
 WIDTH_MS = 5_000
+# Buckets in the window: all that overlap the last 60 s, the current one included.
 SPAN = 13
-"""Buckets in the window: all that overlap the last 60 s, the running one included."""
 DAY_MS = 86_400_000
+# Milliseconds after which a lease that is not renewed expires.
 LEASE_MS = 60_000
-# How often the process of a running request renews its lease, and after how long without that the process counts as
-# gone: the lease then ends when it expires, and no sooner.
+# Milliseconds between two renewals of a lease, and without one before its process counts as gone. The lease then ends
+# when it expires.
 RENEW_MS = 10_000
 UNRENEWED_MS = 15_000
+# Milliseconds before a retry, if a running request must end first: nothing predicts when it does.
 BUSY_WAIT_MS = 1_000
-"""Nobody knows when one of the running requests ends; so a client is told to try again soon."""
 EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Whom limits bind: the tenant (`tenant`) or one key (its id)."""
+    """The scope of limits: the tenant (`tenant`) or one key (its id)."""
 
     name: str
     limits: Limits
@@ -39,7 +41,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request that wants in. `tokens` is all it may come to use, `choices` how many sequences it runs at once."""
+    """A request for a reservation: `tokens` is all it may come to use, `choices` its concurrent sequences."""
 
     lease: str
     tenant: str
@@ -48,7 +50,7 @@ class Ask:
     choices: int = 1
 
     def of(self, limit: Counted) -> int:
-        """What it takes of a limit."""
+        """Return what the request takes of a limit."""
         if limit == Counted.REQUESTS_PER_MINUTE:
             return 1
         return self.choices if limit == Counted.CONCURRENCY else self.tokens
@@ -56,7 +58,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a scope uses. Tokens include what running requests hold; None = not counted so far."""
+    """The usage of a scope. Tokens include those reserved by running requests; None means not counted so far."""
 
     requests: int
     requests_reset_ms: int
@@ -73,7 +75,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class OverLimit:
-    """Which limit stood in the way longest, and for how long."""
+    """The exceeded limit with the longest wait."""
 
     scope: Scope
     limit: Counted
@@ -85,7 +87,7 @@ class OverLimit:
 
 @dataclass(frozen=True)
 class Decision:
-    """`refusal` is None for a request that may run; then `readings`, one for each scope, include it."""
+    """A limiter's decision. `refusal` is None if the request may run; then `readings`, one per scope, include it."""
 
     refusal: OverLimit | None
     readings: tuple[Reading, ...]
@@ -93,7 +95,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class BudgetPeriod:
-    """A UTC day and the month it is in, both by the number of their first day since 1970."""
+    """A UTC day and its month, both as the number of their first day since 1970."""
 
     day: int
     month: int
@@ -105,7 +107,7 @@ class BudgetPeriod:
 
 @dataclass(frozen=True)
 class Spent:
-    """A scope's tokens of a day and its month, by the ledger."""
+    """The tokens of a scope in a day and its month, by the ledger."""
 
     scope: str
     day: int
@@ -117,7 +119,7 @@ class LimiterUnavailableError(Exception):
 
 
 class UnknownSpendingError(Exception):
-    """The counters do not know what was used in this period: tell them with `raise_to`, then ask again."""
+    """The counters have no spending of this period: call `raise_to`, then reserve again."""
 
     def __init__(self, period: BudgetPeriod) -> None:
         super().__init__(f"spending of {period.date} is unknown")
@@ -125,28 +127,28 @@ class UnknownSpendingError(Exception):
 
 
 class Limiter(Protocol):
-    """Every method may raise LimiterUnavailableError.
+    """A limiter. Every method may raise LimiterUnavailableError.
 
-    Of a call that raises it, or is cancelled, it is unknown whether it counted; it does not count any later.
+    A call that raises it, or is cancelled, may have counted or not; it does not count later.
     """
 
     async def reserve(self, ask: Ask) -> Decision:
         """Check all scopes and count the request in each, or in none. Raises UnknownSpendingError."""
 
     async def settle(self, ask: Ask, tokens: int | None) -> bool:
-        """End the lease: what it held becomes `tokens`, the engine's own count; None if that is not known.
+        """End the lease: `tokens`, the engine's count, replaces the reserved ones; None if that is not known.
 
-        Whether there was one: of two calls, or after it expired, only one counts.
+        Returns whether the lease existed: of two calls, or after its expiry, only one counts.
         """
 
     async def renew(self, tenant: str, leases: Sequence[str]) -> None:
-        """Leases that run on. One that has expired stays so."""
+        """Extend leases that have not expired."""
 
     async def read(self, tenant: str, scopes: Sequence[Scope]) -> tuple[Reading, ...]:
-        """What is used now, without counting anything."""
+        """Return the current usage without counting anything."""
 
     async def raise_to(self, tenant: str, period: BudgetPeriod, spent: Iterable[Spent]) -> None:
-        """Lift counters that know less than the ledger. They never sink: the ledger may be a moment behind."""
+        """Raise counters that are below the ledger. They never sink: the ledger may be a moment behind."""
 
     async def period(self) -> BudgetPeriod:
         """Return the day and month that requests are counted in now, by the clock that counts them."""

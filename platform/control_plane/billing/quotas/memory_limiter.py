@@ -1,4 +1,4 @@
-"""The limiter of a single process. `redis_limiter.py` is its twin: change both; a test compares them step by step."""
+"""The limiter of a single process. `redis_limiter.py` does the same: change both; a test compares them by steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Lease:
 
 @dataclass
 class _Window:
-    """Requests and tokens by bucket."""
+    """The requests and tokens of a scope by bucket."""
 
     requests: Counter[int] = field(default_factory=Counter)
     tokens: Counter[int] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class _Tenant:
     leases: dict[str, _Lease] = field(default_factory=dict)
     windows: dict[str, _Window] = field(default_factory=dict)
     open: Counter[str] = field(default_factory=Counter)
-    held: Counter[str] = field(default_factory=Counter)
+    reserved: Counter[str] = field(default_factory=Counter)
     by_day: dict[tuple[str, int], int] = field(default_factory=dict)
     by_month: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class _Tenant:
         lease = self.leases.pop(name)
         for scope in lease.scopes:
             self.open[scope] -= lease.choices
-            self.held[scope] -= lease.tokens
+            self.reserved[scope] -= lease.tokens
         return lease
 
     def window(self, scope: str, bucket: int) -> _Window:
@@ -78,7 +78,7 @@ class _Tenant:
 
 
 class MemoryLimiter:
-    """Thread-safe. Nothing in it waits; it is asynchronous as the contract is."""
+    """The limiter in memory. Thread-safe. It never waits; its methods are asynchronous because the contract's are."""
 
     def __init__(self, now_ms: Callable[[], int] | None = None, lease_ms: int = LEASE_MS) -> None:
         self._now_ms = now_ms or (lambda: time.time_ns() // 1_000_000)
@@ -144,10 +144,10 @@ class MemoryLimiter:
         return period_of(self._now_ms())
 
     async def close(self) -> None:
-        """The counters are of the process and stay."""
+        """Do nothing: the counters belong to the process and stay."""
 
     def _tenant(self, name: str, now: int) -> _Tenant:
-        """With its expired leases gone."""
+        """Return a tenant's state without its expired leases."""
         state = self._tenants.setdefault(name, _Tenant())
         self._tenants.move_to_end(name)
         if len(self._tenants) > MOST_TENANTS:
@@ -162,15 +162,15 @@ class MemoryLimiter:
         return tuple(self._reading(tenant, scope.name, now) for scope in scopes)
 
     def _reading(self, tenant: _Tenant, scope: str, now: int) -> Reading:
-        window, period, held = tenant.window(scope, now // WIDTH_MS), period_of(now), tenant.held[scope]
+        window, period, reserved = tenant.window(scope, now // WIDTH_MS), period_of(now), tenant.reserved[scope]
         day, month = tenant.by_day.get((scope, period.day)), tenant.by_month.get((scope, period.month))
         return Reading(
             requests=window.requests.total(),
             requests_reset_ms=_reset_ms(window.requests, now),
             tokens=window.tokens.total(),
             tokens_reset_ms=_reset_ms(window.tokens, now),
-            day=None if day is None else day + held,
-            month=None if month is None else month + held,
+            day=None if day is None else day + reserved,
+            month=None if month is None else month + reserved,
             open=tenant.open[scope],
         )
 
@@ -197,7 +197,7 @@ class MemoryLimiter:
         return refusals
 
     def _until_free_ms(self, tenant: _Tenant, scope: str, excess: int, now: int) -> int:
-        """Milliseconds until so many choices of the scope may have ended."""
+        """Return the milliseconds until so many choices of the scope may have ended."""
         unrenewed = []
         for lease in tenant.leases.values():
             if scope not in lease.scopes:
@@ -222,7 +222,7 @@ class MemoryLimiter:
             tenant.windows[name].requests[bucket] += 1
             tenant.windows[name].tokens[bucket] += ask.tokens
             tenant.open[name] += ask.choices
-            tenant.held[name] += ask.tokens
+            tenant.reserved[name] += ask.tokens
 
     @staticmethod
     def _charge(tenant: _Tenant, lease: _Lease, tokens: int, now: int) -> None:
@@ -237,7 +237,7 @@ class MemoryLimiter:
 
     @staticmethod
     def _forget_periods(tenant: _Tenant, now: int) -> None:
-        """A request that began before midnight is charged to yesterday, so the last period is kept too."""
+        """Drop old periods. A request that began before midnight is charged to yesterday, so the last one is kept."""
         today, (last_month, month, *_) = now // DAY_MS, months_around(now)
         for key in [key for key in tenant.by_day if not today - 1 <= key[1] <= today]:
             del tenant.by_day[key]
@@ -246,13 +246,13 @@ class MemoryLimiter:
 
 
 def _reset_ms(counts: Counter[int], now: int) -> int:
-    """Until nothing of this is in the window any more."""
+    """Return the milliseconds until the window is empty."""
     newest = max((bucket for bucket, count in counts.items() if count > 0), default=None)
     return 0 if newest is None else (newest + SPAN) * WIDTH_MS - now
 
 
 def _wait_ms(limit: Counted, window: _Window, excess: int, now: int) -> int:
-    """Until `excess` of what is used will be gone."""
+    """Return the milliseconds until `excess` of the usage has left the window or period."""
     if limit == Counted.TOKENS_PER_DAY:
         return (now // DAY_MS + 1) * DAY_MS - now
     if limit == Counted.TOKENS_PER_MONTH:

@@ -1,4 +1,4 @@
-"""Budgets in money. The other limits lie in `limits`, below all that is limited; their migrations are here too."""
+"""Budgets in money. The model of the other limits is in `limits`; its migrations are here too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AtLimit", "Budget", "BudgetSpan", "LimitSet"]
 
 
 class BudgetSpan(models.TextChoices):
-    """UTC's, as in every report."""
+    """The span of a budget, in UTC as in every report."""
 
     DAY = "day"
     MONTH = "month"
@@ -26,7 +26,7 @@ class AtLimit(models.TextChoices):
 
 
 class Budget(models.Model):
-    """What may be spent in a day or month: of the tenant, as its operator grants or its admins set; or of one key."""
+    """A cap on spending in a day or month: of a tenant, granted by an operator or set by its admins; or of a key."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="budgets")
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="budgets")

@@ -23,7 +23,7 @@ OF_TENANT = "tenant"
 
 @dataclass(frozen=True)
 class PrincipalLimits:
-    """What binds a caller: the tenant's limits, and the key's if it is one."""
+    """The limits of a caller: the tenant's, and the key's if it uses one."""
 
     tenant: Limits = UNLIMITED
     key: Limits = UNLIMITED
@@ -34,29 +34,29 @@ class PrincipalLimits:
         return min(both, default=None)
 
     def scopes(self, key_id: UUID | None) -> tuple[Scope, ...]:
-        """Those with something to count. The tenant counts with its key, so that both pages tell the same."""
+        """Return the scopes to count. The tenant is counted with its key, so that both pages show the same figures."""
         if not (self.tenant.counted or self.key.counted):
             return ()
-        of_tenant = Scope(OF_TENANT, self.tenant)
-        return (of_tenant,) if key_id is None else (of_tenant, Scope(key_id.hex, self.key))
+        tenant_scope = Scope(OF_TENANT, self.tenant)
+        return (tenant_scope,) if key_id is None else (tenant_scope, Scope(key_id.hex, self.key))
 
 
 def limits_of(tenant: Tenant, key: ApiKey | None) -> PrincipalLimits:
     rows = LimitSet.objects.for_tenant(tenant).filter(Q(api_key=None) | Q(api_key=key))
-    found = {row.api_key_id: row.limits for row in rows}
-    return PrincipalLimits(found.get(None, UNLIMITED), found.get(key.pk, UNLIMITED) if key else UNLIMITED)
+    limits = {row.api_key_id: row.limits for row in rows}
+    return PrincipalLimits(limits.get(None, UNLIMITED), limits.get(key.pk, UNLIMITED) if key else UNLIMITED)
 
 
 def spending(tenant_id: UUID | str, scopes: Sequence[str], period: BudgetPeriod) -> list[Spent]:
-    """Tokens of a day and its month by the ledger to its very end: rollups, and the rows that are not in them yet.
+    """Return the tokens of a day and its month by the whole ledger: rollups, and the rows that are not in them yet.
 
-    In as many queries for a thousand keys as for one.
+    The number of queries does not depend on the number of scopes.
     """
     first, day = EPOCH + timedelta(days=period.month), period.date
     while True:
         mark = ledger_mark()
         sums = _spent(tenant_id, scopes, first, day, mark)
-        if ledger_mark() == mark:  # else the aggregator passed between two of the queries, and rows were read twice
+        if ledger_mark() == mark:  # else the aggregator ran between two of the queries, and rows were read twice
             return sums
 
 
@@ -91,7 +91,7 @@ def midnight(day: date) -> datetime:
 def _add_tokens(
     spent: dict[str, Counter[str]], rows: QuerySet[Any], of_day: Q, by: str, scope: str | None = None
 ) -> None:
-    """By `scope`, else by the column `by`."""
+    """Add the sums of rows to `scope`, or else to the scope that the column `by` names."""
     tokens = F("prompt_tokens") + F("completion_tokens")
     sums = {"month": Sum(tokens, default=0), "day": Sum(tokens, filter=of_day, default=0)}
     for owner, month, today in rows.order_by().values_list(by).annotate(**sums):

@@ -1,6 +1,6 @@
 """Reconciles counters with the ledger, which is authoritative, and notifies tenants whose budget runs out.
 
-What makes a counter lag: Redis lost its data, or a host ended without a word and its journal was collected later.
+A counter lags if Redis lost its data, or if a host was lost and its journal was collected later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def reconcile() -> int:
-    """Over every tenant with a budget. Returns how many scopes were read."""
+    """Reconcile the counters of every tenant with a budget. Returns the number of scopes read."""
     period = current_period()
     return _reconcile_tokens(period) + _reconcile_money(period)
 
@@ -75,7 +75,7 @@ def _lift(tenant: Tenant, counter: str, period: BudgetPeriod, spent: list[Spent]
     try:
         with_limiter(lift)
     except LimiterUnavailableError as error:
-        logger.warning("Budgets of %s were not compared with the ledger: %s", tenant, error)
+        logger.warning("The budgets of %s were not compared with the ledger; the next run does it: %s", tenant, error)
 
 
 def _tell(tenant: Tenant, row: LimitSet, spent: Spent, period: BudgetPeriod) -> None:

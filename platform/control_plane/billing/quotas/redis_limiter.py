@@ -1,6 +1,6 @@
-"""The limiter of many processes: Lua in Redis, one round trip for a decision, by the clock of the Redis server.
+"""The limiter of many processes: Lua scripts in Redis, one round trip per decision, by the Redis server's clock.
 
-All keys of a tenant are in one hash slot, so that a cluster can hold them. `memory.py` is the twin.
+All keys of a tenant are in one hash slot, so that a cluster can hold them. `memory_limiter.py` does the same.
 
     leases          sorted set: lease -> when it expires, in ms
     open            hash: lease -> "tokens bucket day month scope ... n=choices"
@@ -39,13 +39,14 @@ from control_plane.billing.quotas.limiter_interface import (
 from control_plane.core.cancellation import to_completion
 from control_plane.core.redis_client import TIMEOUT_S, options
 
-# A burst waits in line here, while the server answers as quickly as it can: that is no failure of the server's.
-LINE_S = 5.0
+# Seconds that a call may wait for a connection: during a burst the server is busy, not away.
+QUEUE_S = 5.0
 MOST_CONNECTIONS = 16
+# Milliseconds for which a tenant's spending is kept: two months and some days.
 SPENT_TTL_MS = 70 * DAY_MS
 
 # KEYS: leases, open, held, spent, a window for each scope. ARGV: the time or "", the life of a lease.
-# Every time is of the server's clock alone. After that clock stepped back, what was counted later than now is dropped
+# Times are the server's alone. After that clock stepped back, counts later than now are dropped
 # and leases expire after their usual life.
 _PRELUDE = (
     f"""
@@ -226,11 +227,11 @@ end
 
 for index, scope in ipairs(scopes) do
   local used = {scope.reading[1], scope.reading[3], scope.reading[5], scope.reading[6], scope.reading[7]}
-  local asked = {1, tokens, tokens, tokens, choices}
+  local requested = {1, tokens, tokens, tokens, choices}
   for limit = 1, 5 do
     local cap = scope.caps[limit]
-    if cap and used[limit] + asked[limit] > cap then
-      local ms = wait(scope, limit, used[limit] + asked[limit] - cap)
+    if cap and used[limit] + requested[limit] > cap then
+      local ms = wait(scope, limit, used[limit] + requested[limit] - cap)
       if answer[3] == 0 or ms > answer[5] then answer[3], answer[4], answer[5] = index, limit, ms end
     end
   end
@@ -321,14 +322,14 @@ return 1
 
 
 class RedisLimiter:
-    """Of one event loop. A server that does not answer within a second is taken for away."""
+    """The limiter in Redis, for one event loop. A server that does not answer within a second counts as away."""
 
     def __init__(self, url: str, now_ms: Callable[[], int] | None = None, lease_ms: int = LEASE_MS) -> None:
         pool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
             max_connections=MOST_CONNECTIONS,
-            timeout=LINE_S,
-            # It may try once more on a new connection: every call here may be repeated without harm.
+            timeout=QUEUE_S,
+            # The client may retry on a new connection: every call here is safe to repeat.
             **options(url, asynchronous=True, timeout_s=TIMEOUT_S),
         )
         self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(pool)

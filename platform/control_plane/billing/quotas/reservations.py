@@ -1,4 +1,4 @@
-"""This event loop's reservations: taken before a request goes to a host, kept alive while it runs, settled once.
+"""Reservations of this event loop: made before a request goes to a host, renewed while it runs, settled once.
 
 A client's request may be several engine requests (one for each prompt). Each of them ends exactly once: with the
 engine's count, or without one when its host is lost. The last end settles the reservation.
@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 RENEW_S = RENEW_MS / 1000
 RETRY_S = 1.0
 MOST_SETTLING = 16
-# Reservations of which it is unknown whether they were made, and which are settled as soon as the counters are back.
-# More than the connections to the counters cannot have been under way; each waits with a task of its own.
+# Settlements of reservations that may or may not have been made, while the counters are away. There are no more of them
+# than connections to the counters; each waits in a task.
 MOST_UNKNOWN = 64
 
 
 class LimitExceededError(Exception):
-    """The request may not run now. Nothing was counted."""
+    """The request exceeds a limit. It was not counted."""
 
     def __init__(self, refusal: OverLimit, scopes: tuple[Scope, ...], readings: tuple[Reading, ...]) -> None:
         super().__init__(f"{refusal.limit} of {refusal.scope.name}")
@@ -54,16 +54,16 @@ class LimitsUnavailableError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "limits_unavailable",
-            "The counters of this tenant's limits cannot be reached, so the request was not let in.",
-            "Send it again in a few seconds. If it stays, the operator should look at Redis "
-            "(LORIKEET_QUOTA_FAIL_OPEN=true lets requests pass meanwhile).",
+            "The counters of this tenant's limits cannot be reached, so the request was refused.",
+            "Send it again in a few seconds. If it persists, the operator should check Redis "
+            "(LORIKEET_QUOTA_FAIL_OPEN=true admits requests meanwhile).",
             status=503,
         )
 
 
 @dataclass(eq=False)
 class Reservation:
-    """What one client's request may use, until its last engine request has ended."""
+    """A reservation for one client's request, until its last engine request has ended."""
 
     ask: Ask
     readings: tuple[Reading, ...]
@@ -75,7 +75,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Held:
-    """What one client's request holds: of limits, and of budgets. None where nothing limits it."""
+    """The reservations of one client's request: of limits, and of budgets. None where it has no limit."""
 
     limits: Reservation | None = None
     budgets: Reservation | None = None
@@ -86,13 +86,13 @@ SpentByLedger = Callable[[str, list[str], BudgetPeriod], list[Spent]]
 
 class Reservations:
     def __init__(self, limiter: Limiter, *, fail_open: bool, by_ledger: SpentByLedger = spending) -> None:
-        """`by_ledger` says what the counters are told when they know nothing of a period."""
+        """`by_ledger` returns the spending of a period that the counters do not know."""
         self._limiter, self._fail_open, self._by_ledger = limiter, fail_open, by_ledger
         self._open: dict[str, Reservation] = {}
         self._by_request: dict[str, Reservation] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._few_at_once = asyncio.Semaphore(MOST_SETTLING)
+        self._settle_slots = asyncio.Semaphore(MOST_SETTLING)
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class Reservations:
             self._renewing = asyncio.create_task(self._renew(), name="quota-leases")
 
     async def close(self) -> None:
-        """What still runs is lost with this process's sessions; its leases need not expire for that."""
+        """Settle all reservations: running requests are lost with this process's sessions."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -113,9 +113,9 @@ class Reservations:
     async def reserve(
         self, lease: str, tenant: str, scopes: tuple[Scope, ...], tokens: int, choices: int = 1
     ) -> Reservation | None:
-        """None if nothing limits it. Raises LimitExceededError or LimitsUnavailableError.
+        """Reserve for a request; None if it has no limit. Raises LimitExceededError or LimitsUnavailableError.
 
-        Whatever else is raised, also when the caller is cancelled, the lease is ended: it may have been made.
+        After any other error, or a cancellation, the lease is settled: it may have been made.
         """
         if not scopes:
             return None
@@ -146,23 +146,23 @@ class Reservations:
             await self._limiter.raise_to(ask.tenant, unknown.period, spent)
         try:
             return await self._limiter.reserve(ask)
-        except UnknownSpendingError as again:  # midnight passed, or the server lost its data, between two lines
+        except UnknownSpendingError as again:  # midnight passed, or the server lost its data, between the two calls
             raise LimiterUnavailableError(str(again)) from again
 
     # -- ends ------------------------------------------------------------------
 
     def expect(self, request_id: str, reservation: Reservation) -> None:
-        """An engine request of the reservation is about to be sent."""
+        """Register an engine request of the reservation before it is sent."""
         reservation.running.add(request_id)
         self._by_request[request_id] = reservation
 
     def sent(self, reservation: Reservation) -> None:
-        """No further one will come."""
+        """Mark the reservation complete: no further engine request will be sent."""
         reservation.all_sent = True
         self._settle_if_over(reservation)
 
     def ended(self, request_id: str, tokens: int | None) -> None:
-        """By the engine's count; None if unknown here: the ledger then gets it from the host's journal."""
+        """End an engine request with the engine's count; None if that comes later, from the host's journal."""
         reservation = self._by_request.pop(request_id, None)
         if reservation is None:
             return
@@ -187,16 +187,16 @@ class Reservations:
         task.add_done_callback(self._settling.discard)
 
     async def _settle(self, ask: Ask, tokens: int | None) -> None:
-        """While the counters are away, try again until the lease has expired there by itself."""
+        """Settle a reservation. While the counters are away, retry until its lease has expired there."""
         expires_at = time.monotonic() + LEASE_MS / 1000
         while True:
             try:
-                async with self._few_at_once:
+                async with self._settle_slots:
                     await self._limiter.settle(ask, tokens)
                 return
             except LimiterUnavailableError as error:
                 if self._closing or time.monotonic() > expires_at:
-                    # Days and months are lifted to the ledger.
+                    # The reconciliation raises the counters of days and months to the ledger.
                     logger.warning("Reservation %s was not settled: %s", ask.lease, error)
                     return
             await asyncio.sleep(RETRY_S)

@@ -12,7 +12,7 @@ def _limit(text: str, least: int = 0) -> serializers.IntegerField:
 
 
 class KeyLimitsSerializer(serializers.Serializer[Any]):
-    """Of one key. The tenant's limits hold besides."""
+    """The limits of one key. The tenant's limits apply as well."""
 
     requests_per_minute = _limit("Within any 60 seconds.")
     tokens_per_minute = _limit("Prompt and output, within any 60 seconds.")
@@ -36,7 +36,7 @@ class TenantLimitsSerializer(KeyLimitsSerializer):
 
 
 class KeyLimitUsageSerializer(serializers.Serializer[Any]):
-    """What is used now. Null = not counted, because nothing limits it or the counters cannot be reached."""
+    """The current usage. Null means not counted: nothing limits it, or the counters cannot be reached."""
 
     requests_per_minute = serializers.IntegerField(allow_null=True)
     tokens_per_minute = serializers.IntegerField(

@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Scope:
-    """A scope with what the limiter and the ledger know of it."""
+    """A scope with its usage by the limiter and by the ledger."""
 
     limits: Limits
     reading: Reading | None
     spent: Spent
 
     def used(self) -> dict[str, int | None]:
-        """Budgets by the larger of both: the counter has what runs, the ledger what the counter may have missed."""
+        """Return the usage. Of budgets the larger value counts: the ledger lacks running requests, the counter lags."""
         counted: dict[str, int | None] = {limit.value: None for limit in Counted}
         if self.reading is not None:
             counted = {limit.value: self.reading.used(limit) for limit in Counted}
@@ -44,7 +44,7 @@ class _Scope:
 def usage_against_limits(
     tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
 ) -> tuple[dict[str, Any], int]:
-    """As `UsageAgainstLimitsSerializer` shows it with a part of the keys, and how many keys there are."""
+    """Return the data of `UsageAgainstLimitsSerializer` with a part of the keys, and the number of keys."""
     usable = _usable_keys(tenant, search)
     keys = list(part_of(usable, offset, limit))
     of_keys, of_tenant = key_limits(tenant), tenant_limits(tenant)
@@ -87,5 +87,5 @@ def _read(tenant: Tenant, scopes: Sequence[Scope]) -> tuple[Reading, ...] | None
     try:
         return with_limiter(read)
     except LimiterUnavailableError as error:
-        logger.warning("Counters of %s cannot be read: %s", tenant, error)
+        logger.warning("The counters of %s cannot be read: %s", tenant, error)
         return None

@@ -1,4 +1,4 @@
-"""Limits over HTTP: read by members, a key's set by them, the tenant's set by operators."""
+"""Views of limits: read by members; a key's are set by members, the tenant's by operators."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class LimitsView(TenantView):
         tags=["limits"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """The limits of the tenant and its keys, all or a part of these, and what is used of each now."""
+        """Read the limits of the tenant and its keys, all or a part of these, and the current usage of each."""
         query = read_query(ListQuerySerializer, request)
-        found, keys = usage_against_limits(self.principal.tenant, **query)
-        return Response(UsageAgainstLimitsSerializer(found).data, headers={TOTAL_HEADER: str(keys)})
+        usage, keys = usage_against_limits(self.principal.tenant, **query)
+        return Response(UsageAgainstLimitsSerializer(usage).data, headers={TOTAL_HEADER: str(keys)})
 
 
 class KeyLimitsView(TenantView):
@@ -70,7 +70,7 @@ class OperatorLimitsView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What a tenant is granted."""
+        """Read the limits that a tenant is granted."""
         return Response(TenantLimitsSerializer(asdict(tenant_limits(get_tenant(tenant)))).data)
 
     @extend_schema(

@@ -1,1 +1,1 @@
-"""Requests that were refused before they reached an engine, counted."""
+"""Counts of requests that were refused before they reached an engine."""

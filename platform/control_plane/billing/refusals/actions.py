@@ -1,4 +1,4 @@
-"""Adds to the counts, and deletes old ones."""
+"""Actions that add to the counts of refusals, and delete old ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from control_plane.billing.refusals.models import DailyRefusals, HourlyRefusals,
 from control_plane.core.jobs import clocks
 from control_plane.core.writes import announce
 
-KEPT = timedelta(days=30)
+# How long rows by minute and by hour are kept.
+MINUTES_KEPT = timedelta(days=30)
 HOURS_KEPT = timedelta(days=91)
 
 
 @dataclass(frozen=True)
 class Reason:
-    """What refusals are counted by. `minute` is of the epoch."""
+    """The dimensions by which refusals are counted. `minute` counts from 1970."""
 
     tenant_id: UUID
     api_key_id: UUID | None
@@ -39,7 +40,7 @@ class Reason:
 
 @dataclass
 class Count:
-    """How many, and what the last of them asked for."""
+    """The number of refusals, with the model and parameter of the last one."""
 
     count: int = 0
     last_at: float = 0.0
@@ -50,9 +51,9 @@ class Count:
 def add(counts: Mapping[Reason, Count]) -> None:
     """Add `counts` to what was counted before, by this process or another.
 
-    The rows tell of themselves and have no audit rows.
+    The rows need no audit rows: they are a record themselves.
     """
-    # In one order everywhere, so that two processes never wait for each other.
+    # Sorted, so that concurrent processes lock the rows in one order and do not deadlock.
     ordered = sorted(counts.items(), key=lambda item: item[0].identity)
     with transaction.atomic():
         Refusal.objects.bulk_create([_row(reason, count) for reason, count in ordered], ignore_conflicts=True)
@@ -73,10 +74,10 @@ def _add_hours(ordered: Sequence[tuple[Reason, Count]]) -> None:
     hours: Counter[tuple[UUID, int, int, str]] = Counter()
     for reason, count in ordered:
         hours[reason.tenant_id, reason.minute // 60 * 60, reason.status, reason.code[:64]] += count.count
-    found = sorted(hours.items(), key=lambda item: (str(item[0][0]), *item[0][1:]))
-    rows = [HourlyRefusals(tenant_id=at[0], start=at[1], status=at[2], code=at[3]) for at, _ in found]
+    ordered_hours = sorted(hours.items(), key=lambda item: (str(item[0][0]), *item[0][1:]))
+    rows = [HourlyRefusals(tenant_id=at[0], start=at[1], status=at[2], code=at[3]) for at, _ in ordered_hours]
     HourlyRefusals.objects.bulk_create(rows, ignore_conflicts=True)
-    for (tenant, start, status, code), number in found:
+    for (tenant, start, status, code), number in ordered_hours:
         row = HourlyRefusals.objects.filter(tenant_id=tenant, start=start, status=status, code=code)
         row.update(count=F("count") + number)
 
@@ -88,21 +89,21 @@ def _add_days(ordered: Sequence[tuple[Reason, Count]]) -> None:
         of_day = reason.tenant_id, _time(reason.minute * 60).date()
         days[of_day] += count.count
         failed[of_day] += count.count if reason.status >= 500 else 0
-    found = sorted(days.items(), key=lambda item: (str(item[0][0]), item[0][1]))
-    rows = [DailyRefusals(tenant_id=tenant, start=day) for (tenant, day), _ in found]
+    ordered_days = sorted(days.items(), key=lambda item: (str(item[0][0]), item[0][1]))
+    rows = [DailyRefusals(tenant_id=tenant, start=day) for (tenant, day), _ in ordered_days]
     DailyRefusals.objects.bulk_create(rows, ignore_conflicts=True)
-    for (tenant, day), number in found:
+    for (tenant, day), number in ordered_days:
         DailyRefusals.objects.filter(tenant_id=tenant, start=day).update(
             count=F("count") + number, failed=F("failed") + failed[tenant, day]
         )
 
 
 def forget(now: datetime | None = None) -> int:
-    """Delete counts of long ago. Returns how many rows. Raises DeletionPausedError."""
+    """Delete old counts. Returns the number of rows. Raises DeletionPausedError."""
     at = now or clocks.deletion_time()
     oldest_hour = int((at - HOURS_KEPT).timestamp() // 60)
     deleted = HourlyRefusals.objects.filter(start__lt=oldest_hour).delete()[0]
-    return deleted + Refusal.objects.filter(minute__lt=at - KEPT).delete()[0]
+    return deleted + Refusal.objects.filter(minute__lt=at - MINUTES_KEPT).delete()[0]
 
 
 def _row(reason: Reason, count: Count) -> Refusal:

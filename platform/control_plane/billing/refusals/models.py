@@ -1,4 +1,4 @@
-"""Requests that never reached an engine, and so are not in the usage ledger: how many, by minute and reason.
+"""Counts of requests that never reached an engine, and so are not in the usage ledger, by minute and reason.
 
 A flood of refusals is a few rows: one for each key, endpoint, code and limit in a minute.
 """
@@ -26,7 +26,7 @@ class Refusal(models.Model):
     minute = models.DateTimeField()
     count = models.PositiveBigIntegerField(default=0)
     last_at = models.DateTimeField()
-    # A unique constraint would take two rows without a key for different.
+    # A unique constraint over the columns would treat two rows without a key as different.
     identity = models.CharField(max_length=240, unique=True)
 
     objects = TenantQuerySet["Refusal"].as_manager()
@@ -44,7 +44,7 @@ class Refusal(models.Model):
 
 
 class HourlyRefusals(models.Model):
-    """The same by hour, for charts of weeks: kept when the rows by minute are forgotten."""
+    """Refusals by hour, for charts of weeks: kept longer than the rows by minute."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -66,7 +66,7 @@ class HourlyRefusals(models.Model):
 
 
 class DailyRefusals(models.Model):
-    """How many of a tenant's requests were refused on a day: kept when the rows by minute are forgotten."""
+    """A tenant's refused requests on a day: kept longer than the rows by minute."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""Pages of refusals."""
+"""Queries of refusals."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def recent_refusals(tenant: Tenant, limit: int, cursor: str | None = None) -> Page[Refusal]:
-    """The newest first."""
+    """Return a page of refusals, the newest first."""
     return page_of(Refusal.objects.for_tenant(tenant), limit, cursor, "api_key")

@@ -1,4 +1,4 @@
-"""Refusals over time: by the minute as they are counted, by the hour beyond two days."""
+"""Refusals over time: from the counts by minute, and from those by hour beyond two days."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MOST_CODES = 20
 OTHERS = (0, "others")
 
 
-def refusal_series(asked: Window, tenant: Tenant | None) -> dict[str, Any]:
-    """As `RefusalSeriesSerializer` shows it; of all tenants without one."""
-    starts = asked.starts()
+def refusal_series(window: Window, tenant: Tenant | None) -> dict[str, Any]:
+    """Return the data of `RefusalSeriesSerializer` for a tenant, or for all tenants."""
+    starts = window.starts()
     by_code: defaultdict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * len(starts))
-    for at, status, code, count in _counts(asked, tenant):
+    for at, status, code, count in _counts(window, tenant):
         by_code[status, code][starts.index(at)] += count
     most = sorted(by_code, key=lambda key: (-sum(by_code[key]), key))
     for key in most[MOST_CODES:]:
         by_code[OTHERS] = [one + other for one, other in zip(by_code[OTHERS], by_code[key], strict=True)]
     shown = [*most[:MOST_CODES], *([OTHERS] if len(most) > MOST_CODES else [])]
     return {
-        "since": time_of(asked.first),
-        "until": time_of(asked.end),
-        "step_s": asked.step * 60,
+        "since": time_of(window.first),
+        "until": time_of(window.end),
+        "step_s": window.step * 60,
         "starts": [time_of(start) for start in starts],
         "total": sum(sum(by_code[key]) for key in most),
         "failed": sum(sum(by_code[key]) for key in most if key[0] >= 500),
@@ -40,11 +40,11 @@ def refusal_series(asked: Window, tenant: Tenant | None) -> dict[str, Any]:
     }
 
 
-def _counts(asked: Window, tenant: Tenant | None) -> Iterator[tuple[int, int, str, int]]:
-    """Step, status, code and how many."""
-    for piece in asked.points((HOURS, MINUTES)):
+def _counts(window: Window, tenant: Tenant | None) -> Iterator[tuple[int, int, str, int]]:
+    """Yield step, status, code and count."""
+    for piece in window.points((HOURS, MINUTES)):
         rows = (_by_minute if piece.grain is MINUTES else _by_hour)(piece, tenant)
-        counts = rows.annotate(at=F("minutes") / asked.step * asked.step).values_list("at", "status", "code")
+        counts = rows.annotate(at=F("minutes") / window.step * window.step).values_list("at", "status", "code")
         yield from counts.annotate(Sum("count"))
 
 

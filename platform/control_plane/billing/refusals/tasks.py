@@ -9,5 +9,5 @@ from control_plane.billing.refusals import actions
 
 @shared_task(name="refusals.forget")
 def forget() -> None:
-    """Delete counts of long ago."""
+    """Delete old counts."""
     actions.forget()

@@ -1,4 +1,4 @@
-"""Refusals over HTTP."""
+"""Views of refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RefusalSeriesView(TenantView):
         tags=["requests"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Refusals over time, by code: beside `series`, which has what reached an engine."""
+        """Read refusals over time, by code; `series` has the requests that reached an engine."""
         within = _window(read_query(TimeRangeSerializer, request))
         return Response(RefusalSeriesSerializer(refusal_series(within, self.principal.tenant)).data)
 
@@ -54,11 +54,11 @@ class OperatorRefusalSeriesView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """The same of all tenants, or of one."""
-        asked = read_query(RefusalSeriesQuerySerializer, request)
-        tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
-        return Response(RefusalSeriesSerializer(refusal_series(_window(asked), tenant)).data)
+        """Read refusals over time of all tenants, or of one."""
+        query = read_query(RefusalSeriesQuerySerializer, request)
+        tenant = get_tenant(query["tenant"]) if query["tenant"] else None
+        return Response(RefusalSeriesSerializer(refusal_series(_window(query), tenant)).data)
 
 
-def _window(asked: dict[str, Any]) -> series.Window:
-    return series.window(asked["range"], asked["since"], asked["until"], asked["step"])
+def _window(query: dict[str, Any]) -> series.Window:
+    return series.window(query["range"], query["since"], query["until"], query["step"])

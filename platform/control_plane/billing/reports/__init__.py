@@ -1,1 +1,1 @@
-"""What is made of usage and prices: monthly statements, the operator's report, CSV."""
+"""Reports of usage and prices: monthly statements, the operator's report, CSV and exports."""

@@ -1,4 +1,4 @@
-"""Exports and export schedules over HTTP."""
+"""Views of exports and export schedules."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class ExportsView(TenantView):
 
     @extend_schema(operation_id="list_exports", responses=ExportSerializer(many=True), tags=["usage"])
     def get(self, request: Request, tenant: str) -> Response:
-        """The latest fifty, newest first."""
-        own = Export.objects.for_tenant(self.principal.tenant).select_related("tenant")[:RECENT]
-        return Response(ExportSerializer(own, many=True).data)
+        """List the latest fifty exports, newest first."""
+        rows = Export.objects.for_tenant(self.principal.tenant).select_related("tenant")[:RECENT]
+        return Response(ExportSerializer(rows, many=True).data)
 
     @extend_schema(
         operation_id="request_export",
@@ -53,7 +53,7 @@ class ExportsView(TenantView):
         """Have usage written to a file: `from` and `to`, or the last `days`."""
         require_known_fields(NewExportSerializer(), request.data)
         body = read_span(request.data)
-        export = exports.request_export(acting=self.principal, span=body.span, grain=body.grain_asked)
+        export = exports.request_export(acting=self.principal, span=body.span, grain=body.chosen_grain)
         return Response(ExportSerializer(export).data, status=202)
 
 
@@ -62,7 +62,7 @@ class ExportView(TenantView):
         operation_id="read_export", responses={200: ExportSerializer, 404: ErrorResponseSerializer}, tags=["usage"]
     )
     def get(self, request: Request, tenant: str, export_id: UUID) -> Response:
-        """How far it is."""
+        """Read the state of an export."""
         return Response(ExportSerializer(find(self.principal, export_id)).data)
 
 
@@ -77,7 +77,7 @@ class ExportFileView(TenantView):
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str, export_id: UUID) -> HttpResponseBase:
-        """The file: CSV, compressed with gzip."""
+        """Download the file of an export: CSV, compressed with gzip."""
         export = find(self.principal, export_id)
         if export.state != ExportState.READY:
             raise LorikeetError(
@@ -95,7 +95,7 @@ class ExportFileView(TenantView):
 
 
 async def _parts(export_id: UUID) -> AsyncIterator[bytes]:
-    """One part in memory at a time, each by a query of its own."""
+    """Yield the parts of a file, one in memory at a time, each by a query."""
     number = 0
     while (part := await run_db(_part, export_id, number)) is not None:
         yield part
@@ -112,9 +112,9 @@ class SchedulesView(TenantView):
 
     @extend_schema(operation_id="list_export_schedules", responses=ExportScheduleSerializer(many=True), tags=["usage"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Standing orders."""
-        own = ExportSchedule.objects.for_tenant(self.principal.tenant).select_related("created_by")
-        return Response(ExportScheduleSerializer(own, many=True).data)
+        """List the schedules of exports."""
+        rows = ExportSchedule.objects.for_tenant(self.principal.tenant).select_related("created_by")
+        return Response(ExportScheduleSerializer(rows, many=True).data)
 
     @extend_schema(
         operation_id="add_export_schedule",
@@ -124,9 +124,9 @@ class SchedulesView(TenantView):
     )
     def post(self, request: Request, tenant: str) -> Response:
         """Have each week or month exported once it is over."""
-        asked = validated(NewExportScheduleSerializer, request.data)
+        body = validated(NewExportScheduleSerializer, request.data)
         schedule = exports.add_schedule(
-            acting=self.principal, cadence=Cadence(asked["cadence"]), grain=Grain(asked["grain"])
+            acting=self.principal, cadence=Cadence(body["cadence"]), grain=Grain(body["grain"])
         )
         return Response(ExportScheduleSerializer(schedule).data, status=201)
 
@@ -140,8 +140,8 @@ class ScheduleView(TenantView):
     )
     def delete(self, request: Request, tenant: str, schedule_id: UUID) -> Response:
         """Delete an export schedule; its exports stay."""
-        own = ExportSchedule.objects.for_tenant(self.principal.tenant)
-        schedule = own.filter(pk=schedule_id).first()
+        schedules = ExportSchedule.objects.for_tenant(self.principal.tenant)
+        schedule = schedules.filter(pk=schedule_id).first()
         if schedule is None:
             raise NotFoundError(
                 "There is no such schedule.", "GET export-schedules lists them.", code="schedule_not_found"

@@ -1,4 +1,4 @@
-"""Every change to exports and export schedules, and the job that writes an export."""
+"""Actions on exports and export schedules, and the job that writes an export."""
 
 from __future__ import annotations
 
@@ -27,10 +27,15 @@ from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 
+# Bytes of a part of a file, before it is stored.
 PART_BYTES = 1 << 20
+# Exports of a tenant that wait or run.
 MOST_WAITING = 10
+# Attempts after which an export fails.
 MOST_ATTEMPTS = 5
+# Exports of a tenant that run at once.
 TENANT_EXPORTS = 1
+# How long exports are kept.
 KEPT = timedelta(days=90)
 
 
@@ -38,15 +43,15 @@ def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
     """Queue an export. Raises LorikeetError (409) while too many wait."""
     with transaction.atomic():
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
-        own = Export.objects.for_tenant(acting.tenant)
-        if own.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MOST_WAITING:
+        rows = Export.objects.for_tenant(acting.tenant)
+        if rows.filter(state__in=[ExportState.QUEUED, ExportState.RUNNING]).count() >= MOST_WAITING:
             raise LorikeetError(
                 "too_many_exports",
                 f"{MOST_WAITING} exports are being written already.",
                 "Wait until one is ready.",
                 status=409,
             )
-        export = own.create(
+        export = rows.create(
             tenant=acting.tenant,
             first=span.first,
             last=span.last,
@@ -60,7 +65,7 @@ def request_export(*, acting: Principal, span: Span, grain: Grain) -> Export:
 
 
 def add_schedule(*, acting: Principal, cadence: Cadence, grain: Grain) -> ExportSchedule:
-    """Have every week or month to come exported; the same order twice is one."""
+    """Have every week or month to come exported. Idempotent."""
     with transaction.atomic():
         schedule, created = ExportSchedule.objects.for_tenant(acting.tenant).get_or_create(
             tenant=acting.tenant, cadence=cadence, grain=grain, defaults={"created_by": acting.user}
@@ -71,25 +76,25 @@ def add_schedule(*, acting: Principal, cadence: Cadence, grain: Grain) -> Export
 
 
 def delete_schedule(*, acting: Principal, schedule: ExportSchedule) -> None:
-    """Exports that it made stay."""
+    """Delete a schedule; its exports stay."""
     with transaction.atomic():
         audit.record(acting.actor, "export_schedule.delete", schedule, tenant=acting.tenant)
         schedule.delete()
 
 
 def run_schedules(now: date | None = None) -> int:
-    """Order what is over since the last run: once for each schedule and time. Returns how many were ordered.
+    """Request exports of the periods that ended, once for each schedule and period. Returns their number.
 
     Raises DeletionPausedError while the clock is not trusted: a month that is not over would be exported for good.
     """
     now = now or clocks.deletion_time().date()
-    return sum(_order(schedule, now) for schedule in ExportSchedule.objects.select_related("tenant"))
+    return sum(_request_due(schedule, now) for schedule in ExportSchedule.objects.select_related("tenant"))
 
 
-def _order(schedule: ExportSchedule, now: date) -> bool:
+def _request_due(schedule: ExportSchedule, now: date) -> bool:
     span = last_whole(Cadence(schedule.cadence), now)
     if span.last < schedule.created_at.date():
-        return False  # it was over before it was asked for
+        return False  # the period ended before the schedule was made
     with transaction.atomic():
         export, created = Export.objects.for_tenant(schedule.tenant).get_or_create(
             schedule=schedule,
@@ -103,7 +108,7 @@ def _order(schedule: ExportSchedule, now: date) -> bool:
 
 
 def last_whole(cadence: Cadence, now: date) -> Span:
-    """The last week (Monday to Sunday) or month that was over before `now`."""
+    """Return the last week (Monday to Sunday) or month that ended before `now`."""
     if cadence is Cadence.WEEK:
         monday = now - timedelta(days=now.weekday())
         return Span(monday - timedelta(days=7), monday - timedelta(days=1))
@@ -116,7 +121,7 @@ def _queue(export: Export) -> None:
 
 
 def write_next() -> bool:
-    """Write one export, from its beginning, of the tenant whose turn it is. False if there is none to write now."""
+    """Write one export, chosen fairly among tenants. Returns False if none can be written now."""
     export = _claim_next()
     if export is None:
         return False
@@ -129,11 +134,11 @@ def write_next() -> bool:
 
 
 def _claim_next() -> Export | None:
-    """After some attempts it has failed."""
-    line = turns.FairQueue("exports", _waiting(), _running(), TENANT_EXPORTS)
-    while line.is_open():
+    """Claim the next export; one with too many attempts fails instead."""
+    fair_queue = turns.FairQueue("exports", _waiting(), _running(), TENANT_EXPORTS)
+    while fair_queue.is_open():
         with transaction.atomic():
-            export = line.choose()
+            export = fair_queue.choose()
             if export is None:
                 return None
             export.attempts += 1
@@ -156,18 +161,18 @@ def _running() -> QuerySet[Export]:
 
 
 def _write(export: Export) -> None:
-    with _own(export):
+    with _claimed(export):
         ExportPart.objects.filter(export=export).delete()
     for number, data in enumerate(_compressed(export)):
-        with _own(export):
+        with _claimed(export):
             ExportPart.objects.create(export=export, number=number, data=data)
         export.bytes += len(data)
     _end(export, ExportState.READY)
 
 
 @contextmanager
-def _own(export: Export) -> Iterator[None]:
-    """A transaction in which nobody else can claim the export. Raises ClaimLostError if somebody has."""
+def _claimed(export: Export) -> Iterator[None]:
+    """Open a transaction in which no other worker can claim the export. Raises ClaimLostError if one has."""
     with transaction.atomic():
         locked = Export.objects.select_for_update(of=("self",)).filter(pk=export.pk).first()
         if locked is None or not claims.holds(export, locked):
@@ -176,7 +181,7 @@ def _own(export: Export) -> Iterator[None]:
 
 
 def _compressed(export: Export) -> Iterator[bytes]:
-    """The file in pieces of about a megabyte, as gzip."""
+    """Yield the gzip file in pieces of about a megabyte."""
     export.lines = export.bytes = 0
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     piece = b""
@@ -191,7 +196,7 @@ def _compressed(export: Export) -> Iterator[bytes]:
 
 
 def _end(export: Export, state: ExportState) -> None:
-    with _own(export):
+    with _claimed(export):
         export.state, export.ready_at = state, timezone.now()
         export.save(update_fields=["state", "attempts", "ready_at", "lines", "bytes"])
         claims.end(export)
@@ -202,5 +207,5 @@ def _end(export: Export, state: ExportState) -> None:
 
 
 def forget() -> None:
-    """Remove exports of long ago with their files. Raises DeletionPausedError."""
+    """Delete old exports with their files. Raises DeletionPausedError."""
     Export.objects.filter(created_at__lt=clocks.deletion_time() - KEPT).delete()

@@ -1,4 +1,4 @@
-"""Exports: a table of usage that a job writes for download; and schedules of exports."""
+"""Exports, which are tables of usage that a job writes for download, and schedules of exports."""
 
 import uuid
 
@@ -32,7 +32,7 @@ class ExportState(models.TextChoices):
 
 
 class ExportSchedule(models.Model):
-    """Once a week or month is over (UTC), its usage is exported."""
+    """A schedule that exports the usage of each week or month (UTC) once it is over."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="export_schedules")
@@ -86,7 +86,7 @@ class Export(Claimable):
 
 
 class ExportPart(models.Model):
-    """A piece of the compressed file. In the database, because web and worker may share no folder."""
+    """A piece of the compressed file. It is in the database because web and worker may share no folder."""
 
     id = models.BigAutoField(primary_key=True)
     export = models.ForeignKey(Export, on_delete=models.CASCADE, related_name="parts")

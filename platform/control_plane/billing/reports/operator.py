@@ -1,5 +1,4 @@
-"""All tenants over some days, on all base models or one: what they used, what it cost, how long they waited, whose time
-the devices spent."""
+"""The operator's report: the usage, cost and latency of all tenants over some days, on all base models or one."""
 
 from __future__ import annotations
 
@@ -43,7 +42,9 @@ from control_plane.billing.usage.sums import (
 from control_plane.fleet.hosts.models import BaseModel
 from control_plane.identity.tenants.models import Tenant
 
+# Adapters that a report lists, by device time.
 TOP_ADAPTERS = 20
+# Tenants that a report lists, by device time.
 MOST_TENANTS = 100
 Buckets = dict[int, int]
 Parts = dict[tuple[Any, ...], UsageSums]
@@ -51,7 +52,7 @@ Parts = dict[tuple[Any, ...], UsageSums]
 
 @dataclass(frozen=True)
 class Activity:
-    """Requests of a tenant with an adapter, or none, that ended alike, and the devices' time that they took."""
+    """The requests of a tenant with an adapter, or none, and one outcome, with their device time."""
 
     tenant: UUID
     adapter: UUID | None
@@ -82,9 +83,9 @@ class TenantRow:
 
 @room_for_groups()
 def operator_report(span: Span, bases: NamedBases | None = None) -> dict[str, Any]:
-    """Totals, by UTC day and base model, the tenants and the adapters that took most of the devices' time.
+    """Return totals by UTC day and base model, and the tenants and adapters with most device time.
 
-    A request that no engine had is of no base model: a report of one has none of these.
+    A request that reached no engine has no base model, so the report of one base model does not count it.
     """
     prices, on = periods(span.first, span.last), None if bases is None else bases.pks
     days, latencies = overall(span)
@@ -95,8 +96,8 @@ def operator_report(span: Span, bases: NamedBases | None = None) -> dict[str, An
     by_base = summed(days, prices, ("base_id",))
     activities = _activities(span, on)
     totals = UsageSums.total(by_day.values())
-    turned_away = turned_away_by_tenant(span) if on is None else {}
-    most = _most(activities, turned_away)
+    rejected = rejections_by_tenant(span) if on is None else {}
+    most = _most(activities, rejected)
     costs = summed(by_tenant.filter(tenant__in=most), prices, ("tenant_id",))
     return {
         "first": span.first,
@@ -104,12 +105,12 @@ def operator_report(span: Span, bases: NamedBases | None = None) -> dict[str, An
         "as_of": as_of(),
         "currency": currency_of(prices),
         "totals": totals.json(),
-        "outcomes": _outcomes(activities, turned_away),
+        "outcomes": _outcomes(activities, rejected),
         "latency": latency(latencies) if on is None else series.total_of_all(series.days(span), on).percentiles(),
         "by_day": [{"date": day, **by_day.get((day,), UsageSums()).json()} for day in span.days()],
         "by_base_model": _by_base_model(by_base),
-        "tenants": len({part.tenant for part in activities} | turned_away.keys()),
-        "by_tenant": [row.json(totals) for row in _tenants(most, costs, activities, span, turned_away, on)],
+        "tenants": len({part.tenant for part in activities} | rejected.keys()),
+        "by_tenant": [row.json(totals) for row in _tenants(most, costs, activities, span, rejected, on)],
         "top_adapters": _top_adapters(activities, span, totals, on),
     }
 
@@ -127,23 +128,24 @@ def _share(part: int, whole: int) -> float:
 
 
 @dataclass(frozen=True)
-class TurnedAway:
-    """Requests that no engine had: these are not in the ledger."""
+class Rejections:
+    """The requests of a tenant that reached no engine and so are not in the ledger.
+
+    `refused` are the caller's fault or over a limit; `failed` are the platform's fault.
+    """
 
     refused: int
-    """What the caller sent, or is allowed, was at fault."""
     failed: int
-    """The platform was: no host, no database, an error."""
 
 
-def turned_away_by_tenant(span: Span) -> dict[UUID, TurnedAway]:
+def rejections_by_tenant(span: Span) -> dict[UUID, Rejections]:
     rows = span.of(DailyRefusals.objects.all()).order_by().values_list("tenant_id")
     sums = rows.annotate(Sum("count"), Sum("failed"))
-    return {tenant: TurnedAway(count - failed, failed) for tenant, count, failed in sums}
+    return {tenant: Rejections(count - failed, failed) for tenant, count, failed in sums}
 
 
 def _activities(span: Span, on: Collection[int] | None) -> list[Activity]:
-    """Without prices: each price list is a row more, and only what is shown has a cost."""
+    """Return the activities. Prices are left out: each price list would be one more row, and few rows are shown."""
     rows: QuerySet[Any, Any]
     if on is None and not Watermark.objects.exclude(activity_event_id=F("event_id")).exists():
         days = span.of(DailyActivity.objects.all()).order_by()
@@ -155,19 +157,19 @@ def _activities(span: Span, on: Collection[int] | None) -> list[Activity]:
     return [Activity(*row) for row in rows.annotate(Sum("requests"), Sum("device_us"))]
 
 
-def _outcomes(activities: Iterable[Activity], turned_away: dict[UUID, TurnedAway]) -> dict[str, int]:
-    """However a request ended. Refused or failed: in an engine, or before any had it."""
+def _outcomes(activities: Iterable[Activity], rejected: dict[UUID, Rejections]) -> dict[str, int]:
+    """Return the requests by outcome; refused and failed ones may have reached an engine or not."""
     counts = dict.fromkeys(Outcome.values, 0)
-    counts[Outcome.REFUSED] = sum(turned.refused for turned in turned_away.values())
-    counts[Outcome.FAILED] = sum(turned.failed for turned in turned_away.values())
+    counts[Outcome.REFUSED] = sum(each.refused for each in rejected.values())
+    counts[Outcome.FAILED] = sum(each.failed for each in rejected.values())
     for part in activities:
         counts[part.outcome] += part.requests
     return counts
 
 
-def _most(activities: Iterable[Activity], turned_away: dict[UUID, TurnedAway]) -> list[UUID]:
-    """The tenants that are shown, by device time; also those of whom nothing but refusals is known."""
-    used = dict.fromkeys(turned_away, (0, 0))
+def _most(activities: Iterable[Activity], rejected: dict[UUID, Rejections]) -> list[UUID]:
+    """Return the listed tenants by device time, including those with only rejected requests."""
+    used = dict.fromkeys(rejected, (0, 0))
     for part in activities:
         time, requests = used.get(part.tenant, (0, 0))
         used[part.tenant] = time + part.device_us, requests + part.requests
@@ -179,15 +181,15 @@ def _tenants(
     costs: Parts,
     activities: Iterable[Activity],
     span: Span,
-    turned_away: dict[UUID, TurnedAway],
+    rejected: dict[UUID, Rejections],
     on: Collection[int] | None,
 ) -> Iterator[TenantRow]:
     counts: Counter[tuple[UUID, str]] = Counter()
     for part in activities:
         counts[part.tenant, part.outcome] += part.requests
-    for tenant, turned in turned_away.items():
-        counts[tenant, Outcome.REFUSED] += turned.refused
-        counts[tenant, Outcome.FAILED] += turned.failed
+    for tenant, each in rejected.items():
+        counts[tenant, Outcome.REFUSED] += each.refused
+        counts[tenant, Outcome.FAILED] += each.failed
     known, waits = Tenant.objects.in_bulk(shown), _latency_by_tenant(span, list(shown), on)
     for pk in shown:
         refused, failed = (counts[pk, outcome] for outcome in (Outcome.REFUSED, Outcome.FAILED))
@@ -208,7 +210,7 @@ def _latency_by_tenant(span: Span, tenants: list[UUID], on: Collection[int] | No
 def _top_adapters(
     activities: Iterable[Activity], span: Span, whole: UsageSums, on: Collection[int] | None
 ) -> list[dict[str, Any]]:
-    """By device time; only of those is everything added up."""
+    """Return the adapters with most device time; all other figures are read for these only."""
     used: Counter[tuple[UUID, UUID | None]] = Counter()
     for part in activities:
         used[part.tenant, part.adapter] += part.device_us

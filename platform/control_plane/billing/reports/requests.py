@@ -1,4 +1,4 @@
-"""Query parameters of reports."""
+"""Parameters of reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_DAYS = 366
 
 
 class SpanQuery(serializers.Serializer[dict[str, Any]]):
-    """`from` and `to`, or the last `days`."""
+    """The days of a report: `from` and `to`, or the last `days`."""
 
     days = serializers.IntegerField(min_value=1, max_value=LONGEST_DAYS, default=30)
     grain = serializers.ChoiceField(choices=Grain.choices, default=Grain.DAY)
@@ -32,17 +32,17 @@ class SpanQuery(serializers.Serializer[dict[str, Any]]):
 
     @property
     def span(self) -> Span:
-        asked = self.validated_data
-        return Span(asked["from"], asked["to"]) if asked.get("from") else last_days(asked["days"])
+        values = self.validated_data
+        return Span(values["from"], values["to"]) if values.get("from") else last_days(values["days"])
 
     @property
-    def grain_asked(self) -> Grain:
+    def chosen_grain(self) -> Grain:
         return Grain(self.validated_data["grain"])
 
 
-def read_span(given: Any) -> SpanQuery:
-    """The span of a query or a body. Raises ValidationError (400)."""
-    query = SpanQuery(data=given)
+def read_span(params: Any) -> SpanQuery:
+    """Return the span of a query or a body. Raises ValidationError (400)."""
+    query = SpanQuery(data=params)
     query.is_valid(raise_exception=True)
     return query
 
@@ -53,7 +53,7 @@ class NewExportScheduleSerializer(serializers.Serializer[Any]):
 
 
 class NewExportSerializer(serializers.Serializer[Any]):
-    """`from` and `to`, or the last `days`."""
+    """The days of an export: `from` and `to`, or the last `days`."""
 
     days = serializers.IntegerField(required=False, min_value=1, max_value=LONGEST_DAYS)
     grain = serializers.ChoiceField(choices=Grain.choices, required=False)

@@ -30,7 +30,7 @@ class StatementLineSerializer(serializers.Serializer[Any]):
 
 
 class StatementSerializer(serializers.Serializer[Any]):
-    """Amounts are millionths of the currency."""
+    """A statement of a month. Amounts are millionths of the currency."""
 
     month = serializers.CharField()
     currency = serializers.CharField(allow_null=True, help_text="Null = there were no prices.")

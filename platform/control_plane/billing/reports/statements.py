@@ -1,4 +1,4 @@
-"""A tenant's month as lines of quantity, price and amount; the total is the sum of its lines."""
+"""Statements: a tenant's month as lines of quantity, price and amount; the total is the sum of its lines."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from control_plane.identity.tenants.models import Tenant
 
 @dataclass(frozen=True)
 class StatementLine:
-    """`quantity` tokens or byte-hours of one kind at one price, from `first` to `last`."""
+    """The `quantity` of tokens or byte-hours of one kind at one price, from `first` to `last`.
+
+    `base_model` is the current name of the base model whose price list applies; None for the installation's list.
+    """
 
     kind: str  # of `serializers.LINE_KINDS`
     base_model: str | None
-    """By its name now, at a price of its own; None: whatever had none."""
     first: date
     last: date
     price_version: int
@@ -37,24 +39,26 @@ class StatementLine:
 
 
 def month_span(month: str) -> Span:
-    """`"2026-05"` as its days. Raises LorikeetError (400)."""
+    """Return the days of a month like "2026-05". Raises LorikeetError (400)."""
     try:
         first = date.fromisoformat(f"{month}-01")
     except ValueError:
         raise LorikeetError(
-            "bad_month", f'"{month}" is no month.', "Write year and month, like 2026-05.", param="month"
+            "bad_month", f'"{month}" is not a month.', "Write year and month, like 2026-05.", param="month"
         ) from None
     return Span(first, first.replace(day=calendar.monthrange(first.year, first.month)[1]))
 
 
 def statement(tenant: Tenant, month: str) -> dict[str, Any]:
-    """What `month` cost so far; final once the month is over and `as_of` lies behind it."""
+    """Return the cost of `month` so far; it is final once the month is over and `as_of` is later."""
     span = month_span(month)
-    stretches = periods(span.first, span.last)
-    lines = [line for line in (*_token_lines(tenant, span, stretches), *_storage_lines(tenant, span)) if line.quantity]
+    billing_periods = periods(span.first, span.last)
+    lines = [
+        line for line in (*_token_lines(tenant, span, billing_periods), *_storage_lines(tenant, span)) if line.quantity
+    ]
     return {
         "month": month,
-        "currency": currency_of(stretches),
+        "currency": currency_of(billing_periods),
         "as_of": as_of(),
         "complete": today() > span.last,
         "lines": sorted(lines, key=lambda line: (line.base_model is not None, line.base_model or "", line.first)),
@@ -62,29 +66,29 @@ def statement(tenant: Tenant, month: str) -> dict[str, Any]:
     }
 
 
-def _held(span: Span, stretches: Sequence[BillingPeriod]) -> dict[PriceVersion, Span]:
-    """Each price version of any list, and its days within the month."""
-    ends = [period.first - timedelta(days=1) for period in stretches[1:]]
-    found: dict[PriceVersion, Span] = {}
-    for period, last in zip(stretches, [*ends, span.last], strict=True):
-        for price in (period.general, *period.own.values()):
+def _price_days(span: Span, billing_periods: Sequence[BillingPeriod]) -> dict[PriceVersion, Span]:
+    """Return each price version of any list with its days within the month."""
+    ends = [period.first - timedelta(days=1) for period in billing_periods[1:]]
+    days: dict[PriceVersion, Span] = {}
+    for period, last in zip(billing_periods, [*ends, span.last], strict=True):
+        for price in (period.general, *period.by_base.values()):
             if price is not None:
-                found[price] = Span(found[price].first if price in found else period.first, last)
-    return found
+                days[price] = Span(days[price].first if price in days else period.first, last)
+    return days
 
 
-def _token_lines(tenant: Tenant, span: Span, stretches: Sequence[BillingPeriod]) -> list[StatementLine]:
+def _token_lines(tenant: Tenant, span: Span, billing_periods: Sequence[BillingPeriod]) -> list[StatementLine]:
     used: defaultdict[tuple[PriceVersion, bool], UsageSums] = defaultdict(UsageSums)
-    for part in priced(span.of(DailyUsage.objects.for_tenant(tenant)), stretches, ()):
+    for part in priced(span.of(DailyUsage.objects.for_tenant(tenant)), billing_periods, ()):
         if part.price is not None:
             used[part.price, part.batch] += part.sums
-    held = _held(span, stretches)
+    price_days = _price_days(span, billing_periods)
     names: dict[int | None, str] = dict(
-        BaseModel.objects.filter(pk__in={price.base_model_id for price in held}).values_list("pk", "name")
+        BaseModel.objects.filter(pk__in={price.base_model_id for price in price_days}).values_list("pk", "name")
     )
     return [
         _token_line(kind, days, price, names.get(price.base_model_id), used[price, batch], batch=batch)
-        for price, days in held.items()
+        for price, days in price_days.items()
         for batch in (False, True)
         for kind in ("input", "cached_input", "output")
     ]
@@ -105,10 +109,10 @@ def _token_line(
 
 
 def _storage_lines(tenant: Tenant, month: Span) -> list[StatementLine]:
-    """At the installation's prices, whatever the base models of the adapters."""
+    """Return the lines of storage, at the installation's prices for adapters of all base models."""
     general = list(PriceVersion.objects.filter(base_model=None))
-    held = _held(month, periods(month.first, month.last, general))
-    return [_storage_line(tenant, days, price, month) for price, days in held.items()]
+    price_days = _price_days(month, periods(month.first, month.last, general))
+    return [_storage_line(tenant, days, price, month) for price, days in price_days.items()]
 
 
 def _storage_line(tenant: Tenant, days: Span, price: PriceVersion, month: Span) -> StatementLine:

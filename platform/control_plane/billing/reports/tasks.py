@@ -10,7 +10,7 @@ from control_plane.core.writes import enqueue
 
 @shared_task(name="reports.write_next")
 def write_next() -> None:
-    """Write one export, then ask for the next slot."""
+    """Write one export, then enqueue the next one."""
     if exports.write_next():
         enqueue("reports.write_next")
 

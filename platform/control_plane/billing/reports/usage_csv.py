@@ -1,4 +1,4 @@
-"""Rollup rows as CSV."""
+"""Usage as CSV, from rollup rows."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _READ = (
 
 
 class UsageTable:
-    """Rows of one tenant, or of all for an operator, on all base models or some, in the order of time. Iterate `pages`,
-    each some whole lines."""
+    """The usage rows of one tenant, or of all for an operator, on all base models or some, in order of time.
+
+    `pages` yields them as text, each page of whole lines.
+    """
 
     def __init__(self, tenant: Tenant | None, span: Span, grain: Grain, bases: NamedBases | None = None) -> None:
         self._tenant, self._span, self._grain, self._bases = tenant, span, grain, bases
@@ -49,7 +51,7 @@ class UsageTable:
             yield page
 
     def next_page(self) -> str:
-        """The lines after those given last; "" at the end. Each call is one query of its own."""
+        """Return the lines after the last page; "" at the end. Each call is one query."""
         rows = self._rows()
         if not rows:
             return ""

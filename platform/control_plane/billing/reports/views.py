@@ -1,4 +1,4 @@
-"""Statements, the operator's report, and usage as CSV."""
+"""Views of statements, the operator's report, and usage as CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from control_plane.billing.reports.requests import LONGEST_DAYS, read_span
 from control_plane.billing.reports.serializers import OperatorReportSerializer, StatementSerializer
 from control_plane.billing.reports.statements import statement
 from control_plane.billing.reports.usage_csv import UsageTable
-from control_plane.billing.usage.base_models import NamedBases, asked_bases
+from control_plane.billing.usage.base_models import NamedBases, filtered_bases
 from control_plane.billing.usage.serializers import OfBaseModelSerializer
 from control_plane.billing.usage.sums import today
 from control_plane.core.http.csv_files import CSV, csv_answer
@@ -37,11 +37,11 @@ MONTH = OpenApiParameter(
 
 
 def _bases(request: Request) -> NamedBases | None:
-    """Raises BaseModelUnknownError (404)."""
-    return asked_bases(read_query(OfBaseModelSerializer, request)["base_model"])
+    """Return the base models of a query's filter. Raises BaseModelUnknownError (404)."""
+    return filtered_bases(read_query(OfBaseModelSerializer, request)["base_model"])
 
 
-def month_asked(request: Request) -> str:
+def requested_month(request: Request) -> str:
     return request.query_params.get("month") or f"{today():%Y-%m}"
 
 
@@ -52,7 +52,7 @@ class UsageCsvView(TenantView):
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
         """Usage by day or hour, adapter version, key, base model and outcome, as CSV."""
         query = read_span(request.query_params.dict())
-        return csv_answer(UsageTable(self.principal.tenant, query.span, query.grain_asked, _bases(request)))
+        return csv_answer(UsageTable(self.principal.tenant, query.span, query.chosen_grain, _bases(request)))
 
 
 class StatementView(TenantView):
@@ -63,8 +63,8 @@ class StatementView(TenantView):
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What a month (UTC) cost, line by line; the present one so far."""
-        return Response(StatementSerializer(statement(self.principal.tenant, month_asked(request))).data)
+        """Read what a month (UTC) cost, line by line; the current month so far."""
+        return Response(StatementSerializer(statement(self.principal.tenant, requested_month(request))).data)
 
 
 class OperatorReportView(OperatorView):
@@ -89,7 +89,7 @@ class OperatorCsvView(OperatorView):
     def get(self, request: Request) -> HttpResponseBase:
         """Usage of all tenants as CSV."""
         query = read_span(request.query_params.dict())
-        return csv_answer(UsageTable(None, query.span, query.grain_asked, _bases(request)))
+        return csv_answer(UsageTable(None, query.span, query.chosen_grain, _bases(request)))
 
 
 class OperatorStatementView(OperatorView):
@@ -100,5 +100,5 @@ class OperatorStatementView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, slug: str) -> Response:
-        """One tenant's month."""
-        return Response(StatementSerializer(statement(get_tenant(slug), month_asked(request))).data)
+        """Read what a month of a tenant cost, line by line."""
+        return Response(StatementSerializer(statement(get_tenant(slug), requested_month(request))).data)

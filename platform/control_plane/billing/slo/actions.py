@@ -1,4 +1,4 @@
-"""Setting objectives and weights."""
+"""Actions that set objectives and weights."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from control_plane.identity.tenants.models import Tenant
 def set_objective(
     *, acting: Principal, first_token_ms: int | None, inter_token_ms: int | None, target: float
 ) -> Objective:
-    """New requests carry it to the engine within a second or two, which may refuse one that it cannot serve in time."""
+    """Set a tenant's objective. Within two seconds new requests carry it to the engine, which may refuse late ones."""
     values = {"first_token_ms": first_token_ms, "inter_token_ms": inter_token_ms, "target": target}
     with transaction.atomic():
-        own = Objective.objects.for_tenant(acting.tenant)
-        row: Objective = own.update_or_create(tenant=acting.tenant, defaults=values)[0]
+        objectives = Objective.objects.for_tenant(acting.tenant)
+        row: Objective = objectives.update_or_create(tenant=acting.tenant, defaults=values)[0]
         audit.record(acting.actor, "slo.update", row, tenant=acting.tenant, label=acting.tenant.slug, objective=values)
         announce(acting.tenant.pk, "slo.updated", dict)
     return row
 
 
 def set_weight(*, actor: Actor, tenant: Tenant, weight: float) -> Tenant:
-    """A tenant's share of the hosts when they are full, beside the others' weights."""
+    """Set a tenant's weight: its share of full hosts, relative to the weights of the others."""
     with transaction.atomic():
         before = tenant.weight
         tenant.weight = weight

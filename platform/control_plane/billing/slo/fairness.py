@@ -1,4 +1,4 @@
-"""How far apart tenants were served over time, for operators."""
+"""Gaps between the service of tenants over time, for operators."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from control_plane.identity.tenants.models import Tenant
 Gap = dict[str, Any]
 
 
-def service_gaps(asked: series.Window) -> dict[str, Any]:
-    """As `FairnessSerializer` shows it: of each host the gap nearest to its bound in each step, and the one of now."""
+def service_gaps(window: series.Window) -> dict[str, Any]:
+    """Return the data of `FairnessSerializer`: each host's gap nearest to its bound by step, and the current gap."""
     widest: defaultdict[str, dict[int, Gap]] = defaultdict(dict)
-    for piece in asked.points((HOURS, MINUTES)):
+    for piece in window.points((HOURS, MINUTES)):
         rows = piece.inside(ServiceGap.objects.filter(step=piece.grain.step, host__active=True))
-        rows = rows.annotate(at=F("start") / asked.step * asked.step)
+        rows = rows.annotate(at=F("start") / window.step * window.step)
         for row in rows.values("host__name", "at", "share", "gap", "bound", "ahead", "behind"):
             steps, at = widest[row.pop("host__name")], row.pop("at")
             if at not in steps or row["share"] > steps[at]["share"]:
@@ -31,15 +31,16 @@ def service_gaps(asked: series.Window) -> dict[str, Any]:
     }
     slugs = _slugs([*now.values(), *(gap for steps in widest.values() for gap in steps.values())])
     return {
-        "since": time_of(asked.first),
-        "until": time_of(asked.end),
-        "step_s": asked.step * 60,
+        "since": time_of(window.first),
+        "until": time_of(window.end),
+        "step_s": window.step * 60,
         "hosts": [
             {
                 "name": name,
                 "now": _named(gap, slugs),
                 "points": [
-                    {"at": time_of(start), "widest": _named(widest[name].get(start), slugs)} for start in asked.starts()
+                    {"at": time_of(start), "widest": _named(widest[name].get(start), slugs)}
+                    for start in window.starts()
                 ],
             }
             for name, gap in now.items()
@@ -60,7 +61,7 @@ def _slugs(gaps: list[Gap | None]) -> dict[str, str]:
 
 
 def _id_of(text: str) -> UUID | None:
-    """Of a tenant; an engine may have others' requests, which are not the platform's."""
+    """Return a tenant's id; None for another text, as an engine may serve callers besides the platform."""
     try:
         return UUID(text)
     except ValueError:

@@ -1,6 +1,6 @@
 """Objectives, and attainment from the latency rollups.
 
-An objective among `histogram.BOUNDS_US` (those that people choose) is counted exactly; between two, in proportion.
+An objective among `histogram.BOUNDS_US` (the usual round numbers) is counted exactly; others in proportion.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from control_plane.billing.usage.sums import Span, as_of, last_days, percentiles
 from control_plane.identity.tenants.models import Tenant
 
 Buckets = dict[int, int]
-# Each with the step, in seconds, at which it is cut.
+# Windows of burn rates, each with the seconds of a step of the series that it is read from.
 BURN_WINDOWS = (("1h", 60), ("6h", 60), ("1d", 60), ("7d", 3600))
 
 
 @dataclass(frozen=True)
 class Targets:
-    """None = no objective."""
+    """The objectives of a tenant; None means no objective."""
 
     first_token_ms: int | None = None
     inter_token_ms: int | None = None
@@ -42,7 +42,7 @@ def targets_of(tenant: Tenant) -> Targets:
 
 
 def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
-    """As `SloReportSerializer` shows it: each objective over the last `days` UTC days with today."""
+    """Return the data of `SloReportSerializer`: each objective over the last `days` UTC days with today."""
     span, targets = last_days(days), targets_of(tenant)
     counts = _counts(tenant, span)
     totals = span.of(DailyTotals.objects.for_tenant(tenant)).aggregate(requests=Sum("requests"), queue=Sum("queue_ms"))
@@ -70,7 +70,7 @@ def attainment(tenant: Tenant, days: int) -> dict[str, Any]:
 
 
 def _failed(tenant: Tenant, span: Span) -> dict[date, int]:
-    """Requests by day that broke off or brought nothing, through no fault of the caller's: they met no objective."""
+    """Return by day the requests that failed through no fault of the caller's: they met no objective."""
     rows = span.of(DailyTotals.objects.for_tenant(tenant)).filter(outcome=Outcome.FAILED)
     return dict(rows.order_by().values_list("start").annotate(Sum("requests")))
 
@@ -103,7 +103,7 @@ def _metric(
 
 
 def _burn(window: str, step: series.Step, metric: Metric, targets: Targets) -> dict[str, Any]:
-    """How many times as fast as it lasts the budget is used up; 1 = just as the target allows."""
+    """Return the burn rate: 1 uses the budget up exactly within its time, 2 in half of it."""
     measured, met = _met(step.latencies[metric], step.outcomes[Outcome.FAILED], targets.of(metric))
     missed = None if met is None else measured - met
     rate = missed / measured / (1 - targets.target) if missed is not None and measured else None
@@ -116,8 +116,7 @@ def _day(buckets: Buckets, failed: int, limit_ms: int | None) -> dict[str, Any]:
 
 
 def _met(buckets: Buckets, failed: int, limit_ms: int | None) -> tuple[int, int | None]:
-    """How many were measured or failed; how many met it, rounded down, so that nothing is claimed that was not
-    measured."""
+    """Return how many requests were measured or failed, and how many met the objective, rounded down."""
     return sum(buckets.values()) + failed, None if limit_ms is None else int(within(buckets, limit_ms * 1000))
 
 
@@ -126,6 +125,6 @@ def _share(met: int | None, measured: int) -> float | None:
 
 
 def _budget(measured: int, met: int, target: float) -> dict[str, Any]:
-    """The misses that the target allows over these requests, and what is left of them; below zero it is overdrawn."""
+    """Return the misses that the target allows over these requests, and the share left; below zero if overdrawn."""
     allowed, missed = measured * (1 - target), measured - met
     return {"allowed": round(allowed, 3), "missed": missed, "left": (allowed - missed) / allowed if allowed else None}

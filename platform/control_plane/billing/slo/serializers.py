@@ -42,8 +42,8 @@ class AttainmentDaySerializer(serializers.Serializer[Any]):
 
 
 class AttainmentSerializer(serializers.Serializer[Any]):
-    """Of requests that were answered, by what the engine measured, against the objective as it is now. Requests that
-    failed count as measured and as not met."""
+    """The attainment of the current objective by answered requests, as the engine measured them. Failed requests count
+    as measured and as not met."""
 
     objective_ms = serializers.IntegerField(allow_null=True)
     measured = serializers.IntegerField()
@@ -71,7 +71,7 @@ class TenantWeightSerializer(serializers.Serializer[Any]):
 
 
 class ServiceGapSerializer(serializers.Serializer[Any]):
-    """Between the two tenants furthest apart of those that waited and could have run."""
+    """The gap in service between two tenants that waited and could have run: the widest of all pairs."""
 
     gap = serializers.FloatField(help_text="Priced tokens per weight that the one has had more than the other.")
     bound = serializers.FloatField(help_text="What the fair order keeps it below, over any time in which both wait.")

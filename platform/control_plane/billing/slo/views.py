@@ -1,4 +1,4 @@
-"""Objectives and attainment over HTTP."""
+"""Views of objectives and attainment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SloView(TenantView):
         tags=["slo"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """The tenant's latency objectives, how often they were met in the last days, and the error budget."""
+        """Read the tenant's latency objectives, how often they were met in the last days, and the error budget."""
         query = read_query(_DaysQuery, request)
         return Response(SloReportSerializer(attainment(self.principal.tenant, query["days"])).data)
 
@@ -83,7 +83,7 @@ class OperatorFairnessView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """How far apart tenants that waited were served on each host, beside what the fair order allows."""
-        asked = read_query(TimeRangeSerializer, request)
-        window = series.window(asked["range"], asked["since"], asked["until"], asked["step"])
+        """Read the gaps between the service of tenants that waited on each host, with the fair order's bound."""
+        query = read_query(TimeRangeSerializer, request)
+        window = series.window(query["range"], query["since"], query["until"], query["step"])
         return Response(FairnessSerializer(service_gaps(window)).data)

@@ -1,1 +1,1 @@
-"""Usage events, appended once per request, and the sums over them."""
+"""The usage ledger, with one event per request, and the sums over it."""

@@ -1,4 +1,4 @@
-"""Appending to the usage ledger."""
+"""Actions that append to the usage ledger."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from control_plane.identity.accounts.models import User
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 
-OVERFLOW = "adapter_overflow"  # as the engine says it
+OVERFLOW = "adapter_overflow"  # the engine's error code
+# How long abandoned attempts are kept: a host that was away brings its journal within that time.
 ABANDONED_KEPT = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A request that is over, and whose it was."""
+    """A request that has ended, with its caller and its counts."""
 
     request_id: str
     tenant: Tenant
@@ -57,16 +58,16 @@ class Ended:
 
 
 def record_events(ended: Sequence[Ended]) -> int:
-    """Append each request's usage once, however often it is told. Returns how many were new.
+    """Append each request's usage once, however often it is reported. Returns the number of new rows.
 
-    The rows are their own record of who did what, so they have no audit rows.
+    The rows need no audit rows: they are a record themselves.
     """
     by_id = {one.request_id: one for one in ended}
     with transaction.atomic():
         watermark.announce_writer()
         known = UsageEvent.objects.filter(request_id__in=by_id).values_list("request_id", flat=True)
         rows = [by_id[request_id].row() for request_id in by_id.keys() - set(known)]
-        # Another process may be storing the same one from the host's journal: the first of both counts.
+        # Another process may be storing the same request from the host's journal: the first row counts.
         UsageEvent.objects.bulk_create(rows, ignore_conflicts=True)
         costs, base_names = RequestCosts(rows), base_names_of(rows)
         for row in rows:
@@ -76,19 +77,19 @@ def record_events(ended: Sequence[Ended]) -> int:
 
 
 def _mark_overflowed(rows: Sequence[UsageEvent]) -> None:
-    """Afterwards, since the ledger must not wait for whoever is at the version."""
+    """Mark versions whose requests overflowed, after the commit: the ledger must not wait for locks on versions."""
     overflowed = {row.version.pk for row in rows if row.error_code == OVERFLOW and row.version}
     for version in AdapterVersion.objects.filter(pk__in=overflowed, overflowed_at=None) if overflowed else ():
         mark_version_overflowed(version)
 
 
 def abandon_attempts(engine_ids: Sequence[str]) -> None:
-    """Attempts that another host replaced, or whose request was refused: they are not billed."""
+    """Record attempts that are not billed: another host replaced them, or their request was refused."""
     now = clocks.database_time()
     rows = [AbandonedTry(engine_id=one, created_at=now) for one in engine_ids]
     AbandonedTry.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def forget_abandoned_attempts() -> int:
-    """Delete what no journal can bring up any more. Returns how many rows. Raises DeletionPausedError."""
+    """Delete attempts that no journal can report any more. Returns their number. Raises DeletionPausedError."""
     return AbandonedTry.objects.filter(created_at__lt=clocks.deletion_time() - ABANDONED_KEPT).delete()[0]

@@ -1,7 +1,7 @@
-"""The one aggregator: ledger rows above the watermark are added to the rollups, in the transaction that moves it.
+"""The aggregator: ledger rows above the watermark are added to the rollups, in the transaction that moves it.
 
-So each row is added once, whoever runs this, how often, and whenever it is killed. A row that comes late (a host's
-journal was collected hours afterwards) is added to the hour and day it belongs to like any other.
+So each row is added once, whatever process runs this, how often, and whenever it is killed. A late row (from a host's
+journal that was collected hours afterwards) is added to its hour and day like any other.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from control_plane.billing.usage.models import (
 from control_plane.billing.usage.rollup_sql import OF_BASE, base_as_text, bucket, identity, latencies, upsert
 from control_plane.billing.usage.watermark import last_settled_id
 
+# Ledger rows of one transaction.
 BATCH = 100_000
-# So that a batch is grouped in memory: PostgreSQL's own bounds are meant for requests. Samples of the temporary tables
-# may be small.
+# Settings with which PostgreSQL groups a batch in memory; its defaults suit short queries. Statistics of the temporary
+# tables need few samples.
 _FOR_A_BATCH = "SET LOCAL work_mem = '64MB'; SET LOCAL default_statistics_target = 10"
 DIMENSIONS = ("tenant_id", "adapter_id", "version_id", "api_key_id", "outcome")
-# The mark of series of batches; the others have their names of before there were any.
+# Prefix of the identities of batches' series; the other identities are older than batches.
 OF_BATCHES = "batch/"
-# Columns of the tables that are written, and where `upsert` finds them.
+# Columns of the written tables, and their sources in `upsert`.
 _SERIES = {name: f"g.{name}" for name in (*DIMENSIONS, "base_model_id", "batch", "identity")}
 _SUMS = {
     "tenant_id": "g.tenant_id",
@@ -62,7 +63,7 @@ _ACTIVITY = {
     "device_us": "g.sum_device_us",
 }
 _COUNTS = {name: f"g.{name}" for name in ("tenant_id", "start", "metric", "bucket", "requests")}
-# Of all tenants: from which rollup, what is kept apart, what is added up.
+# Rollups of all tenants: the target, its source, the columns that separate rows, and those that are summed.
 _OVERALL: tuple[tuple[type[models.Model], type[models.Model], tuple[str, ...], tuple[str, ...]], ...] = (
     (OverallTotals, DailyTotals, ("start", "outcome", "batch", "base_id"), ("requests", *SUMMED)),
     (OverallLatency, DailyLatency, ("start", "metric", "bucket"), ("requests",)),
@@ -71,7 +72,7 @@ _OVERALL: tuple[tuple[type[models.Model], type[models.Model], tuple[str, ...], t
 
 @dataclass(frozen=True)
 class _Rollups:
-    """Rollups that are filled together, and the column of the watermark that says how far."""
+    """Rollups that are filled together, and the column of the watermark that tells how far."""
 
     column: str
     add: Callable[[QuerySet[UsageEvent]], int]
@@ -81,13 +82,13 @@ class _Rollups:
 def aggregate(batch: int = BATCH) -> int:
     """Bring the rollups up to date. Returns how many ledger rows were added.
 
-    Two at once do no harm: the row of the watermark is locked, and the second finds nothing left.
+    Safe to run concurrently: the watermark's row is locked, and the second run has nothing left to add.
     """
     settled = last_settled_id()
-    # Each by itself: what a version did not have yet begins at the ledger's beginning, and the others go on.
+    # Each has its own position: rollups that an earlier version did not have begin at the ledger's start.
     _catch_up(_Rollups("series_event_id", time_series.add, lambda mark: None), settled, batch)
     added = _catch_up(_Rollups("event_id", _add, _finish), settled, batch)
-    # Last, and quick: while it is behind, reports look for those who used most in larger rollups.
+    # Last, and quick: while it is behind, reports search larger rollups for the tenants that used most.
     _catch_up(_Rollups("activity_event_id", _add_activity, lambda mark: None), settled, batch)
     return added
 
@@ -102,7 +103,7 @@ def _catch_up(rollups: _Rollups, settled: int, batch: int) -> int:
 
 
 def _advance(rollups: _Rollups, settled: int, batch: int) -> tuple[int, int]:
-    """One batch: how many rows it held, and up to which id the ledger has been read now."""
+    """Add one batch. Returns the number of its rows, and the id up to which the ledger has been read."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -110,7 +111,7 @@ def _advance(rollups: _Rollups, settled: int, batch: int) -> tuple[int, int]:
         mark, _ = Watermark.objects.select_for_update().get_or_create(pk=1)
         reached = getattr(mark, rollups.column)
         rows = UsageEvent.objects.filter(id__gt=reached, id__lte=settled).order_by("id")
-        # From the first that is there: ids have gaps, and a new ledger's need not begin at one.
+        # From the first existing id: ids have gaps, and a new ledger's need not begin at one.
         first = rows.values_list("id", flat=True).first()
         last = settled if first is None else min(settled, first + batch - 1)
         new = 0 if first is None else rollups.add(rows.filter(id__lte=last).order_by())
@@ -129,7 +130,7 @@ def _finish(mark: Watermark) -> None:
 
 
 def _add_up_tenants(mark: Watermark) -> None:
-    """All tenants' days that have changed are made anew: also those that a version without these rollups changed."""
+    """Recompute all tenants' changed days, also those that a version without these rollups changed."""
     if mark.overall_event_id == mark.event_id:
         return
     events = UsageEvent.objects.filter(id__gt=mark.overall_event_id, id__lte=mark.event_id).order_by()
@@ -143,7 +144,7 @@ def _add_up_tenants(mark: Watermark) -> None:
 
 
 def _add(events: QuerySet[UsageEvent]) -> int:
-    """All by the database: what is grouped never passes through this process."""
+    """Add ledger rows to the rollups. The database groups them; they never pass through this process."""
     named = events.annotate(identity=_identity())
     upsert(Series, named.values(*_SERIES).distinct(), _SERIES, added=())
     counted = {"requests": Count("id"), **{f"sum_{name}": Sum(name) for name in SUMMED}}
@@ -171,7 +172,7 @@ def _add_activity(events: QuerySet[UsageEvent]) -> int:
 
 
 def latency_counts(events: QuerySet[UsageEvent]) -> list[QuerySet[Any, Any]]:
-    """Of each metric: how many rows of which tenant and day fell into which bucket, as ``requests``."""
+    """Return for each metric the number of rows by tenant, day and bucket, as ``requests``."""
     return [
         rows.annotate(
             start=TruncDate("created_at", tzinfo=UTC), metric=Value(metric.value), value_us=value, bucket=bucket()
@@ -183,7 +184,7 @@ def latency_counts(events: QuerySet[UsageEvent]) -> list[QuerySet[Any, Any]]:
 
 
 def _identity() -> Concat:
-    """A series' dimensions as one text."""
+    """Return an expression for a series' dimensions as one text."""
     unknown = Q(base_model=None)
     mark = Case(
         When(unknown & Q(batch=False), then=Value("")),

@@ -5,7 +5,7 @@ class UsageConfig(AppConfig):
     name = "control_plane.billing.usage"
 
     def ready(self) -> None:
-        from control_plane.billing.prices.signals import looking_for_use
+        from control_plane.billing.prices.signals import use_check
         from control_plane.billing.usage import receivers
 
-        looking_for_use.connect(receivers.is_used_since)
+        use_check.connect(receivers.is_used_since)

@@ -1,4 +1,4 @@
-"""The base model on which requests ran, as reports name it and ask for it."""
+"""The base model of requests, as reports name it and filter by it."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from control_plane.billing.usage.sums import Key, UsageSums
 from control_plane.core.errors import NotFoundError
 from control_plane.fleet.hosts.models import BaseModel
 
-# Rows of before the base model was written down have that of their version, and of the base model itself none.
+# Columns with the name of a row's base model. Rows older than the first column have that of their version, or none.
 BASE_COLUMNS = ("series__base_model__name", "series__version__base_model")
 
 
 @dataclass(frozen=True)
 class NamedBases:
-    """Those of one name: a withdrawn one may have had the name of another before."""
+    """The base models of one name: a withdrawn one may have had the name of another before."""
 
     pks: tuple[int, ...]
     digests: tuple[str, ...]
 
     def of(self, before: str = "") -> Q:
-        """Which rows are theirs, by columns after `before`. Those that do not say it are of their version's."""
-        unsaid = Q(**{f"{before}base_model": None, f"{before}version__base_digest__in": self.digests})
-        return Q(**{f"{before}base_model__in": self.pks}) | unsaid
+        """Return the condition for their rows, by columns after `before`. Old rows have the base of their version."""
+        unrecorded = Q(**{f"{before}base_model": None, f"{before}version__base_digest__in": self.digests})
+        return Q(**{f"{before}base_model__in": self.pks}) | unrecorded
 
 
 class BaseModelUnknownError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"No base model is called {json.dumps(name, ensure_ascii=False)}.",
-            "GET /v1/models lists those that are served; one that was renamed has its new name.",
+            "GET /v1/models lists the served base models by their current names.",
             code="base_model_not_found",
             param="base_model",
         )
 
 
 def named_bases(name: str) -> NamedBases:
-    """By their names now, also those that were withdrawn; empty if there is none."""
-    found = dict(BaseModel.objects.filter(name=name).values_list("pk", "digest"))
-    return NamedBases(tuple(found), tuple(found.values()))
+    """Return the base models with this current name, also withdrawn ones; empty if there is none."""
+    bases = dict(BaseModel.objects.filter(name=name).values_list("pk", "digest"))
+    return NamedBases(tuple(bases), tuple(bases.values()))
 
 
-def asked_bases(name: str) -> NamedBases | None:
-    """Of a filter; None if it is empty. Raises BaseModelUnknownError (404)."""
+def filtered_bases(name: str) -> NamedBases | None:
+    """Return the base models of a filter; None if it is empty. Raises BaseModelUnknownError (404)."""
     if not name:
         return None
     bases = named_bases(name)
@@ -56,9 +56,9 @@ def asked_bases(name: str) -> NamedBases | None:
 
 
 def by_named_base(sums: dict[Key, UsageSums]) -> dict[tuple[Any, ...], UsageSums]:
-    """By the one name that `BASE_COLUMNS` give."""
-    found: dict[tuple[Any, ...], UsageSums] = {}
+    """Add sums up by the one name that `BASE_COLUMNS` give."""
+    by_name: dict[tuple[Any, ...], UsageSums] = {}
     for (base, of_version), part in sums.items():
         key = (base or of_version,)
-        found[key] = found.get(key, UsageSums()) + part
-    return found
+        by_name[key] = by_name.get(key, UsageSums()) + part
+    return by_name

@@ -1,4 +1,4 @@
-"""What single requests cost, at the prices of their days and base models."""
+"""Costs of single requests, at the prices of their days and base models."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from control_plane.billing.usage.models import UsageEvent
 
 
 class RequestCosts:
-    """Of some requests, with one query for all."""
+    """The costs of some requests, with one query for all."""
 
     def __init__(self, rows: Iterable[UsageEvent]) -> None:
         days = [_day(row) for row in rows]
         self._periods: list[BillingPeriod] = periods(min(days), max(days)) if days else []
 
     def micros(self, row: UsageEvent) -> int | None:
-        """Millionths of the currency; None while nothing had a price."""
+        """Return a request's cost in millionths of the currency; None if its base model had no price."""
         price = period_of(self._periods, _day(row)).price(row.base_model_id)
         if price is None:
             return None
@@ -27,7 +27,7 @@ class RequestCosts:
 
     @property
     def currency(self) -> str | None:
-        """Of all price lists: it never changes."""
+        """The currency of all price lists, which never changes."""
         return currency_of(self._periods)
 
 

@@ -1,6 +1,6 @@
-"""The figures of a usage record, named once: what the ledger keeps, what is summed by hour and day, what is reported.
+"""Figures of a usage record, each named once: those of the ledger, those summed by hour and day, those reported.
 
-One more figure is a field in `engine.proto`, a line in one of these classes, and its columns in `models.py`.
+A new figure is a field in `engine.proto`, a line in one of these classes, and its columns in `models.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedCounts:
-    """In every page, statement and report. `device_us` is the share of the device's time, in microseconds."""
+    """The counts in every page, statement and report. `device_us` is the device time in microseconds."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -24,7 +24,7 @@ class ReportedCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedCounts(ReportedCounts):
-    """By hour and day, and in exports. Times are milliseconds."""
+    """The counts by hour and day, and in exports. Times are milliseconds."""
 
     queue_ms: int = 0
     adapter_load_ms: int = 0
@@ -32,7 +32,7 @@ class SummedCounts(ReportedCounts):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts(SummedCounts):
-    """What the engine counted of one request: a row of the ledger."""
+    """The engine's counts of one request: a row of the ledger."""
 
     first_token_ms: int = 0
     prefill_ms: int = 0
@@ -43,11 +43,11 @@ class Counts(SummedCounts):
     @classmethod
     def of(cls, record: pb.UsageRecord) -> Self:
         counts = cls(**{name: getattr(record, name) for name in COUNTERS})
-        # Engines up to 0.1 counted what was cached of a resumed answer too; the ledger takes no such row.
+        # Engines up to 0.1 counted the cached tokens of a resumed answer too; the ledger rejects such a row.
         return replace(counts, cached_prompt_tokens=min(counts.cached_prompt_tokens, counts.prompt_tokens))
 
     def within(self, prompt: int, completion: int) -> Counts:
-        """At most so many tokens."""
+        """Return the counts with at most so many tokens."""
         return replace(
             self,
             prompt_tokens=min(self.prompt_tokens, prompt),
@@ -56,18 +56,18 @@ class Counts(SummedCounts):
         )
 
     def billed_for(self, received: int) -> Counts:
-        """Of a request that failed or was refused: the output that its caller received, and nothing else."""
+        """Return the billed counts of a failed or refused request: the output that its caller received."""
         return replace(self, prompt_tokens=0, cached_prompt_tokens=0, completion_tokens=received)
 
     def after(self, waited_ms: int) -> Counts:
-        """Of a request that had waited on other hosts before."""
+        """Return the counts of a request that had waited on other hosts for `waited_ms` before."""
         first = self.first_token_ms + waited_ms if self.first_token_ms else 0
         return replace(self, queue_ms=self.queue_ms + waited_ms, first_token_ms=first)
 
     def resumed(self, first_token_ms: int, decode_ms: int) -> Counts:
-        """Of a request whose first token another host had brought, with the caller's times: the pause is among them.
+        """Return the counts of a request whose first token came from another host, with the times that its caller saw.
 
-        How long it waited and was prefilled is the last host's.
+        The pause is among them. Queueing and prefill are the last host's.
         """
         return replace(self, first_token_ms=first_token_ms, decode_ms=decode_ms)
 
@@ -80,21 +80,22 @@ REPORTED = _names(ReportedCounts)
 SUMMED = _names(SummedCounts)
 COUNTERS = _names(Counts)
 TIMES = tuple(name for name in COUNTERS if name.endswith("_ms"))
+# Times that the gateway measures of a request, before an engine has it.
 BEFORE_ENGINE = ("auth_ms", "quota_ms")
-"""What the gateway measures of a request, before an engine has it."""
+# Phases of a request, one after another.
 PHASES = (*BEFORE_ENGINE, "queue_ms", "adapter_load_ms", "prefill_ms", "decode_ms")
-"""Of a request, one after another."""
+# Characters of a finish reason, as long as its column.
 LONGEST_REASON = 32
+# Figures of a single request in lists and live events.
 SHOWN = (*(name for name in COUNTERS if name.endswith("_tokens")), *BEFORE_ENGINE, *TIMES, "preemptions")
-"""Of a single request, in lists and live events."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """What is shown of a single request, and never summed.
+    """The details of a single request, which are shown and never summed.
 
-    The time that finding its key, adapter and host took, and its limits and budgets; the tier that it waited for; when
-    each pre-emption began, since the engine had it, and how long it was.
+    `auth_ms` is the time to authenticate and to resolve adapter and host, `quota_ms` that of limits and budgets.
+    `preemption_spans` has the beginning of each pre-emption since the engine's submit, and its length, in milliseconds.
     """
 
     auth_ms: int = 0
@@ -105,7 +106,7 @@ class Details:
 
     @classmethod
     def of(cls, record: pb.UsageRecord) -> Self:
-        """As far as the engine knows them."""
+        """Return the details that the engine's record has."""
         spans = tuple((span.at_ms, span.ms) for span in record.preemption_spans)
         return cls(
             finish_reason=record.finish_reason[:LONGEST_REASON],
@@ -114,13 +115,13 @@ class Details:
         )
 
     def after(self, waited_ms: int) -> Details:
-        """Of a request that had been on other hosts before."""
+        """Return the details of a request that had been on other hosts for `waited_ms` before."""
         return replace(self, preemption_spans=tuple((at_ms + waited_ms, ms) for at_ms, ms in self.preemption_spans))
 
     def ended_for(self, reasons: Set[str]) -> Details:
-        """With why other choices of it ended, on hosts before."""
-        found = {*self.finish_reason.split(","), *reasons} - {""}
-        return replace(self, finish_reason=",".join(sorted(found))[:LONGEST_REASON])
+        """Return the details with the finish reasons of choices that ended on hosts before."""
+        all_reasons = {*self.finish_reason.split(","), *reasons} - {""}
+        return replace(self, finish_reason=",".join(sorted(all_reasons))[:LONGEST_REASON])
 
 
 NO_DETAILS = Details()

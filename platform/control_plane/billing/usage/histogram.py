@@ -1,8 +1,8 @@
-"""Latencies counted in fixed buckets, so that counts of any hours and tenants can be added up.
+"""Histograms of latencies in fixed buckets, so that counts of any hours and tenants can be added up.
 
-Twelve bounds a decade from 100 microseconds to 1000 seconds, among them the numbers that people choose as targets
-(100, 150, 200, 250, 500 ms, 1 s, ...): the share within such a target is exact, and a percentile is off by less than
-the bucket it falls into, at most a third.
+Twelve bounds a decade from 100 microseconds to 1000 seconds, among them the usual targets (100, 150, 200, 250, 500 ms,
+1 s, ...): the share within such a target is exact, and a percentile is off by less than the width of its bucket, at
+most a third.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 _MANTISSAS = (10, 12, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80)
+# Upper bounds in microseconds. Bucket `i` has the values above bound `i - 1` and at most bound `i`; one more bucket has
+# all values above the last bound.
 BOUNDS_US = (*(mantissa * 10**power for power in range(1, 8) for mantissa in _MANTISSAS), 10**9)
-"""Upper bounds in microseconds. Bucket `i` holds what is above bound `i - 1` and at most bound `i`; one more bucket
-holds everything above the last."""
 
 
 def bucket_of(value_us: float) -> int:
@@ -27,7 +27,7 @@ def _edges(bucket: int) -> tuple[float, float]:
 
 
 def percentile_us(counts: Mapping[int, int], share: float) -> int | None:
-    """The value that `share` (0 to 1) of the counted values do not exceed, in microseconds; None of nothing."""
+    """Return the value in microseconds that `share` (0 to 1) of the counted values do not exceed; None if none are."""
     wanted = share * sum(counts.values())
     if not wanted:
         return None
@@ -41,7 +41,7 @@ def percentile_us(counts: Mapping[int, int], share: float) -> int | None:
 
 
 def within(counts: Mapping[int, int], limit_us: float) -> float:
-    """How many of the counted values are at most `limit_us`; exact when that is one of the bounds."""
+    """Return how many of the counted values are at most `limit_us`; exact if that is one of the bounds."""
     met = 0.0
     for bucket, count in counts.items():
         low, high = _edges(bucket)

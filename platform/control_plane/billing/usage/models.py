@@ -1,7 +1,7 @@
-"""The usage ledger: what each request really computed, by the engine's own count; and its sums by hour and day.
+"""The usage ledger, by the engine's own counts, and its sums by hour and day.
 
-Every report reads the sums, never the ledger. A series is one combination of what sums are kept apart by; a rollup row
-is one series in one hour or day.
+Every report reads the sums, never the ledger. A series is one combination of the sums' dimensions; a rollup row is one
+series in one hour or day.
 """
 
 from uuid import UUID
@@ -31,7 +31,7 @@ class ApiEndpoint(models.TextChoices):
 
 
 class UsageEvent(AppendOnlyModel):
-    """One finished, aborted, failed or refused request. No prompt and no output is kept."""
+    """A finished, aborted, failed or refused request. Neither prompt nor output is kept."""
 
     id = models.BigAutoField(primary_key=True)
     request_id = models.CharField(max_length=64, unique=True)
@@ -40,7 +40,7 @@ class UsageEvent(AppendOnlyModel):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     adapter = models.ForeignKey(Adapter, null=True, on_delete=models.PROTECT, related_name="+")
     version = models.ForeignKey(AdapterVersion, null=True, on_delete=models.PROTECT, related_name="+")
-    # Base models are withdrawn and not deleted, and no row is looked up by it: neither an index nor a look-up for each.
+    # Base models are never deleted and no query filters by this column, so it needs neither an index nor a constraint.
     base_model = models.ForeignKey(
         BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False,
         help_text="On which it ran; null in rows of before this was written down.",
@@ -76,7 +76,7 @@ class UsageEvent(AppendOnlyModel):
     )
     created_at = models.DateTimeField(help_text="When the request came in.")
 
-    # Where it is shown; see `queries.recent_requests`.
+    # Set on rows that are shown; see `queries.recent_requests`.
     cost_micros: int | None
     currency: str | None
 
@@ -100,8 +100,8 @@ class UsageEvent(AppendOnlyModel):
 
 
 class Series(models.Model):
-    """Tenant, adapter version, key, base model and outcome, of batches or not. No adapter = the base model; no key = a
-    member in the console."""
+    """A combination of tenant, adapter version, key, base model, outcome and batch. No adapter means the base model; no
+    key means a member in the console."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -113,7 +113,7 @@ class Series(models.Model):
     )
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
-    # A unique constraint over the columns would take two rows without a key for different.
+    # A unique constraint over the columns would treat two rows without a key as different.
     identity = models.CharField(max_length=200, unique=True)
 
     objects = TenantQuerySet["Series"].as_manager()
@@ -123,7 +123,7 @@ class Series(models.Model):
 
 
 class Sums(models.Model):
-    """What is added up. Times are of all requests together."""
+    """The summed figures. Times are of all requests together."""
 
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
@@ -138,7 +138,7 @@ class Sums(models.Model):
 
 
 class TenantSums(Sums):
-    # Each has an index that begins with it, and is a sum of rows whose tenant there is: no look-up for each row.
+    # Each table has an index that begins with it, and sums rows of an existing tenant: no constraint to check per row.
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
 
     class Meta:
@@ -187,7 +187,7 @@ class DailyTotals(TenantSums):
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
-    # Not null, as a unique constraint would take two rows without one for different.
+    # Not null, as a unique constraint would treat two rows without one as different.
     base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
     start = models.DateField(help_text="UTC.")
 
@@ -205,18 +205,19 @@ class DailyTotals(TenantSums):
         return f"{self.tenant_id} {self.start} {self.outcome}"
 
 
+# Stands for the primary key of an adapter in rows of the base model itself.
 BASE_MODEL_ITSELF = UUID(int=0)
-"""In the place of an adapter's primary key."""
 
 
 class DailyActivity(models.Model):
-    """A tenant's day with an adapter or none, on all base models: where reports look for who used most. It has no cost,
-    as prices are of base models; those who used most are then added up from the rows that have one.
+    """A tenant's day with an adapter or none, on all base models, in which reports search for those that used most.
+
+    It has no cost, as prices are per base model; the costs are then added up from the rows that have them.
     """
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
-    # Not null, as a unique constraint would take two rows without one for different.
+    # Not null, as a unique constraint would treat two rows without one as different.
     adapter_id = models.UUIDField(default=BASE_MODEL_ITSELF, help_text="Of `Adapter`; zeros = the base model itself.")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     start = models.DateField(help_text="UTC.")
@@ -242,7 +243,7 @@ class OverallTotals(Sums):
     id = models.BigAutoField(primary_key=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     batch = models.BooleanField(default=False, db_default=False)
-    # Not null, as a unique constraint would take two rows without one for different.
+    # Not null, as a unique constraint would treat two rows without one as different.
     base_id = models.PositiveBigIntegerField(default=0, db_default=0, help_text="Of `BaseModel`; 0 = not known.")
     start = models.DateField(help_text="UTC.")
 
@@ -256,14 +257,14 @@ class OverallTotals(Sums):
 
 
 class Metric(models.TextChoices):
-    """Latencies of requests that were answered. Between tokens: the mean of each request."""
+    """The latencies of answered requests. The time between tokens is the mean of each request."""
 
     FIRST_TOKEN = "first_token"
     INTER_TOKEN = "inter_token"
 
 
 class DailyLatency(models.Model):
-    """How many of a tenant's requests of a day fell into one bucket of `histogram.BOUNDS_US`."""
+    """The number of a tenant's requests of a day in one bucket of `histogram.BOUNDS_US`."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
@@ -287,7 +288,7 @@ class DailyLatency(models.Model):
 
 
 class OverallLatency(models.Model):
-    """How many of all tenants' requests of a day fell into one bucket."""
+    """The number of all tenants' requests of a day in one bucket."""
 
     id = models.BigAutoField(primary_key=True)
     start = models.DateField(help_text="UTC.")
@@ -305,7 +306,7 @@ class OverallLatency(models.Model):
 
 
 class SeriesKind(models.TextChoices):
-    """What a time series is of. Each request is in one series of each kind; one that met no host is in no host's."""
+    """The kinds of time series. Each request is in one series of each kind, except a host's if it reached no host."""
 
     ALL = "all"
     TENANT = "tenant"
@@ -316,11 +317,11 @@ class SeriesKind(models.TextChoices):
 
 
 class TimeSeries(models.Model):
-    """Whose minutes, hours and days are added up: everybody's, a tenant's, an adapter version's, a key's, a tenant's on
-    a host, a host's; each on one base model.
+    """A time series by minute, hour and day, of one base model: of everybody, a tenant, an adapter version, a key, a
+    tenant on a host, or a host.
 
-    Of a version, no adapter = the base model; of a key, no key = members in the console. No base model = requests of
-    before it was written down, or of a host that is not known.
+    A version's series without an adapter is the base model's; a key's without a key is that of members in the console.
+    No base model means requests older than that column, or of an unknown host.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -333,7 +334,7 @@ class TimeSeries(models.Model):
     base_model = models.ForeignKey(
         BaseModel, null=True, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
-    # A unique constraint over the columns would take two rows without a key for different.
+    # A unique constraint over the columns would treat two rows without a key as different.
     identity = models.CharField(max_length=200, unique=True)
 
     objects = TenantQuerySet["TimeSeries"].as_manager()
@@ -349,14 +350,14 @@ class TimeSeries(models.Model):
 
 
 class SeriesSums(Sums):
-    """What is added up of a series in one minute, hour or day.
+    """The sums of a series in one minute, hour or day.
 
-    Latencies are counted in the row itself, as `time_series.latencies_of` reads them: where there are few requests, a
-    row by bucket would be two rows by request and series.
+    The histogram of latencies is in the row itself, as `time_series.latencies_of` reads it: with few requests, a row
+    per bucket would be two rows per request and series.
     """
 
     id = models.BigAutoField(primary_key=True)
-    # Both are made in one statement, and series are not deleted: a look-up for each row would cost as much as the row.
+    # Both are written in one statement, and series are not deleted: checking the key would cost as much as the row.
     series = models.ForeignKey(
         TimeSeries, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
@@ -373,7 +374,7 @@ class SeriesSums(Sums):
 
 
 class MinuteSums(SeriesSums):
-    """Kept for `time_series.MINUTES_KEPT`."""
+    """The sums of minutes, kept for `time_series.MINUTES_KEPT`."""
 
     class Meta:
         constraints = [
@@ -383,7 +384,7 @@ class MinuteSums(SeriesSums):
 
 
 class HourSums(SeriesSums):
-    """Kept for `time_series.HOURS_KEPT`."""
+    """The sums of hours, kept for `time_series.HOURS_KEPT`."""
 
     class Meta:
         constraints = [
@@ -393,7 +394,7 @@ class HourSums(SeriesSums):
 
 
 class DaySums(SeriesSums):
-    """UTC days, kept for `time_series.DAYS_KEPT`."""
+    """The sums of UTC days, kept for `time_series.DAYS_KEPT`."""
 
     class Meta:
         constraints = [
@@ -403,7 +404,7 @@ class DaySums(SeriesSums):
 
 
 class Watermark(models.Model):
-    """One row: every ledger row up to `event_id` is in the tenants' rollups, and none above it."""
+    """The only row of the watermark: all ledger rows up to `event_id`, and no later ones, are in the rollups."""
 
     event_id = models.BigIntegerField(default=0)
     overall_event_id = models.BigIntegerField(
@@ -420,7 +421,7 @@ class Watermark(models.Model):
 
 
 class StorageDay(models.Model):
-    """What a tenant's adapters occupied on a day: bytes x hours, measured once an hour."""
+    """The storage of a tenant's adapters on a day: bytes x hours, measured once an hour."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -440,7 +441,7 @@ class StorageDay(models.Model):
 
 
 class AbandonedTry(models.Model):
-    """An attempt that another host replaced. What its host's journal reports of it is not billed."""
+    """An attempt that another host replaced. Its record in the first host's journal is not billed."""
 
     engine_id = models.CharField(primary_key=True, max_length=64)
     created_at = models.DateTimeField(default=database_time, editable=False)

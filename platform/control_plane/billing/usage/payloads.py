@@ -17,7 +17,7 @@ _PLAIN = (
 
 
 def request_json(event: UsageEvent, costs: RequestCosts, base_names: Mapping[int, str]) -> dict[str, Any]:
-    """Once for every request of every tenant, so it does without the serializer; a test compares the two."""
+    """Return a request's event data. It is built for every request, so without the serializer; a test compares them."""
     return {
         "id": event.request_id,
         "created_at": event.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
@@ -35,13 +35,13 @@ def request_json(event: UsageEvent, costs: RequestCosts, base_names: Mapping[int
 
 
 def base_names_of(rows: Iterable[UsageEvent]) -> dict[int, str]:
-    """What the base models of some rows are called now."""
+    """Return the current names of the rows' base models."""
     known = {row.base_model_id for row in rows if row.base_model_id is not None}
     return dict(BaseModel.objects.filter(pk__in=known).values_list("pk", "name")) if known else {}
 
 
 def base_model_of(event: UsageEvent, base_names: Mapping[int, str]) -> str | None:
-    """On which it ran. Of rows that do not say it: that of its version, and None of several adapters as one."""
+    """Return the base model of a request. Old rows have that of their version, and None for combined adapters."""
     if event.base_model_id is not None:
         return base_names.get(event.base_model_id)
     if event.version is not None:

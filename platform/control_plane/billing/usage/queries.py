@@ -1,4 +1,4 @@
-"""One tenant's usage, from the rollups, and pages of its requests."""
+"""Queries of a tenant's usage, from the rollups, and pages of its requests."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def last_day(tenant: Tenant) -> UsageSums:
-    """UsageSums over this hour and the 23 before it."""
+    """Return the sums of this hour and the 23 before it."""
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     hours = HourlyUsage.objects.for_tenant(tenant).filter(start__gt=hour - timedelta(hours=24))
     return summed(hours, periods(hour.date(), hour.date()), ())[()]
 
 
 def usage(tenant: Tenant, days: int, bases: NamedBases | None = None) -> dict[str, Any]:
-    """Totals, by UTC day (every day, also empty ones), by adapter, base model and key, over the last `days` days with
-    today; of all base models or of some."""
+    """Return a tenant's usage over the last `days` UTC days with today, of all base models or of some.
+
+    It has totals, a row for every day, also empty ones, and rows by adapter, base model and key.
+    """
     span = last_days(days)
     rows, prices = span.of(DailyUsage.objects.for_tenant(tenant)), periods(span.first, span.last)
     if bases is not None:
@@ -60,18 +62,18 @@ def _latency(tenant: Tenant, span: Span, bases: NamedBases | None) -> dict[str, 
     return series.total(tenant, series.days(span), bases.pks).percentiles()
 
 
-# How far filters look back where they do not say: without an end they would read a tenant's whole ledger.
-LOOK_BACK = timedelta(days=30)
+# Days that filters go back by default: without a bound they would read a tenant's whole ledger.
+DEFAULT_PERIOD = timedelta(days=30)
 CONSOLE = "console"
-# A page reads no more of them than this: a filter that nothing fits would read a month, with each request that ends.
-MOST_LOOKED_AT = 20_000
-# Rows come in the order of their ids, but for those that a host's journal still held, up to so much later.
-LATEST = timedelta(days=1)
+# Rows that one page reads: a filter that matches nothing would read a month's rows with each request.
+MOST_SCANNED = 20_000
+# How much later than its neighbours by id a row may have come in: it may have waited in a host's journal.
+MAX_DELAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class RequestFilters:
-    """All must hold. `key` is an API key's id, or "console"; times in milliseconds."""
+    """The filters of requests; all must match. `key` is an API key's id, or "console"; times in milliseconds."""
 
     id: str = ""
     model: str = ""
@@ -92,18 +94,18 @@ class RequestFilters:
 def recent_requests(
     tenant: Tenant, limit: int, cursor: str | None = None, filters: RequestFilters | None = None
 ) -> Page[UsageEvent]:
-    """The newest requests first. With filters a page ends where `MOST_LOOKED_AT` have been looked through."""
-    own, asked = UsageEvent.objects.for_tenant(tenant), filters or RequestFilters()
+    """Return the newest requests first. With filters a page may end early, after `MOST_SCANNED` rows."""
+    all_rows, criteria = UsageEvent.objects.for_tenant(tenant), filters or RequestFilters()
     adapters = Adapter.objects.for_tenant(tenant)
     related = ("adapter", "version", "api_key", "base_model")
-    if asked == RequestFilters() or asked.id:  # an index leads there
-        return _priced(page_of(_matching(own, adapters, asked), limit, cursor, *related))
-    walked = own
-    if asked.until is not None and (top := _newest_before(own, asked.until + LATEST)):
-        walked = own.filter(id__lte=top)
-    since = asked.since or (asked.until or timezone.now()) - LOOK_BACK
-    matching = _matching(walked, adapters, asked)
-    return _priced(page_of(matching, limit, cursor, *related, down_to=partial(_last_looked_at, walked, since)))
+    if criteria == RequestFilters() or criteria.id:  # served by an index
+        return _priced(page_of(_matching(all_rows, adapters, criteria), limit, cursor, *related))
+    scanned = all_rows
+    if criteria.until is not None and (top := _newest_before(all_rows, criteria.until + MAX_DELAY)):
+        scanned = all_rows.filter(id__lte=top)
+    since = criteria.since or (criteria.until or timezone.now()) - DEFAULT_PERIOD
+    matching = _matching(scanned, adapters, criteria)
+    return _priced(page_of(matching, limit, cursor, *related, down_to=partial(_last_scanned, scanned, since)))
 
 
 def _priced(page: Page[UsageEvent]) -> Page[UsageEvent]:
@@ -113,49 +115,49 @@ def _priced(page: Page[UsageEvent]) -> Page[UsageEvent]:
     return page
 
 
-def _newest_before(own: QuerySet[UsageEvent], moment: datetime) -> int | None:
-    return own.filter(created_at__lt=moment).order_by("-created_at").values_list("id", flat=True).first()
+def _newest_before(rows: QuerySet[UsageEvent], moment: datetime) -> int | None:
+    return rows.filter(created_at__lt=moment).order_by("-created_at").values_list("id", flat=True).first()
 
 
-def _last_looked_at(own: QuerySet[UsageEvent], since: datetime, begins: int | None) -> int | None:
-    """None where all that are left, or that can be of this time, are fewer."""
-    rows = own if begins is None else own.filter(id__lt=begins)
-    # Ids alone, which an index has.
-    found = list(rows.order_by("-id").values_list("id", flat=True)[MOST_LOOKED_AT - 1 : MOST_LOOKED_AT])
-    if not found or UsageEvent.objects.get(pk=found[0]).created_at < since - LATEST:
+def _last_scanned(all_rows: QuerySet[UsageEvent], since: datetime, begins: int | None) -> int | None:
+    """Return the id at which a page ends; None if fewer rows are left, or no earlier row can match."""
+    rows = all_rows if begins is None else all_rows.filter(id__lt=begins)
+    # Only ids, which an index has.
+    ids = list(rows.order_by("-id").values_list("id", flat=True)[MOST_SCANNED - 1 : MOST_SCANNED])
+    if not ids or UsageEvent.objects.get(pk=ids[0]).created_at < since - MAX_DELAY:
         return None
-    return found[0]
+    return ids[0]
 
 
-def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], asked: RequestFilters) -> QuerySet[UsageEvent]:
-    if asked == RequestFilters():
+def _matching(rows: QuerySet[UsageEvent], adapters: QuerySet[Adapter], filters: RequestFilters) -> QuerySet[UsageEvent]:
+    if filters == RequestFilters():
         return rows
-    if asked.id:
-        rows = rows.filter(request_id=asked.id)
-    elif asked.since is None:
-        rows = rows.filter(created_at__gte=(asked.until or timezone.now()) - LOOK_BACK)
+    if filters.id:
+        rows = rows.filter(request_id=filters.id)
+    elif filters.since is None:
+        rows = rows.filter(created_at__gte=(filters.until or timezone.now()) - DEFAULT_PERIOD)
     equal = {
-        "version__number": asked.version,
-        "outcome": asked.outcome,
-        "error_code": asked.error,
-        "host": asked.host,
-        "created_at__gte": asked.since,
-        "created_at__lt": asked.until,
-        "first_token_ms__gte": asked.min_first_token_ms,
+        "version__number": filters.version,
+        "outcome": filters.outcome,
+        "error_code": filters.error,
+        "host": filters.host,
+        "created_at__gte": filters.since,
+        "created_at__lt": filters.until,
+        "first_token_ms__gte": filters.min_first_token_ms,
     }
     rows = rows.filter(**{name: value for name, value in equal.items() if value not in ("", None)})
-    if asked.adapter:
-        # Looked up first: joined, the names of everybody's adapters would be read.
-        rows = rows.filter(adapter__in=list(adapters.filter(name=asked.adapter).values_list("pk", flat=True)))
-    if asked.base_model:
-        rows = rows.filter(named_bases(asked.base_model).of())
-    if asked.model:
-        rows = rows.filter(model__icontains=asked.model)
-    if asked.key:
-        rows = rows.filter(api_key=None if asked.key == CONSOLE else UUID(asked.key))
-    if asked.min_ms is not None:
-        rows = rows.alias(total_ms=sum(map(F, PHASES[1:]), F(PHASES[0]))).filter(total_ms__gte=asked.min_ms)
-    if asked.min_tokens is not None:
+    if filters.adapter:
+        # Read first: a join would read the names of all tenants' adapters.
+        rows = rows.filter(adapter__in=list(adapters.filter(name=filters.adapter).values_list("pk", flat=True)))
+    if filters.base_model:
+        rows = rows.filter(named_bases(filters.base_model).of())
+    if filters.model:
+        rows = rows.filter(model__icontains=filters.model)
+    if filters.key:
+        rows = rows.filter(api_key=None if filters.key == CONSOLE else UUID(filters.key))
+    if filters.min_ms is not None:
+        rows = rows.alias(total_ms=sum(map(F, PHASES[1:]), F(PHASES[0]))).filter(total_ms__gte=filters.min_ms)
+    if filters.min_tokens is not None:
         tokens = F("prompt_tokens") + F("completion_tokens")
-        rows = rows.alias(tokens=tokens).filter(tokens__gte=asked.min_tokens)
+        rows = rows.alias(tokens=tokens).filter(tokens__gte=filters.min_tokens)
     return rows

@@ -1,4 +1,4 @@
-"""What packages below ask of usage."""
+"""Receivers of signals from packages below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from control_plane.fleet.hosts.models import BaseModel
 
 
 def is_used_since(base: BaseModel, day: date, **_signal: Any) -> bool:
-    """Whether anything ran on it since that day (UTC), by the ledger to its end."""
+    """Return whether a request ran on the base model since that day (UTC), by the whole ledger."""
     series = list(Series.objects.filter(base_model=base).values_list("pk", flat=True))
     if series and DailyUsage.objects.filter(series__in=series, start__gte=day).exists():
         return True

@@ -1,4 +1,4 @@
-"""Usage that its web process never acknowledged: from the engine's journal to the ledger."""
+"""Recovery of usage that no web process acknowledged: from the engine's journal to the ledger."""
 
 from __future__ import annotations
 
@@ -34,34 +34,35 @@ from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+# Records of one call.
 PAGE = 500
+# Seconds spent on one host: others wait behind it.
 LONGEST_S = 60.0
-"""Of one host: others wait behind it."""
-# A journal may have been away for long, and the clock of its host may be wrong. A request that came in later than now
-# is counted as of now.
+# Seconds that a request may lie in the past or future: a journal may have been away for long, and its host's clock may
+# be wrong. A request from the future is counted as of now.
 OLDEST_S = LATEST_S = 400 * 86_400.0
-# How far the clock of a host that is synchronised may be ahead.
+# Seconds that the clock of a synchronised host may be ahead.
 AHEAD_S = 60.0
-# A living web process stores usage within a second and knows more of the request than the journal does.
+# Seconds that a record is left to its web process, which stores it within one and knows more of the request.
 LEAVE_TO_WEB_S = 20.0
 
 
 def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WEB_S) -> int:
-    """Store and acknowledge what lies in the host's journal. Returns how many events were new.
+    """Store and acknowledge the records in a host's journal. Returns the number of new events.
 
-    Raises ``HostError`` if the host does not answer; what was stored before stays stored.
+    Raises ``HostError`` if the host does not answer; records that were stored before stay stored.
     """
     new = 0
     with engine_calls(endpoint) as engine:
         after, until = 0, time.monotonic() + LONGEST_S
-        while time.monotonic() < until:  # what is left is pulled next time
+        while time.monotonic() < until:  # the next run pulls the rest
             records = engine.pull_usage(after, PAGE)
             if not records:
                 break
             before, after = after, max(record.seq for record in records)
             if after <= before:
-                raise implausible(endpoint.name, "its journal does not go on")
-            # By the host's clock. A record that is later than now is no fresh one: that clock is ahead.
+                raise implausible(endpoint.name, "its journal repeats a record")
+            # By the host's clock. A record from the future is not recent: that clock is ahead.
             now = clocks.database_time().timestamp()
             since, latest = now - leave_to_web_s, now + AHEAD_S
             settled = [record for record in records if not since <= record.finished_unix <= latest]
@@ -70,7 +71,7 @@ def recover_usage(endpoint: HostEndpoint, *, leave_to_web_s: float = LEAVE_TO_WE
 
 
 def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int:
-    """In one transaction, with as many queries for a page as for a record of each tenant."""
+    """Store a page in one transaction. The number of queries depends on its tenants, not on its records."""
     if not records:
         return 0
     ids = [record.request_id for record in records]
@@ -79,27 +80,29 @@ def _store(engine: EngineCalls, host: str, records: list[pb.UsageRecord]) -> int
     with transaction.atomic():
         tries = AbandonedTry.objects.filter(engine_id__in=[record.request_id for record in known])
         abandoned = set(tries.values_list("engine_id", flat=True))
-        new = record_events(_ended(host, [record for record in known if not _is_told(record, abandoned)]))
-    # Only after the commit: a record acknowledged too early would be lost with this process.
+        new = record_events(_ended(host, [record for record in known if not _is_stored_elsewhere(record, abandoned)]))
+    # Only after the commit: a record that is acknowledged too early would be lost with this process.
     engine.acknowledge(ids)
     return new
 
 
 def _is_plausible(host: str, record: pb.UsageRecord, now: float) -> bool:
-    """What is not is logged and gone: no row can be made of it."""
+    """Return whether a record can be stored. One that cannot is logged and dropped."""
     try:
         require_plausible(host, record)
         if record.outcome not in Outcome.values or not now - OLDEST_S < record.submitted_unix < now + LATEST_S:
             raise implausible(host, f"outcome {record.outcome!r} at {record.submitted_unix}")
     except HostError as error:
-        logger.error("usage %r is not counted: %s", record.request_id[:64], error)
+        logger.error("Usage %r is not counted: %s", record.request_id[:64], error)
         return False
     return True
 
 
-def _is_told(record: pb.UsageRecord, abandoned: set[str]) -> bool:
-    """Whether the ledger gets it from elsewhere, or must not get it. A line of a batch gets there with its result, by
-    one transaction; one without a result is run again."""
+def _is_stored_elsewhere(record: pb.UsageRecord, abandoned: set[str]) -> bool:
+    """Return whether the ledger gets the record from elsewhere, or must not get it.
+
+    A line of a batch is stored with its result, in one transaction; a line without a result is run again.
+    """
     origin = request_ids.parse(record.request_id)
     return record.request_id in abandoned or (origin is not None and origin.batch)
 
@@ -110,21 +113,21 @@ def _ended(host: str, records: Iterable[pb.UsageRecord]) -> list[Ended]:
         by_tenant[record.tenant].append(record)
     base = _base_of(host)
     tenants = _tenants(by_tenant)
-    found: dict[str, Ended] = {}
-    for tenant_id, own in by_tenant.items():
-        lookup = _Lookup(tenants[tenant_id], own) if tenant_id in tenants else None
-        for record in own:
+    result: dict[str, Ended] = {}
+    for tenant_id, rows in by_tenant.items():
+        lookup = _Lookup(tenants[tenant_id], rows) if tenant_id in tenants else None
+        for record in rows:
             origin = request_ids.parse(record.request_id)
             if lookup is None or origin is None or not request_ids.is_of(record.request_id, tenant_id):
-                logger.error("usage %s of %s is of no request of this installation", record.request_id, host)
+                logger.error("Usage %s of %s belongs to no request of this installation", record.request_id, host)
                 continue
             ended = lookup.ended(record, origin, host, base)
-            found.setdefault(ended.request_id, ended)
-    return list(found.values())
+            result.setdefault(ended.request_id, ended)
+    return list(result.values())
 
 
 def _tenants(ids: Iterable[str]) -> dict[str, Tenant]:
-    """By the text that the engine was given; what is no id is nobody's."""
+    """Return the tenants by the ids that the engine reported; other texts are skipped."""
     known: dict[str, UUID] = {}
     for text in ids:
         with suppress(ValueError):
@@ -135,16 +138,15 @@ def _tenants(ids: Iterable[str]) -> dict[str, Tenant]:
 
 @dataclass(frozen=True)
 class _Base:
-    """What a host serves."""
+    """The base model that a host serves, with the base digests of the adapters that run on it."""
 
     pk: int | None
     name: str
     adapters_of: frozenset[str] = frozenset()
-    """Base digests of the adapters that run on it."""
 
 
 class _Lookup:
-    """What the records of one tenant refer to, within the tenant's own rows."""
+    """The rows of one tenant that its records refer to."""
 
     def __init__(self, tenant: Tenant, records: Iterable[pb.UsageRecord]) -> None:
         origins = [origin for record in records if (origin := request_ids.parse(record.request_id))]
@@ -153,7 +155,7 @@ class _Lookup:
         self._tenant, self._now = tenant, clocks.database_time()
         self._keys = ApiKey.objects.for_tenant(tenant).in_bulk({one.key_id for one in origins if one.key_id})
         self._users = User.objects.in_bulk({one.user_id for one in origins if one.user_id})
-        # The newest with the content.
+        # The newest version with each content.
         self._versions = {row.digest: row for row in versions.select_related("adapter").order_by("created_at")}
         of_versions = BaseModel.objects.filter(digest__in={row.base_digest for row in self._versions.values()})
         self._bases = dict(of_versions.values_list("digest", "pk"))
@@ -184,20 +186,20 @@ class _Lookup:
         )
 
     def _base_of(self, version: AdapterVersion | None, base: _Base) -> int | None:
-        """That of its adapter, where the host serves another one meanwhile."""
+        """Return the record's base model: the host's, or the version's if the host serves another one by now."""
         if version is None or version.base_digest in base.adapters_of:
             return base.pk
         return self._bases.get(version.base_digest, base.pk)
 
 
 def _billed(record: pb.UsageRecord) -> Counts:
-    """What a caller received of a request that failed, its web process has taken along."""
+    """Return the billed counts. The caller's output of a failed request is known to the web process only."""
     counts = Counts.of(record)
     return counts.billed_for(0) if record.outcome in (Outcome.FAILED, Outcome.REFUSED) else counts
 
 
 def _base_of(host: str) -> _Base:
-    """As operators call it, or else as the engine does."""
+    """Return a host's base model by its row, or else by the engine's description."""
     description = EngineHost.objects.filter(name=host).values_list("description", flat=True).first() or {}
     row = BaseModel.objects.filter(digest=description.get("base_digest", "")).first()
     if row is None:

@@ -1,8 +1,8 @@
 """Ids of inference requests: unique, with the caller, the endpoint and the mode encoded in them.
 
-The engine keeps usage by this id. If the web process dies before it stored the usage, whoever finds the record in
-the engine's journal can still charge it to the right key or member, because the id says which. And to nobody else: it
-is signed, with its tenant, so that no host can make up requests.
+The engine keeps usage by this id. If the web process dies before it stored the usage, the record in the engine's
+journal can still be charged to the right key or member. The id is signed with its tenant, so that no host can make up
+requests.
 
 ``req_<11 random bytes, 5 of the signature><k|u><key or user><c|t|e><s|w|b>``: key or member; chat, text or embeddings;
 streamed, whole or of a batch. A second or third attempt of the request, on another host, has ``.2`` or ``.3`` behind
@@ -30,7 +30,7 @@ _FORM = re.compile(r"req_[\w-]{22}([ku])([\w-]{22})([cte])([swb])(?:\.[2-9])?", 
 
 @dataclass(frozen=True)
 class RequestOrigin:
-    """What an id says. One of ``key_id`` and ``user_id`` is set."""
+    """The origin that an id encodes. One of ``key_id`` and ``user_id`` is set."""
 
     endpoint: ApiEndpoint
     streamed: bool
@@ -49,12 +49,12 @@ def make(principal: Principal, endpoint: ApiEndpoint, *, streamed: bool, batch: 
 
 
 def is_of(request_id: str, tenant: str) -> bool:
-    """Whether this installation made the id, for a request of that tenant (its id, as engines are given it)."""
+    """Return whether this installation made the id, for a request of that tenant (by the id that engines get)."""
     if _FORM.fullmatch(request_id) is None:
         return False
     first, rest = request_id[4:26], of_request(request_id)[26:]
     drawn, signature = (known := base64.urlsafe_b64decode(first + "=="))[:_DRAWN], known[_DRAWN:]
-    # Spelt as it was made: else one request could be told several times.
+    # The canonical spelling only: else one request could be counted several times.
     return hmac.compare_digest(signature, _signature(drawn, rest, tenant)) and _short(known) == first
 
 
@@ -65,7 +65,7 @@ def _signature(drawn: bytes, rest: str, tenant: str) -> bytes:
 
 
 def parse(request_id: str) -> RequestOrigin | None:
-    """None for an id that this installation did not make."""
+    """Return an id's origin; None for an id that this installation did not make."""
     match = _FORM.fullmatch(request_id)
     if match is None:
         return None
@@ -76,17 +76,17 @@ def parse(request_id: str) -> RequestOrigin | None:
 
 
 def of_attempt(request_id: str, number: int) -> str:
-    """The id of the request on an engine, by the number of the attempt, from 1."""
+    """Return the id of a request's attempt on an engine; attempts are numbered from 1."""
     return request_id if number == 1 else f"{request_id}.{number}"
 
 
 def of_request(engine_id: str) -> str:
-    """The request that an engine id is an attempt of."""
+    """Return the id of the request that an engine id is an attempt of."""
     return engine_id.partition(".")[0]
 
 
 def public_part(request_id: str) -> str:
-    """The random part, for ids of completions."""
+    """Return the random part, for ids of completions."""
     return request_id[4:26]
 
 

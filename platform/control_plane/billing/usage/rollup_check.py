@@ -1,4 +1,4 @@
-"""Comparing the rollups with the ledger that they are sums of."""
+"""Comparison of the rollups with the ledger."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _OF_STEP = ("start", "outcome", "batch")
 
 
 def differences() -> list[str]:
-    """A sentence for each sum and each count of latencies that is not the ledger's. Reads the whole ledger."""
+    """Return a sentence for each sum and each count of latencies that differs. Reads the whole ledger."""
     mark = Watermark.objects.values_list("event_id", flat=True).first() or 0
     ledger = UsageEvent.objects.filter(id__lte=mark)
-    found = []
+    result = []
     hour, day = TruncHour("created_at", tzinfo=UTC), TruncDate("created_at", tzinfo=UTC)
     for noun, rollup, outcome, start, apart in (
         ("hour", HourlyUsage.objects.all(), "series__outcome", hour, ("start", "tenant_id")),
@@ -55,14 +55,16 @@ def differences() -> list[str]:
         dated = ledger.annotate(start=start, base=Coalesce("base_model_id", 0))
         right = _sums(dated, (*apart, "outcome", "batch", "base"), Count("id"))
         based = rollup.annotate(base=Coalesce(base, 0))
-        found += _compared(noun, right, _sums(based, (*apart, outcome, batch, "base"), Sum("requests")))
+        result += _compared(noun, right, _sums(based, (*apart, outcome, batch, "base"), Sum("requests")))
     counts = latency_counts(ledger.order_by())
     of_days = [row for rows in counts for row in rows.values_list("tenant_id", *_OF_ALL, "requests")]
     shown = DailyLatency.objects.values_list("tenant_id", *_OF_ALL, "requests")
-    found += _compared("latency of", _counted(of_days), _counted(shown))
+    result += _compared("latency of", _counted(of_days), _counted(shown))
     overall = _counted(row[1:] for row in of_days)
-    found += _compared("latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests")))
-    return found + _activity_differences() + _series_differences()
+    result += _compared(
+        "latency of all of", overall, _counted(OverallLatency.objects.values_list(*_OF_ALL, "requests"))
+    )
+    return result + _activity_differences() + _series_differences()
 
 
 def _activity_differences() -> list[str]:
@@ -79,8 +81,8 @@ def _activity(rows: QuerySet[Any], adapter: str, requests: Count | Sum) -> dict[
 
 
 def _series_differences() -> list[str]:
-    """The same of the minutes, hours and days that are kept, each added up from the ledger by itself."""
-    now, found = timezone.now(), []
+    """Return the differences in the kept minutes, hours and days, each added up from the ledger by itself."""
+    now, result = timezone.now(), []
     mark = Watermark.objects.values_list("series_event_id", flat=True).first() or 0
     ledger = UsageEvent.objects.filter(id__lte=mark).order_by()
     for kind in SeriesKind:
@@ -88,10 +90,10 @@ def _series_differences() -> list[str]:
             rows = of_kind(ledger, kind, grain.first(now)).annotate(start=F("minute") / grain.step * grain.step)
             kept = grain.sums._default_manager.filter(series__kind=kind, start__gte=grain.first(now))
             noun = grain.sums._meta.verbose_name
-            found += _compared(f"{noun} of", _sums(rows, ("identity", *_OF_STEP), Count("id")), _shown(kept))
+            result += _compared(f"{noun} of", _sums(rows, ("identity", *_OF_STEP), Count("id")), _shown(kept))
             if kind not in WITHOUT_LATENCIES:
-                found += _compared(f"latency in {noun} of", _latencies_of(rows), _latencies_shown(kept))
-    return found
+                result += _compared(f"latency in {noun} of", _latencies_of(rows), _latencies_shown(kept))
+    return result
 
 
 def _shown(rows: QuerySet[Any]) -> dict[Key, tuple[int, ...]]:
@@ -128,7 +130,7 @@ def _compared(noun: str, right: Mapping[Key, object], shown: Mapping[Key, object
 
 
 def _counted(rows: Iterable[tuple[Any, ...]]) -> Counter[Key]:
-    """The last of each row, added up by what is before it."""
+    """Add up the last value of each row by the values before it."""
     sums: Counter[Key] = Counter()
     for *key, requests in rows:
         sums[tuple(key)] += requests
@@ -142,7 +144,7 @@ def _sums(rows: QuerySet[Any], by: Sequence[str], requests: Count | Sum) -> dict
 
 
 def forget_rollups() -> None:
-    """Back to the beginning of the ledger. The next aggregation makes them anew."""
+    """Delete all rollups; the next aggregation makes them anew from the ledger's start."""
     with transaction.atomic():
         Watermark.objects.select_for_update().get_or_create(pk=1)
         for model in _ROLLUPS:

@@ -1,4 +1,4 @@
-"""Statements that the rollups are made with: what is grouped and added never passes through Python."""
+"""SQL of the rollups: rows are grouped and added in the database and never pass through Python."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from django.db.models.functions import Cast, Coalesce, Concat, Greatest
 from control_plane.billing.usage.histogram import BOUNDS_US
 from control_plane.billing.usage.models import Metric, Outcome, Series, UsageEvent
 
-# The most that a first token of 0 rounded milliseconds can have taken.
+# Microseconds that a first token of 0 rounded milliseconds can have taken at most.
 LEAST_US = 500
-# The mark of series of a base model that is known; the others have their names of before it was written down.
+# Prefix of the identities of series with a known base model; the other identities are older than that column.
 OF_BASE = "base/"
 
 
 def identity(names: Sequence[str], *, before: str = "", after: Any = None) -> Concat:
-    """Columns as one text, in which nothing is unlike nothing else."""
+    """Return an expression that joins columns to one text; a null column becomes "-"."""
     text = TextField()
     parts = [Coalesce(Cast(name, text), Value("-", text)) for name in names]
     pieces = (piece for part in parts for piece in (part, Value("/", text)))
@@ -28,15 +28,15 @@ def identity(names: Sequence[str], *, before: str = "", after: Any = None) -> Co
 
 
 def base_as_text(before: str) -> Func:
-    """Flat, as SQLite reads no deeply nested expressions."""
+    """Return the base model's id as text, without nesting, which SQLite limits."""
     return Func("base_model_id", template=f"'{before}' || %(expressions)s", output_field=TextField())
 
 
 def measured() -> list[tuple[Metric, Q, Any]]:
-    """Of each metric: which rows have it, and what it is, in microseconds."""
-    # Milliseconds are rounded: where there was a token, 0 is a first one within half a millisecond.
+    """Return for each metric the condition for its rows, and its value in microseconds."""
+    # Milliseconds are rounded: with a token, 0 means a first token within half a millisecond.
     had_a_token = Q(completion_tokens__gt=0) | Q(first_token_ms__gt=0)
-    # Nobody waits for a batch: how long its lines took says nothing of how soon others are answered.
+    # Batches run in the background: their latencies do not tell how soon other requests are answered.
     answered = had_a_token & Q(batch=False, outcome__in=[Outcome.FINISHED, Outcome.ABORTED])
     return [
         (Metric.FIRST_TOKEN, answered, Greatest(_us("first_token_ms"), Value(LEAST_US))),
@@ -49,7 +49,7 @@ def measured() -> list[tuple[Metric, Q, Any]]:
 
 
 def latencies(events: QuerySet[UsageEvent]) -> list[tuple[Metric, QuerySet[UsageEvent], Any]]:
-    """What is measured of which rows, in microseconds."""
+    """Return for each metric its rows and its value in microseconds."""
     return [(metric, events.filter(having), value) for metric, having, value in measured()]
 
 
@@ -58,24 +58,24 @@ def _us(milliseconds: str) -> CombinedExpression:
 
 
 class Bucket(Func):
-    """`histogram.bucket_of` in SQL."""
+    """The SQL function of `histogram.bucket_of`."""
 
     output_field = IntegerField()
 
     def as_postgresql(self, compiler: Any, connection: Any, **extra_context: Any) -> Any:
-        # Counts the bounds that are at most what it is given; the bucket is the number of those below the value.
+        # Counts the bounds up to its argument; the bucket is the number of bounds below the value.
         bounds = ",".join(map(str, BOUNDS_US))
         template = f"width_bucket((%(expressions)s)::bigint - 1, ARRAY[{bounds}]::bigint[])"
         return self.as_sql(compiler, connection, template=template, **extra_context)
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra_context: Any) -> Any:
-        # As text: a tree of eighty cases would take Django ten times as long to compile as SQLite to run.
+        # As text: compiling a tree of eighty cases takes Django ten times as long as SQLite takes to run it.
         value, params = compiler.compile(self.source_expressions[0])
         return _HALVED.replace("?", f"({value})"), tuple(params) * _HALVED.count("?")
 
 
 def _halved(first: int = 0, last: int = len(BOUNDS_US)) -> str:
-    """The bucket of "?" between two: halved, so that a row costs seven comparisons."""
+    """Return the bucket of "?" between two bounds by bisection: a row costs seven comparisons."""
     if first == last:
         return str(first)
     middle = (first + last) // 2
@@ -91,13 +91,13 @@ def bucket(name: str = "value_us") -> Bucket:
 
 
 def histogram(code: str, requests: str) -> str:
-    """An aggregate: how many requests of each code, as JSON."""
+    """Return an aggregate of the number of requests of each code, as JSON."""
     function = "jsonb_object_agg" if connection.vendor == "postgresql" else "json_group_object"
     return f"{function}({code}, {requests})"
 
 
 def both_histograms(one: str, other: str) -> str:
-    """Two of them added up."""
+    """Return an expression that adds two histograms up."""
     of_one = "jsonb_each_text" if connection.vendor == "postgresql" else "json_each"
     rows = [f"SELECT key, CAST(value AS bigint) AS value FROM {of_one}({each})" for each in (one, other)]
     added = f"SELECT key, SUM(value) AS value FROM ({' UNION ALL '.join(rows)}) b GROUP BY key"
@@ -115,10 +115,9 @@ def upsert(
     added: Sequence[str],
     series: type[models.Model] = Series,
 ) -> None:
-    """Insert what `groups` selects (`g`, each with its `series` as `s`, if it has one); where a row is there already,
-    add.
+    """Insert the rows of `groups` (`g`, each with its `series` as `s`, if it has one), or add to existing rows.
 
-    The ORM's own upsert can only replace. `columns` says where each column of `model` comes from.
+    The ORM's own upsert can only replace. `columns` gives the source of each column of `model`.
     """
     sql, params = groups.query.sql_with_params()
     table = model._meta.db_table

@@ -30,7 +30,7 @@ class PreemptionSpanSerializer(serializers.Serializer[Any]):
 
 
 class RequestRecordSerializer(serializers.Serializer[Any]):
-    """One request of the ledger. Neither prompt nor output is kept."""
+    """A request of the ledger. Neither prompt nor output is kept."""
 
     id = serializers.CharField(source="request_id")
     created_at = serializers.DateTimeField()
@@ -87,7 +87,7 @@ class OfBaseModelSerializer(serializers.Serializer[Any]):
 
 
 class RequestFiltersSerializer(serializers.Serializer[Any]):
-    """All must hold."""
+    """The filters of requests; all must match."""
 
     id = _text(64, "Of the request, whole.")
     model = _text(200, "Part of the model as the client wrote it.")
@@ -122,7 +122,7 @@ class UsageTotalsSerializer(serializers.Serializer[Any]):
 
 
 class PercentilesSerializer(serializers.Serializer[Any]):
-    """Milliseconds; null if nothing was measured."""
+    """The percentiles of a latency in milliseconds; null if nothing was measured."""
 
     p50_ms = serializers.FloatField(allow_null=True)
     p95_ms = serializers.FloatField(allow_null=True)
@@ -166,7 +166,7 @@ class UsageReportSerializer(serializers.Serializer[Any]):
 
 
 class OutcomesSerializer(serializers.Serializer[Any]):
-    """Requests by how they ended in an engine."""
+    """The number of requests by their outcome in an engine."""
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         return {outcome: serializers.IntegerField() for outcome in Outcome.values}
@@ -201,7 +201,7 @@ class SeriesPartSerializer(SeriesTotalsSerializer):
 
 
 class SeriesReportSerializer(serializers.Serializer[Any]):
-    """Minutes are kept for two days, hours for ninety. Each part lists at most the hundred with most requests."""
+    """A report over time. Minutes are kept for two days, hours for ninety. Each part lists at most a hundred rows."""
 
     since = serializers.DateTimeField()
     until = serializers.DateTimeField(help_text="Everything before it is counted; the last step may not be over.")
@@ -221,7 +221,7 @@ class SeriesReportSerializer(serializers.Serializer[Any]):
 
 
 class TimeRangeSerializer(serializers.Serializer[Any]):
-    """`since` and `until`, or `range` before `until`, or before now."""
+    """A window of time: `since` and `until`, or `range` before `until`, or before now."""
 
     range = serializers.ChoiceField(
         choices=list(RANGES), required=False, default="1h", help_text="Without `since`: so long before `until`."

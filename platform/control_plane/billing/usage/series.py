@@ -1,4 +1,4 @@
-"""Reading time series: of a tenant, an adapter, a key or a host, over a stretch of time, in steps."""
+"""Queries of time series: of a tenant, an adapter, a key or a host, over a window of time, in steps."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ from control_plane.billing.usage.time_series import (
 from control_plane.core.errors import LorikeetError
 from control_plane.identity.tenants.models import Tenant
 
+# Minutes of each range.
 RANGES = {
     "15m": 15, "1h": 60, "3h": 180, "6h": 360, "12h": 720, "1d": 1440, "2d": 2880, "7d": 10_080, "30d": 43_200,
     "90d": 129_600,
 }  # fmt: skip
-"""Minutes."""
+# Minutes of a step. Each divides a day, so that a step has one price.
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
-"""Minutes. Each divides a day, so that a step has one price."""
+# How far windows go back, and how far by minutes.
 KEPT, IN_MINUTES = timedelta(days=90), timedelta(days=2)
+# Points of a report whose step was left out, and of any report.
 WANTED_POINTS = 100
 MOST_POINTS = 1500
 _DAY = 1440
 _WHOLE = IntegerField()
+# Rows of each breakdown, those with most requests.
 MOST_PARTS = 100
-# Of these a report has each step: more lines than that no chart shows.
+# Rows of a breakdown that have their steps: a chart shows no more lines.
 MOST_LINES = 10
 _LONGEST_FIRST = (DAYS, HOURS, MINUTES)
 Buckets = dict[int, int]
@@ -51,10 +54,10 @@ Latencies = dict[Metric, Buckets]
 
 @dataclass(frozen=True)
 class Window:
-    """From `first` until before `end`, both in minutes since 1970, shown in steps.
+    """A window from `first` until before `end`, both in minutes since 1970, shown in steps.
 
-    Steps begin at multiples of `step`. The first and the last one may begin before `first` or end after `end`; of these
-    only what lies inside is counted, so that adjacent windows add up whatever their steps are.
+    Steps begin at multiples of `step`. The first and the last step may begin before `first` or end after `end`; only
+    their part inside the window is counted, so that adjacent windows add up whatever their steps are.
     """
 
     first: int
@@ -65,19 +68,19 @@ class Window:
         return range(self.first // self.step * self.step, self.end, self.step)
 
     def points(self, grains: Sequence[Resolution] = _LONGEST_FIRST) -> list[Piece]:
-        """To be read by step: in the longest of `grains` that a step is made of, and in shorter ones at the edges."""
+        """Return the pieces to read by step: the longest of `grains` that divides a step, shorter at the edges."""
         return _pieces(self.first, self.end, [grain for grain in grains if self.step % grain.step == 0])
 
     def pieces(self) -> list[Piece]:
-        """To be read as a whole: the days inside, and hours and minutes at the edges."""
-        # Nothing has happened after now: the day, or the hour, that is not over is all there.
+        """Return the pieces to read as a whole: the days inside, and hours and minutes at the edges."""
+        # Nothing has happened after now, so the current day or hour can be read as a whole.
         end = -(-self.end // _DAY) * _DAY if self.end > minute_of(timezone.now()) else self.end
         return _pieces(self.first, end, _LONGEST_FIRST)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a window, in minutes since 1970, and what it is read from."""
+    """A part of a window, in minutes since 1970, and the resolution that it is read in."""
 
     grain: Resolution
     first: int
@@ -87,7 +90,7 @@ class Piece:
         return self.inside(self.grain.sums._default_manager.filter(series__in=series))
 
     def inside(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows that begin in it, by their column `start`."""
+        """Return the rows that begin in the piece, by their column `start`."""
         return rows.filter(start__gte=self.first, start__lt=self.end).order_by()
 
 
@@ -100,10 +103,10 @@ def _pieces(first: int, end: int, grains: Sequence[Resolution]) -> list[Piece]:
 
 
 def window(span: str | None, since: datetime | None, until: datetime | None, step_s: int | None = None) -> Window:
-    """From `since` until before `until`, each moved back to the minute, or hour, that it is in.
+    """Return the window from `since` until before `until`, each moved back to the start of its minute or hour.
 
-    Without `until`, or with one to come, it goes on to the end of the present step; without `since` either, it begins
-    where a step does. Raises LorikeetError (bad_time_range).
+    Without `until`, or with a future one, it extends to the end of the current step; without `since` either, it begins
+    at a step. Raises LorikeetError (bad_time_range).
     """
     now = timezone.now()
     goes_on = until is None or until >= now
@@ -125,17 +128,17 @@ def window(span: str | None, since: datetime | None, until: datetime | None, ste
     step = _step(end - first, grain, step_s)
     made = Window(first // step * step if aligned else first, -(-end // step) * step if goes_on else end, step)
     if len(made.starts()) > MOST_POINTS:
-        raise _bad_range(f"That would be more than {MOST_POINTS} points.", "step")
+        raise _bad_range(f"This range and step make more than {MOST_POINTS} points.", "step")
     return made
 
 
 def _grain_at(moment: datetime, now: datetime) -> Resolution:
-    """The shortest steps that are kept of this time."""
+    """Return the shortest resolution that is kept of this time."""
     return MINUTES if minute_of(moment) >= minute_of(now - IN_MINUTES) - 1 else HOURS
 
 
 def days(span: Span) -> Window:
-    """Whole UTC days; those that are older than days are kept are not in it."""
+    """Return the window of whole UTC days, without those that are no longer kept."""
     first, end = (
         minute_of(datetime.combine(day, datetime.min.time(), UTC))
         for day in (span.first, span.last + timedelta(days=1))
@@ -155,12 +158,12 @@ def _step(minutes: int, grain: Resolution, step_s: int | None) -> int:
 
 
 def _bad_range(message: str, param: str) -> LorikeetError:
-    return LorikeetError("bad_time_range", message, "Ask for another range or step.", param=param)
+    return LorikeetError("bad_time_range", message, "Choose another range or step.", param=param)
 
 
 @dataclass
 class Step:
-    """What happened in one step, or in all of them."""
+    """The figures of one step, or of a whole window."""
 
     sums: UsageSums = field(default_factory=UsageSums)
     outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(Outcome.values, 0))
@@ -193,35 +196,35 @@ class Step:
         }
 
     def percentiles(self) -> dict[str, dict[str, float | None]]:
-        """Of each metric, in milliseconds."""
+        """Return the percentiles of each metric in milliseconds."""
         return {metric.value: percentiles(buckets) for metric, buckets in self.latencies.items()}
 
 
 class Prices:
-    """What holds on the days of a window."""
+    """The prices on the days of a window."""
 
-    def __init__(self, asked: Window) -> None:
-        self._stretches = periods(time_of(asked.first).date(), time_of(asked.end - 1).date())
-        self.currency = currency_of(self._stretches)
-        self._with_own = {base for stretch in self._stretches for base in stretch.own}
+    def __init__(self, window: Window) -> None:
+        self._periods = periods(time_of(window.first).date(), time_of(window.end - 1).date())
+        self.currency = currency_of(self._periods)
+        self._priced_bases = {base for period in self._periods for base in period.by_base}
 
     def period(self) -> Case:
-        """In SQL, the number of the stretch of equal prices that a row is in."""
-        firsts = [minute_of(datetime.combine(stretch.first, time.min, UTC)) for stretch in self._stretches]
+        """Return an SQL expression for the number of the period of equal prices that a row is in."""
+        firsts = [minute_of(datetime.combine(period.first, time.min, UTC)) for period in self._periods]
         later = reversed(list(enumerate(firsts))[1:])
         return Case(*(When(start__gte=first, then=number) for number, first in later), default=0, output_field=_WHOLE)
 
     def price(self, period: int, base: int | None) -> PriceVersion | None:
-        return self._stretches[period].price(base)
+        return self._periods[period].price(base)
 
     def by_list(self, series: Collection[int]) -> dict[int | None, Collection[int]]:
-        """The series of each base model that has prices of its own, and those of all others."""
-        if not self._with_own:
+        """Return the series of each base model that has a price list, and those of all others at None."""
+        if not self._priced_bases:
             return {None: series}
-        found: defaultdict[int | None, list[int]] = defaultdict(list)
+        lists: defaultdict[int | None, list[int]] = defaultdict(list)
         for pk, base in TimeSeries.objects.filter(pk__in=series).values_list("pk", "base_model_id"):
-            found[base if base in self._with_own else None].append(pk)
-        return dict(found)
+            lists[base if base in self._priced_bases else None].append(pk)
+        return dict(lists)
 
 
 Key = tuple[Any, ...]
@@ -236,21 +239,21 @@ def read(
     step: int = _DAY,
     latencies: bool = True,
 ) -> dict[Key, Step]:
-    """The series added up for each combination of the columns `by`, of which "at" is the step."""
-    found: defaultdict[Key, Step] = defaultdict(Step)
-    stretches = list(pieces)
-    # By price list, not joined: joining each row with its series costs more than a query for each list.
-    for base, own in prices.by_list(series).items():
-        for piece in stretches:
-            rows = piece.of(own).annotate(at=F("start") / step * step)
-            _add_sums(found, rows, by, prices, base)
+    """Add the series up for each combination of the columns `by`, of which "at" is the step."""
+    result: defaultdict[Key, Step] = defaultdict(Step)
+    all_pieces = list(pieces)
+    # One query per price list: joining each row with its series would cost more.
+    for base, priced in prices.by_list(series).items():
+        for piece in all_pieces:
+            rows = piece.of(priced).annotate(at=F("start") / step * step)
+            _add_sums(result, rows, by, prices, base)
             if latencies:
-                _add_latencies(found, rows, by)
-    return dict(found)
+                _add_latencies(result, rows, by)
+    return dict(result)
 
 
 def _add_sums(
-    found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices, base: int | None
+    result: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str], prices: Prices, base: int | None
 ) -> None:
     grouped = rows.annotate(period=prices.period()).values_list(*by, "period", "outcome", "batch")
     names = (*COUNTED, *(name for name in SUMMED if name not in COUNTED))
@@ -263,10 +266,10 @@ def _add_sums(
             replace(sums, cost_pico=cost), queue_ms=reported["queue_ms"], adapter_load_ms=reported["adapter_load_ms"]
         )
         part.outcomes[outcome] = sums.requests
-        found[key].add(part)
+        result[key].add(part)
 
 
-def _add_latencies(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str]) -> None:
+def _add_latencies(result: defaultdict[Key, Step], rows: QuerySet[Any], by: Sequence[str]) -> None:
     counts: defaultdict[Key, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for *key, latencies in rows.filter(latencies__isnull=False).values_list(*by, "latencies"):
         counted = counts[tuple(key)]
@@ -274,7 +277,7 @@ def _add_latencies(found: defaultdict[Key, Step], rows: QuerySet[Any], by: Seque
             counted[code] += requests
     for of, counted in counts.items():
         for metric, bucket, requests in latencies_of(counted):
-            found[of].count(metric, bucket, requests)
+            result[of].count(metric, bucket, requests)
 
 
 def whole(steps: Iterable[Step]) -> Step:
@@ -284,19 +287,19 @@ def whole(steps: Iterable[Step]) -> Step:
     return total
 
 
-def report(series: QuerySet[TimeSeries], asked: Window, parts: dict[str, Parts]) -> dict[str, Any]:
-    """As `SeriesReportSerializer` shows it: every step, also empty ones, and what it is made of."""
-    prices = Prices(asked)
-    steps = read(_ids(series), asked.points(), prices, ("at",), step=asked.step)
+def report(series: QuerySet[TimeSeries], window: Window, parts: dict[str, Parts]) -> dict[str, Any]:
+    """Return the data of `SeriesReportSerializer`: every step, also empty ones, and the breakdowns."""
+    prices = Prices(window)
+    steps = read(_ids(series), window.points(), prices, ("at",), step=window.step)
     return {
-        "since": time_of(asked.first),
-        "until": time_of(asked.end),
-        "step_s": asked.step * 60,
+        "since": time_of(window.first),
+        "until": time_of(window.end),
+        "step_s": window.step * 60,
         "as_of": as_of(),
         "currency": prices.currency,
         "totals": whole(steps.values()).json(),
-        "points": [{"at": time_of(start), **steps.get((start,), Step()).json()} for start in asked.starts()],
-        **{name: _parts(part, asked, prices) for name, part in parts.items()},
+        "points": [{"at": time_of(start), **steps.get((start,), Step()).json()} for start in window.starts()],
+        **{name: _parts(part, window, prices) for name, part in parts.items()},
     }
 
 
@@ -306,40 +309,42 @@ def _ids(series: QuerySet[TimeSeries]) -> list[int]:
 
 @dataclass(frozen=True)
 class Parts:
-    """Series to be shown added up by one of their columns, and the columns that name such a part."""
+    """A breakdown: series to add up by one of their columns, and the columns that name such a part.
+
+    `detailed` adds latencies, and the steps of the parts with most device time.
+    """
 
     series: QuerySet[TimeSeries]
     by: str
     named: dict[str, str]
     detailed: bool = True
-    """With latencies, and the steps of those with most device time."""
 
 
-def added_up(series: QuerySet[TimeSeries], asked: Window, column: str) -> Counter[int]:
-    """One figure by series: of those that had any requests."""
+def added_up(series: QuerySet[TimeSeries], window: Window, column: str) -> Counter[int]:
+    """Return one figure by series, for series with requests."""
     counts: Counter[int] = Counter()
-    for piece in asked.pieces():
+    for piece in window.pieces():
         for pk, figure in piece.of(series).values_list("series_id").annotate(Sum(column)):
             counts[pk] += figure
     return counts
 
 
-def by_series(series: Sequence[int], asked: Window) -> dict[int, Step]:
-    """Everything of each but latencies."""
-    found = read(series, asked.pieces(), Prices(asked), ("series_id",), latencies=False)
-    return {pk: step for (pk,), step in found.items()}
+def by_series(series: Sequence[int], window: Window) -> dict[int, Step]:
+    """Return all figures of each series except latencies."""
+    steps = read(series, window.pieces(), Prices(window), ("series_id",), latencies=False)
+    return {pk: step for (pk,), step in steps.items()}
 
 
-def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
-    """Those with most requests. First by series alone, since joining each row with its series costs most."""
-    requests = added_up(parts.series, asked, "requests")
+def _parts(parts: Parts, window: Window, prices: Prices) -> list[dict[str, Any]]:
+    """Return the parts with most requests. Sums are read by series first, since a join with the series costs most."""
+    requests = added_up(parts.series, window, "requests")
     part_of: dict[int, Any] = dict(parts.series.values_list("pk", parts.by))
     most: Counter[Any] = Counter()
     for pk, count in requests.items():
         most[part_of[pk]] += count
     sums = {part: Step() for part in sorted(most, key=lambda part: (-most[part], str(part)))[:MOST_PARTS]}
     shown = [pk for pk in requests if part_of[pk] in sums]
-    for (pk,), step in read(shown, asked.pieces(), prices, ("series_id",), latencies=parts.detailed).items():
+    for (pk,), step in read(shown, window.pieces(), prices, ("series_id",), latencies=parts.detailed).items():
         sums[part_of[pk]].add(step)
     one_of = {part_of[pk]: pk for pk in shown}
     names = {
@@ -347,24 +352,24 @@ def _parts(parts: Parts, asked: Window, prices: Prices) -> list[dict[str, Any]]:
         for part, *row in parts.series.filter(pk__in=one_of.values()).values_list(parts.by, *parts.named.values())
     }
     lined = sorted(sums, key=lambda part: -sums[part].sums.device_us)[: MOST_LINES if parts.detailed else 0]
-    lines = _lines({pk: part_of[pk] for pk in shown if part_of[pk] in lined}, asked)
+    lines = _lines({pk: part_of[pk] for pk in shown if part_of[pk] in lined}, window)
     return [{**names[part], **step.json(), **lines.get(part, _NO_LINES)} for part, step in sums.items()]
 
 
 _NO_LINES: dict[str, list[int]] = {"requests_by_step": [], "device_us_by_step": []}
 
 
-def _lines(part_of: Mapping[int, Any], asked: Window) -> dict[Any, dict[str, list[int]]]:
-    """The steps of each part, by what the series belong to."""
+def _lines(part_of: Mapping[int, Any], window: Window) -> dict[Any, dict[str, list[int]]]:
+    """Return the steps of each part, by the part that a series belongs to."""
     steps: defaultdict[tuple[Any, int], list[int]] = defaultdict(lambda: [0, 0])
-    for piece in asked.points():
-        rows = piece.of(part_of).annotate(at=F("start") / asked.step * asked.step)
+    for piece in window.points():
+        rows = piece.of(part_of).annotate(at=F("start") / window.step * window.step)
         for pk, at, *figures in rows.values_list("series_id", "at").annotate(Sum("requests"), Sum("device_us")):
             sums = steps[part_of[pk], at]
             sums[:] = (before + more for before, more in zip(sums, figures, strict=True))
     return {
         part: {
-            name: [steps[part, start][column] if (part, start) in steps else 0 for start in asked.starts()]
+            name: [steps[part, start][column] if (part, start) in steps else 0 for start in window.starts()]
             for column, name in enumerate(_NO_LINES)
         }
         for part in set(part_of.values())
@@ -377,7 +382,7 @@ _NO_PARTS: dict[str, Any] = {
 
 
 def _on(within: QuerySet[TimeSeries], kind: SeriesKind, on: Collection[int] | None) -> QuerySet[TimeSeries]:
-    """Series of a kind; on some base models, by their primary keys, or on all."""
+    """Return the series of a kind; on some base models, by their primary keys, or on all."""
     series = within.filter(kind=kind)
     return series if on is None else series.filter(base_model__in=on)
 
@@ -386,69 +391,69 @@ def _by_base_model(series: QuerySet[TimeSeries]) -> Parts:
     return Parts(series, "base_model__name", {"name": "base_model__name"})
 
 
-def total(tenant: Tenant, asked: Window, on: Collection[int] | None = None) -> Step:
-    """All of a tenant's requests in the window."""
-    own = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT, on)
-    return read(_ids(own), asked.pieces(), Prices(asked)).get((), Step())
+def total(tenant: Tenant, window: Window, on: Collection[int] | None = None) -> Step:
+    """Return a tenant's requests in the window."""
+    series = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT, on)
+    return read(_ids(series), window.pieces(), Prices(window)).get((), Step())
 
 
-def total_of_all(asked: Window, on: Collection[int] | None = None) -> Step:
-    """All tenants' requests in the window."""
+def total_of_all(window: Window, on: Collection[int] | None = None) -> Step:
+    """Return all tenants' requests in the window."""
     everybody = _on(TimeSeries.objects.all(), SeriesKind.ALL, on)
-    return read(_ids(everybody), asked.pieces(), Prices(asked)).get((), Step())
+    return read(_ids(everybody), window.pieces(), Prices(window)).get((), Step())
 
 
-def by_tenant(tenants: Collection[UUID], asked: Window, on: Collection[int] | None = None) -> dict[UUID, Step]:
-    """All requests of each in the window."""
+def by_tenant(tenants: Collection[UUID], window: Window, on: Collection[int] | None = None) -> dict[UUID, Step]:
+    """Return each tenant's requests in the window."""
     series = _on(TimeSeries.objects.filter(tenant__in=tenants), SeriesKind.TENANT, on)
     tenant_of = dict(series.values_list("pk", "tenant_id"))
-    found: defaultdict[UUID, Step] = defaultdict(Step)
-    for (pk,), step in read(tenant_of, asked.pieces(), Prices(asked), ("series_id",)).items():
+    steps: defaultdict[UUID, Step] = defaultdict(Step)
+    for (pk,), step in read(tenant_of, window.pieces(), Prices(window), ("series_id",)).items():
         if (tenant := tenant_of[pk]) is not None:
-            found[tenant].add(step)
-    return dict(found)
+            steps[tenant].add(step)
+    return dict(steps)
 
 
-def of_tenant(tenant: Tenant, asked: Window, on: Collection[int] | None = None) -> dict[str, Any]:
-    own = {kind: _on(TimeSeries.objects.for_tenant(tenant), kind, on) for kind in SeriesKind}
+def of_tenant(tenant: Tenant, window: Window, on: Collection[int] | None = None) -> dict[str, Any]:
+    kinds = {kind: _on(TimeSeries.objects.for_tenant(tenant), kind, on) for kind in SeriesKind}
     parts = {
-        "by_adapter": Parts(own[SeriesKind.VERSION], "adapter_id", {"name": "adapter__name"}, detailed=False),
-        "by_key": Parts(own[SeriesKind.KEY], "api_key_id", {"name": "api_key__name", "prefix": "api_key__prefix"}),
-        "by_host": Parts(own[SeriesKind.TENANT_HOST], "host", {"name": "host"}),
-        "by_base_model": _by_base_model(own[SeriesKind.TENANT]),
+        "by_adapter": Parts(kinds[SeriesKind.VERSION], "adapter_id", {"name": "adapter__name"}, detailed=False),
+        "by_key": Parts(kinds[SeriesKind.KEY], "api_key_id", {"name": "api_key__name", "prefix": "api_key__prefix"}),
+        "by_host": Parts(kinds[SeriesKind.TENANT_HOST], "host", {"name": "host"}),
+        "by_base_model": _by_base_model(kinds[SeriesKind.TENANT]),
     }
-    return {**_NO_PARTS, **report(own[SeriesKind.TENANT], asked, parts)}
+    return {**_NO_PARTS, **report(kinds[SeriesKind.TENANT], window, parts)}
 
 
-def of_adapter(tenant: Tenant, adapter_id: Any, version: int | None, asked: Window) -> dict[str, Any]:
-    """Its versions side by side, or one of them. Each is of one base model."""
+def of_adapter(tenant: Tenant, adapter_id: Any, version: int | None, window: Window) -> dict[str, Any]:
+    """Return a report of an adapter's versions side by side, or of one version. Each is of one base model."""
     versions = TimeSeries.objects.for_tenant(tenant).filter(kind=SeriesKind.VERSION, adapter=adapter_id)
     if version:
         versions = versions.filter(version__number=version)
     parts = {"by_version": Parts(versions, "version_id", {"version": "version__number"})}
-    return {**_NO_PARTS, **report(versions, asked, parts)}
+    return {**_NO_PARTS, **report(versions, window, parts)}
 
 
-def of_tenant_on_host(tenant: Tenant, host: str, asked: Window, on: Collection[int] | None = None) -> dict[str, Any]:
-    own = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT_HOST, on).filter(host=host)
-    return {**_NO_PARTS, **report(own, asked, {"by_base_model": _by_base_model(own)})}
+def of_tenant_on_host(tenant: Tenant, host: str, window: Window, on: Collection[int] | None = None) -> dict[str, Any]:
+    series = _on(TimeSeries.objects.for_tenant(tenant), SeriesKind.TENANT_HOST, on).filter(host=host)
+    return {**_NO_PARTS, **report(series, window, {"by_base_model": _by_base_model(series)})}
 
 
 def of_everybody(
-    asked: Window, tenant: Tenant | None = None, host: str = "", on: Collection[int] | None = None
+    window: Window, tenant: Tenant | None = None, host: str = "", on: Collection[int] | None = None
 ) -> dict[str, Any]:
-    """For operators: all tenants on all hosts, or one of either."""
+    """Return a report for operators: all tenants on all hosts, or one of either."""
     if tenant is not None:
-        return of_tenant_on_host(tenant, host, asked, on) if host else of_tenant(tenant, asked, on)
+        return of_tenant_on_host(tenant, host, window, on) if host else of_tenant(tenant, window, on)
     named = {"name": "tenant__name", "tenant": "tenant__slug", "weight": "tenant__weight"}
     kinds = {kind: _on(TimeSeries.objects.all(), kind, on) for kind in SeriesKind}
     if host:
         on_host, of_host = (kinds[kind].filter(host=host) for kind in (SeriesKind.TENANT_HOST, SeriesKind.HOST))
         parts = {"by_tenant": Parts(on_host, "tenant_id", named), "by_base_model": _by_base_model(of_host)}
-        return {**_NO_PARTS, **report(of_host, asked, parts)}
+        return {**_NO_PARTS, **report(of_host, window, parts)}
     parts = {
         "by_tenant": Parts(kinds[SeriesKind.TENANT], "tenant_id", named),
         "by_host": Parts(kinds[SeriesKind.HOST], "host", {"name": "host"}),
         "by_base_model": _by_base_model(kinds[SeriesKind.ALL]),
     }
-    return {**_NO_PARTS, **report(kinds[SeriesKind.ALL], asked, parts)}
+    return {**_NO_PARTS, **report(kinds[SeriesKind.ALL], window, parts)}

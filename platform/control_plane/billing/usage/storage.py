@@ -1,4 +1,4 @@
-"""What adapters occupy, hour by hour, for the storage line of a statement."""
+"""Measurement of the adapters' storage by the hour, for the storage line of a statement."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def measure(now: datetime | None = None) -> int:
-    """Count this hour once for every tenant that stores something; returns how many were counted.
+    """Count this hour once for every tenant that stores something. Returns the number of tenants counted.
 
-    Raises DeletionPausedError while the clock is not trusted: an hour of another month would be billed.
-    Measured within the hour, whenever in it; an hour in which no worker ran is not charged.
+    Raises DeletionPausedError while the clock is not trusted: an hour of another month would be billed. It may run at
+    any time within the hour; an hour in which no worker ran is not charged.
     """
     hour = (now or clocks.deletion_time()).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return sum(_count(tenant, hour, size) for tenant, size in _stored().items())
 
 
 def _stored() -> dict[UUID, int]:
-    """Bytes by tenant; content that several versions share counts once."""
+    """Return the bytes by tenant; content that several versions share counts once."""
     versions = AdapterVersion.objects.exclude(state__in=OUT_OF_USE).order_by()
     contents = versions.values_list("tenant_id", "digest").annotate(Max("bytes"))
     totals: dict[UUID, int] = {}

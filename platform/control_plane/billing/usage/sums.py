@@ -1,4 +1,4 @@
-"""Adding up rollup rows: by any columns, with what it cost, over a span of days."""
+"""Sums of rollup rows: by any columns, with their cost, over a span of days."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COUNTED = ("requests", *REPORTED)
 
 @dataclass(frozen=True, kw_only=True)
 class UsageSums(ReportedCounts):
-    """Figures of many requests, and the cost in 10^-12 of the currency."""
+    """The figures of many requests, and their cost in 10^-12 of the currency."""
 
     requests: int = 0
     cost_pico: int = 0
@@ -63,7 +63,7 @@ Key = tuple[Any, ...]
 
 
 def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> dict[Key, UsageSums]:
-    """The sums of rollup rows for each combination of the columns `by`; without columns, one sum at `()`."""
+    """Return the sums of rollup rows for each combination of the columns `by`; without columns, one sum at `()`."""
     totals: defaultdict[Key, UsageSums] = defaultdict(UsageSums)
     if not by:
         totals[()] = UsageSums()
@@ -74,7 +74,7 @@ def summed(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]
 
 @dataclass(frozen=True)
 class PricedPart:
-    """Sums of rollup rows of one price, at which they are."""
+    """The sums of rollup rows that have one price, with that price."""
 
     key: Key
     price: PriceVersion | None
@@ -83,7 +83,7 @@ class PricedPart:
 
 
 def priced(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]) -> Iterator[PricedPart]:
-    """The sums of rollup rows for each combination of the columns `by`, cut where prices differ."""
+    """Yield the sums of rollup rows for each combination of the columns `by`, split where prices differ."""
     batch_column, base_column = price_columns(rows.model)
     dated = rows.annotate(period=period_number(prices, "start"), list_of=_list_of(prices, base_column)).order_by()
     grouped = dated.values_list(*by, "period", batch_column, "list_of")
@@ -94,20 +94,20 @@ def priced(rows: QuerySet[M], prices: Sequence[BillingPeriod], by: Sequence[str]
 
 
 def _list_of(prices: Sequence[BillingPeriod], base_column: str) -> Case | Value:
-    """In SQL, the base model that has prices of its own, or 0: what has none is added up together."""
-    own = sorted({base for period in prices for base in period.own})
-    if not own:
+    """Return an SQL expression for the base model whose price list applies; 0 for all without a list of their own."""
+    priced_bases = sorted({base for period in prices for base in period.by_base})
+    if not priced_bases:
         return Value(0)
-    return Case(When(**{f"{base_column}__in": own}, then=F(base_column)), default=Value(0))
+    return Case(When(**{f"{base_column}__in": priced_bases}, then=F(base_column)), default=Value(0))
 
 
 def price_columns(rollup: type[models.Model]) -> tuple[str, str]:
-    """What says whether a row is of batches, and on which base model it ran: both may have prices of their own."""
+    """Return the columns that prices depend on: whether a row is of batches, and its base model."""
     return ("series__batch", "series__base_model_id") if rollup in (HourlyUsage, DailyUsage) else ("batch", "base_id")
 
 
 def cost_of(price: PriceVersion | None, used: ReportedCounts, *, batch: bool) -> int:
-    """In 10^-12 of the currency; nothing without a price."""
+    """Return the cost in 10^-12 of the currency; 0 without a price."""
     if price is None:
         return 0
     prompt, cached, completion = used.prompt_tokens, used.cached_prompt_tokens, used.completion_tokens
@@ -120,7 +120,7 @@ def most_first(sums: dict[Key, UsageSums]) -> list[tuple[Key, UsageSums]]:
 
 @dataclass(frozen=True)
 class Span:
-    """Whole UTC days, both ends included."""
+    """A span of whole UTC days, both ends included."""
 
     first: date
     last: date
@@ -142,7 +142,7 @@ def last_days(days: int) -> Span:
 
 @contextmanager
 def room_for_groups() -> Iterator[None]:
-    """PostgreSQL's bound on memory is meant for requests: it would sort on disk what has some thousand groups."""
+    """Raise PostgreSQL's memory bound, so that some thousand groups are not sorted on disk."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -151,19 +151,19 @@ def room_for_groups() -> Iterator[None]:
 
 
 def as_of() -> datetime | None:
-    """When the rollups last held the whole ledger; None if they never did."""
+    """Return when the rollups last held the whole ledger; None if they never did."""
     return Watermark.objects.values_list("checked_at", flat=True).first()
 
 
 def overall(span: Span) -> tuple[QuerySet[OverallTotals] | QuerySet[DailyTotals], Latencies]:
-    """Rows that add up to all tenants' totals and latencies: the tenants' own, while the rollups of all are behind."""
+    """Return rows that add up to all tenants' totals and latencies: the tenants', while the overall are behind."""
     if Watermark.objects.exclude(overall_event_id=F("event_id")).exists():
         return span.of(DailyTotals.objects.all()), span.of(DailyLatency.objects.all())
     return span.of(OverallTotals.objects.all()), span.of(OverallLatency.objects.all())
 
 
 def latency(rows: Latencies) -> dict[str, dict[str, float | None]]:
-    """P50, P95 and P99 of each metric in milliseconds."""
+    """Return P50, P95 and P99 of each metric in milliseconds."""
     counts: dict[str, dict[int, int]] = {metric.value: {} for metric in Metric}
     grouped = rows.order_by().values_list("metric", "bucket").annotate(Sum("requests"))
     for metric, bucket, requests in grouped:

@@ -1,4 +1,4 @@
-"""Recovery, the aggregator and the hourly look at storage, as beat runs them."""
+"""Celery tasks of usage: recovery, aggregation and the hourly measurement of storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="usage.aggregate")
 def aggregate() -> None:
-    """Add what is new in the ledger to the rollups."""
+    """Add new ledger rows to the rollups."""
     aggregation.aggregate()
 
 
@@ -35,11 +35,11 @@ def pull_usage() -> None:
         try:
             recover_usage(endpoint_of(host.name))
         except HostError as failure:
-            logger.warning("usage of %s was not collected: %s", host.name, failure)
-        except Exception as error:  # that of the other hosts is
+            logger.warning("The usage of %s was not collected; the next run tries again: %s", host.name, failure)
+        except Exception as error:  # the other hosts' usage is still collected
             if as_unavailable(error) is not None:
                 raise
-            logger.exception("usage of %s was not collected", host.name)
+            logger.exception("The usage of %s was not collected; the next run tries again", host.name)
 
 
 @shared_task(name="usage.forget_abandoned")
@@ -50,5 +50,5 @@ def forget_abandoned() -> None:
 
 @shared_task(name="usage.forget_series")
 def forget_series() -> None:
-    """Delete minutes and hours that are older than they are kept."""
+    """Delete minutes and hours that are no longer kept."""
     time_series.forget()

@@ -1,8 +1,8 @@
 """Time series: the ledger added up by the minute for two days, by the hour for ninety, by the day for a year, with
 counts of latencies.
 
-Filled by the aggregator, in the transaction that moves their watermark, so that they are exact like the other rollups.
-A row that comes later than its minutes or hours are kept is in the days only: from the horizon on, everything is there.
+The aggregator fills them in the transaction that moves their watermark, so that they are exact like the other rollups.
+A row that comes after its minutes or hours were deleted is in the days only; later ones are in all.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from control_plane.billing.usage.rollup_sql import (
 )
 from control_plane.core.jobs import clocks
 
-# A little more than is promised: the first step of a chart begins before it, and so does the hour that a window which
-# is read by the hour begins with.
+# A little longer than documented: the first step of a chart begins before the window, and so does the first hour of a
+# window that is read by the hour.
 MINUTES_KEPT = timedelta(days=2, hours=2)
 HOURS_KEPT = timedelta(days=91)
-# As far back as reports go.
+# As long as reports go back.
 DAYS_KEPT = timedelta(days=400)
-# By kind: which columns of the ledger keep its series apart, besides the base model.
+# Columns of the ledger that separate the series of a kind, besides the base model.
 _APART: Mapping[SeriesKind, tuple[str, ...]] = {
     SeriesKind.ALL: (),
     SeriesKind.TENANT: ("tenant_id",),
@@ -57,7 +57,7 @@ _BASE = "base_model_id"
 
 
 class EpochMinute(Func):
-    """Whole minutes from 1970-01-01 UTC to a point in time."""
+    """The SQL function for the whole minutes from 1970-01-01 UTC to a point in time."""
 
     output_field = IntegerField()
 
@@ -67,7 +67,8 @@ class EpochMinute(Func):
         )
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra_context: Any) -> Any:
-        # Without the fraction of the second, which SQLite would round up. Doubled twice: for Func, for parameters.
+        # Without the fraction of the second, which SQLite would round up. Percent signs are escaped for Func and for
+        # parameters.
         template = "(CAST(strftime('%%%%s', substr(%(expressions)s, 1, 19)) AS INTEGER) / 60)"
         return self.as_sql(compiler, connection, template=template, **extra_context)
 
@@ -82,14 +83,14 @@ def time_of(minute: int) -> datetime:
 
 @dataclass(frozen=True)
 class Resolution:
-    """Minutes, hours or days: how long a step is, in minutes, how long it is kept, and in which table."""
+    """A resolution (minutes, hours or days): a step's length in minutes, how long steps are kept, and their table."""
 
     step: int
     kept: timedelta
     sums: type[SeriesSums]
 
     def first(self, now: datetime) -> int:
-        """The horizon: the first step that is kept whole."""
+        """Return the horizon: the first step that is kept whole."""
         return minute_of(now - self.kept) // self.step * self.step + self.step
 
 
@@ -98,21 +99,21 @@ HOURS = Resolution(60, HOURS_KEPT, HourSums)
 DAYS = Resolution(1440, DAYS_KEPT, DaySums)
 GRAINS = (MINUTES, HOURS, DAYS)
 
-# Temporary tables: the rows with the identities of their series, and then with the series themselves.
+# Temporary tables: rows with the identities of their series, then rows with the ids of their series.
 _ROWS, _STAGED = "usage_rows_to_add", "usage_rows_with_series"
 _APART_WITHIN = ("series_id", "start", "outcome", "batch")
 _COUNTED = ("requests", *SUMMED)
-# Of an adapter's page and a tenant's; nobody asks how soon a key is answered.
+# Kinds whose latencies no page shows.
 WITHOUT_LATENCIES = {SeriesKind.KEY}
-# Sorting and grouping by one whole number takes half as long as by four columns: a series, a minute below 2^29 (the
-# year 2990), and one of four outcomes, of a batch or not.
+# Factors of a packed key: sorting and grouping by one whole number takes half as long as by four columns. It has a
+# series, a minute below 2^29 (the year 2990), and one of four outcomes, of a batch or not.
 _A_SERIES, _A_MINUTE = 2**32, 8
-# What the latencies in a row are counted by: a bucket of the first, or of the second from here on.
+# First code of each metric's buckets in `SeriesSums.latencies`.
 _CODES = {Metric.FIRST_TOKEN: 0, Metric.INTER_TOKEN: 1000}
 
 
 def latencies_of(counts: Mapping[str, int]) -> Iterator[tuple[Metric, int, int]]:
-    """Metric, bucket of `histogram.BOUNDS_US` and requests, of what `SeriesSums.latencies` holds."""
+    """Yield metric, bucket of `histogram.BOUNDS_US` and requests from a row's `SeriesSums.latencies`."""
     for text, requests in counts.items():
         code = int(text)
         metric = Metric.FIRST_TOKEN if code < _CODES[Metric.INTER_TOKEN] else Metric.INTER_TOKEN
@@ -120,8 +121,8 @@ def latencies_of(counts: Mapping[str, int]) -> Iterator[tuple[Metric, int, int]]
 
 
 def add(events: QuerySet[UsageEvent]) -> int:
-    """Add ledger rows to the series of each kind, in a transaction. Returns how many rows there were."""
-    now = clocks.database_time()  # an own clock that is ahead would drop minutes and hours as too old
+    """Add ledger rows to the series of each kind, in a transaction. Returns the number of rows."""
+    now = clocks.database_time()  # a process's clock that is ahead would drop minutes and hours as too old
     with connection.cursor() as cursor:
         _collect(cursor, events.filter(created_at__gte=time_of(min(grain.first(now) for grain in GRAINS))))
         for kind in SeriesKind:
@@ -135,13 +136,13 @@ def add(events: QuerySet[UsageEvent]) -> int:
 
 
 def of_kind(events: QuerySet[UsageEvent], kind: SeriesKind, first: int) -> QuerySet[UsageEvent]:
-    """Those from the minute `first` on that belong into a series of a kind, each with the series' identity."""
+    """Return the rows from the minute `first` on that are in a series of a kind, with the series' identity."""
     rows = events.filter(created_at__gte=time_of(first))
     return rows.annotate(identity=_identity(kind), minute=EpochMinute("created_at")).exclude(identity=None)
 
 
 def _collect(cursor: Any, events: QuerySet[UsageEvent]) -> None:
-    """Everything that costs something by row is done once by row: identities, minutes, buckets."""
+    """Compute identities, minutes and buckets, once per row."""
     values = {f"us_of_{metric.value}": value for metric, _, value in measured()}
     buckets = {
         metric.value: Case(When(having, then=bucket(f"us_of_{metric.value}")), default=None)
@@ -159,14 +160,14 @@ def _identities() -> dict[str, Any]:
 
 
 def _identity(kind: SeriesKind) -> Any:
-    """NULL for a row that is in no series of this kind."""
+    """Return a row's identity; NULL if it is in no series of this kind."""
     base = Case(When(base_model=None, then=Value("")), default=base_as_text(OF_BASE), output_field=TextField())
     text = identity(_APART[kind], before=f"{kind.value}/", after=base)
     return Case(When(~Q(host=""), then=text), default=None) if "host" in _APART[kind] else text
 
 
 def _name(cursor: Any, kind: SeriesKind) -> None:
-    """Series that there were none of yet."""
+    """Insert the series that do not exist yet."""
     table, column = TimeSeries._meta.db_table, f"{kind.value}_series"
     columns = "".join(f", {name}" for name in (*_APART[kind], _BASE))
     cursor.execute(
@@ -189,11 +190,11 @@ def _stage(cursor: Any) -> None:
     columns = ", ".join([*(f"r.{name}" for name in kept), how, *ids])
     cursor.execute(f"CREATE TEMPORARY TABLE {_STAGED} AS SELECT {columns} FROM {_ROWS} r {' '.join(joins)}")
     cursor.execute(f"DROP TABLE {_ROWS}")
-    cursor.execute(f"ANALYZE {_STAGED}")  # or the database would take any table for one of a few rows
+    cursor.execute(f"ANALYZE {_STAGED}")  # without statistics the planner assumes a few rows
 
 
 def _add(cursor: Any, kind: SeriesKind, grain: Resolution, first: int) -> None:
-    """What was staged from the minute `first` on."""
+    """Add the staged rows from the minute `first` on."""
     table, step = grain.sums._meta.db_table, grain.step
     inside = f"FROM {_STAGED} WHERE {kind.value}_id IS NOT NULL AND minute >= {first}"
     key = f"CAST({kind.value}_id AS bigint) * {_A_SERIES} + minute / {step} * {step} * {_A_MINUTE} + how AS of"
@@ -220,7 +221,7 @@ def _add(cursor: Any, kind: SeriesKind, grain: Resolution, first: int) -> None:
 
 
 def forget(now: datetime | None = None) -> int:
-    """Delete what is older than it is kept. Returns how many rows. Raises DeletionPausedError."""
+    """Delete steps that are no longer kept. Returns the number of rows. Raises DeletionPausedError."""
     at, deleted = now or clocks.deletion_time(), 0
     for grain in GRAINS:
         deleted += grain.sums._default_manager.filter(start__lt=grain.first(at)).delete()[0]

@@ -1,4 +1,4 @@
-"""Usage sums and the list of recent requests."""
+"""Views of usage sums and of recent requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from control_plane.adapters.registry.queries import get_adapter
 from control_plane.billing.usage import queries, series
-from control_plane.billing.usage.base_models import asked_bases
+from control_plane.billing.usage.base_models import filtered_bases
 from control_plane.billing.usage.queries import RequestFilters
 from control_plane.billing.usage.serializers import (
     OfBaseModelSerializer,
@@ -43,8 +43,8 @@ class UsageView(TenantView):
     def get(self, request: Request, tenant: str) -> Response:
         """Requests, tokens, device time and cost of the last days: by day, adapter, base model and key."""
         query = read_query(_UsageQuery, request)
-        found = queries.usage(self.principal.tenant, query["days"], asked_bases(query["base_model"]))
-        return Response(UsageReportSerializer(found).data)
+        bases = filtered_bases(query["base_model"])
+        return Response(UsageReportSerializer(queries.usage(self.principal.tenant, query["days"], bases)).data)
 
 
 class RequestsView(TenantView):
@@ -69,28 +69,28 @@ class SeriesView(TenantView):
         tags=["usage"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, on a host or a base model."""
-        asked = read_query(TenantSeriesQuerySerializer, request)
-        within, own, on = _window(asked), self.principal.tenant, _bases(asked)
-        if asked["adapter"] and asked["host"]:
+        """Read traffic, errors, tokens, cost and latency over time: of a tenant, an adapter, a host or a base model."""
+        query = read_query(TenantSeriesQuerySerializer, request)
+        window, of, on = _window(query), self.principal.tenant, _bases(query)
+        if query["adapter"] and query["host"]:
             raise LorikeetError(
-                "bad_request", "Series are kept by adapter or by host.", "Leave one of both out.", param="host"
+                "bad_request", "Series are kept by adapter or by host, not by both.", "Send only one.", param="host"
             )
-        if asked["adapter"] and on is not None:
+        if query["adapter"] and on is not None:
             raise LorikeetError(
                 "bad_request",
-                "Each version of an adapter is of one base model.",
-                "Leave one of both out.",
+                "Each version of an adapter runs on one base model.",
+                "Send only one of both filters.",
                 param="base_model",
             )
-        if asked["adapter"]:
-            adapter = get_adapter(own, asked["adapter"]).adapter
-            found = series.of_adapter(own, adapter.pk, asked["version"], within)
-        elif asked["host"]:
-            found = series.of_tenant_on_host(own, asked["host"], within, on)
+        if query["adapter"]:
+            adapter = get_adapter(of, query["adapter"]).adapter
+            report = series.of_adapter(of, adapter.pk, query["version"], window)
+        elif query["host"]:
+            report = series.of_tenant_on_host(of, query["host"], window, on)
         else:
-            found = series.of_tenant(own, within, on)
-        return Response(SeriesReportSerializer(found).data)
+            report = series.of_tenant(of, window, on)
+        return Response(SeriesReportSerializer(report).data)
 
 
 class OperatorSeriesView(OperatorView):
@@ -101,17 +101,17 @@ class OperatorSeriesView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """The same of all tenants, of one, or of a host with the tenants on it; on all base models or one."""
-        asked = read_query(OperatorSeriesQuerySerializer, request)
-        tenant = get_tenant(asked["tenant"]) if asked["tenant"] else None
-        found = series.of_everybody(_window(asked), tenant, asked["host"], _bases(asked))
-        return Response(SeriesReportSerializer(found).data)
+        """Read the same of all tenants, of one, or of a host with the tenants on it; on all base models or one."""
+        query = read_query(OperatorSeriesQuerySerializer, request)
+        tenant = get_tenant(query["tenant"]) if query["tenant"] else None
+        report = series.of_everybody(_window(query), tenant, query["host"], _bases(query))
+        return Response(SeriesReportSerializer(report).data)
 
 
-def _window(asked: dict[str, object]) -> series.Window:
-    return series.window(asked["range"], asked["since"], asked["until"], asked["step"])  # type: ignore[arg-type]
+def _window(query: dict[str, object]) -> series.Window:
+    return series.window(query["range"], query["since"], query["until"], query["step"])  # type: ignore[arg-type]
 
 
-def _bases(asked: dict[str, str]) -> tuple[int, ...] | None:
-    bases = asked_bases(asked["base_model"])
+def _bases(query: dict[str, str]) -> tuple[int, ...] | None:
+    bases = filtered_bases(query["base_model"])
     return None if bases is None else bases.pks

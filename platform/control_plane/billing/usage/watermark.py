@@ -1,9 +1,9 @@
-"""How far the rollups have read the ledger, exactly.
+"""The watermark: the position up to which the rollups have read the ledger, exactly.
 
-Ids of the ledger grow, but PostgreSQL gives an id before its transaction commits: row 8 can be visible while row 7 is
-still on its way, and a reader that passes 8 would never see 7. So writers share an advisory lock until they commit,
-and the reader takes it alone for a moment: then no writer is under way, and every id so far is visible or will never
-be. Writers wait for nothing but that moment. SQLite has one writer at a time, so its ids are in commit order.
+Ids of the ledger grow, but PostgreSQL assigns an id before its transaction commits: row 8 can be visible while row 7 is
+uncommitted, and a reader that passes 8 would never see 7. So writers share an advisory lock until they commit, and the
+reader takes it exclusively for a moment: then no writer is active, and every id so far is visible or will never be.
+Writers wait for that moment only. SQLite has one writer at a time, so its ids are in commit order.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LOCK = 0x6C6F_7269  # any number that nothing else in this database locks
 
 
 def announce_writer() -> None:
-    """Call inside the transaction that appends to the ledger, before it does."""
+    """Take the shared lock inside the transaction that appends to the ledger, before it does."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [LOCK])
 
 
 def last_settled_id() -> int:
-    """The newest id below which no further row can appear. Its own short transaction: it must end at once."""
+    """Return the newest id below which no further row can appear. Its own short transaction releases the lock."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:

@@ -1,1 +1,1 @@
-"""What operators do with tenants: make, suspend, rename, delete and look into them."""
+"""Administration of tenants by operators: create, rename, suspend, delete and inspect."""

@@ -1,4 +1,4 @@
-"""Every write of operators about tenants. Each has its audit row in the tenant's log and in the operators'."""
+"""Operators' actions on tenants. Each has its audit row in the tenant's log and in the operators'."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from control_plane.identity.origins.models import AllowedOrigin
 from control_plane.identity.tenants.models import Invitation, Membership, Tenant
 from control_plane.identity.tenants.roles import Role
 
-# How long one look of an operator into a tenant counts as the same one in the audit log.
-SAME_LOOK = timedelta(hours=1)
+# Time within which an operator's visits to a tenant make one row in the audit log.
+SAME_VISIT = timedelta(hours=1)
 # Adapters that one run of the task archives.
-ARCHIVED_AT_ONCE = 100
+ARCHIVE_BATCH = 100
 
 
 class TenantExistsError(LorikeetError):
     def __init__(self, slug: str) -> None:
         super().__init__(
             "tenant_exists",
-            f'There is a tenant "{slug}" already, or there was one: names are not given twice.',
+            f'The short name "{slug}" is or was that of a tenant; short names are never used again.',
             "Choose another short name.",
             param="slug",
             status=409,
@@ -70,7 +70,7 @@ class NotConfirmedError(LorikeetError):
 
 
 def create_tenant(*, operator: User, slug: str, name: str, owner: str) -> tuple[Tenant, Invitation]:
-    """A tenant without members, and the invitation of its first owner. Raises TenantExistsError (409)."""
+    """Create a tenant without members, and the invitation of its first owner. Raises TenantExistsError (409)."""
     with transaction.atomic():
         if Tenant.objects.filter(slug=slug).exists():
             raise TenantExistsError(slug)
@@ -80,7 +80,7 @@ def create_tenant(*, operator: User, slug: str, name: str, owner: str) -> tuple[
 
 
 def rename_tenant(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:
-    """Its name for people; the short one, in addresses and in the ledger, stays. Raises TenantDeletedError (409)."""
+    """Change a tenant's display name; its short name in addresses stays. Raises TenantDeletedError (409)."""
     with transaction.atomic():
         tenant = _locked(tenant)
         before, tenant.name = tenant.name, name
@@ -90,9 +90,9 @@ def rename_tenant(*, actor: Actor, tenant: Tenant, name: str) -> Tenant:
 
 
 def suspend_tenant(*, actor: Actor, tenant: Tenant, reason: str) -> Tenant:
-    """Keys are refused from now on and members only read; websockets are closed, requests that run go on to their end.
+    """Suspend a tenant: its keys are refused, its members can only read, and its websockets are closed.
 
-    To suspend it again changes the reason. Raises TenantDeletedError (409).
+    Running requests are completed. A repeated call changes the reason. Raises TenantDeletedError (409).
     """
     with transaction.atomic():
         tenant = _locked(tenant)
@@ -104,7 +104,7 @@ def suspend_tenant(*, actor: Actor, tenant: Tenant, reason: str) -> Tenant:
 
 
 def resume_tenant(*, actor: Actor, tenant: Tenant) -> Tenant:
-    """Everything is as before the suspension. Raises TenantDeletedError (409)."""
+    """End a suspension; keys and roles are as before. Raises TenantDeletedError (409)."""
     with transaction.atomic():
         tenant = _locked(tenant)
         if tenant.suspended_at is not None:
@@ -116,9 +116,9 @@ def resume_tenant(*, actor: Actor, tenant: Tenant) -> Tenant:
 
 
 def delete_tenant(*, actor: Actor, tenant: Tenant, confirm: str) -> Tenant:
-    """For good: nobody is in it, its keys are revoked, its texts gone, its adapters archived in the background.
+    """Delete a tenant for good: members, keys and texts at once, its adapters in the background.
 
-    Its ledger, statements and audit log stay, and its short name is never given again.
+    Its ledger, statements and audit log stay, and its short name is never used again.
     Raises NotConfirmedError (400), TenantDeletedError (409).
     """
     if confirm != tenant.slug:
@@ -158,26 +158,26 @@ def delete_tenant(*, actor: Actor, tenant: Tenant, confirm: str) -> Tenant:
 
 
 def archive_of_deleted() -> int:
-    """Archive adapters of deleted tenants, also those whose upload ended after that. How many."""
+    """Archive adapters of deleted tenants, also those uploaded after the deletion. Returns their number."""
     left = Adapter.objects.filter(tenant__deleted_at__isnull=False, archived_at=None).select_related("tenant")
-    found = list(left.order_by("pk")[:ARCHIVED_AT_ONCE])
-    for adapter in found:
+    adapters = list(left.order_by("pk")[:ARCHIVE_BATCH])
+    for adapter in adapters:
         archive_as(SYSTEM, adapter)
-    return len(found)
+    return len(adapters)
 
 
-def note_look(*, operator: User, tenant: Tenant) -> None:
-    """An operator opened the tenant: its members can see that, once an hour."""
+def record_visit(*, operator: User, tenant: Tenant) -> None:
+    """Record for the tenant's members that an operator opened the tenant, at most once an hour."""
     actor = Actor.of(operator)
-    since = timezone.now() - SAME_LOOK
+    since = timezone.now() - SAME_VISIT
     with transaction.atomic():
-        looks = AuditEvent.objects.filter(tenant=tenant, action="tenant.open", actor_id=actor.id)
-        if not looks.filter(created_at__gte=since).exists():
+        visits = AuditEvent.objects.filter(tenant=tenant, action="tenant.open", actor_id=actor.id)
+        if not visits.filter(created_at__gte=since).exists():
             _audit(actor, "tenant.open", tenant)
 
 
 def require_open(tenant: Tenant) -> Tenant:
-    """Raises TenantDeletedError (409)."""
+    """Return the tenant unless it is deleted. Raises TenantDeletedError (409)."""
     if tenant.deleted_at is not None:
         raise TenantDeletedError(tenant)
     return tenant
@@ -188,7 +188,7 @@ def _locked(tenant: Tenant) -> Tenant:
 
 
 def _recheck_everybody(tenant: Tenant) -> None:
-    """After commit, have the sockets of all members and keys look again."""
+    """Have the sockets of all members and keys checked again after the commit."""
     for user_id in Membership.objects.for_tenant(tenant).values_list("user_id", flat=True):
         recheck_user(user_id)
     for key_id in ApiKey.objects.for_tenant(tenant).filter(revoked_at=None).values_list("pk", flat=True):

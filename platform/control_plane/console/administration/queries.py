@@ -1,4 +1,4 @@
-"""Tenants as operators see them: all, also those that never sent a request."""
+"""Queries of tenants for operators, including tenants that never sent a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.members.queries import find_invitations, find_members
 from control_plane.identity.tenants.models import Membership, Tenant
 
+# UTC days of usage that a tenant's row sums.
 USAGE_DAYS = 30
+# Open invitations that a tenant's page lists.
 MOST_INVITATIONS = 50
 STATES = ["active", "suspended", "deleted"]
 _IN_STATE = {
@@ -46,19 +48,19 @@ def state_of(tenant: Tenant) -> str:
 
 
 def tenants_page(*, search: str, state: str, sort: str, offset: int, limit: int) -> TenantPage:
-    """Those whose name or short name has `search` in it."""
-    found = Tenant.objects.filter(_IN_STATE[state])
+    """Return a page of tenants whose name or short name contains `search`."""
+    tenants = Tenant.objects.filter(_IN_STATE[state])
     if search:
-        found = found.filter(Q(slug__icontains=search) | Q(name__icontains=search))
-    page = list(_sorted(found, sort)[offset : offset + limit])
-    return TenantPage(_rows(page), found.count())
+        tenants = tenants.filter(Q(slug__icontains=search) | Q(name__icontains=search))
+    page = list(_sorted(tenants, sort)[offset : offset + limit])
+    return TenantPage(_rows(page), tenants.count())
 
 
 def _sorted(tenants: QuerySet[Tenant], sort: str) -> QuerySet[Tenant]:
     column = sort.lstrip("-")
     if column == "requests":
-        own = DailyTotals.objects.filter(tenant=OuterRef("pk"), start__gt=today() - timedelta(days=USAGE_DAYS))
-        sums = own.order_by().values("tenant").annotate(sum=Sum("requests")).values("sum")
+        recent = DailyTotals.objects.filter(tenant=OuterRef("pk"), start__gt=today() - timedelta(days=USAGE_DAYS))
+        sums = recent.order_by().values("tenant").annotate(sum=Sum("requests")).values("sum")
         tenants = tenants.annotate(order=Coalesce(Subquery(sums), 0))
         column = "order"
     by = F(column)
@@ -94,7 +96,7 @@ def _counts(rows: QuerySet[Any]) -> defaultdict[UUID, int]:
 
 
 def _usage(ids: list[UUID]) -> defaultdict[UUID, dict[str, int]]:
-    """Of the last days, with what no engine had."""
+    """Return the usage of the last days, with requests that reached no engine."""
     usage: defaultdict[UUID, dict[str, int]] = defaultdict(
         lambda: dict.fromkeys(("days", "requests", "failed", "refused", "tokens"), 0) | {"days": USAGE_DAYS}
     )
@@ -116,7 +118,7 @@ def _usage(ids: list[UUID]) -> defaultdict[UUID, dict[str, int]]:
 
 
 def tenant_detail(tenant: Tenant) -> Row:
-    """One tenant's row, and what operators decide about it."""
+    """Return a tenant's row with its objectives, open invitations and versions by state."""
     objective = Objective.objects.for_tenant(tenant).first()
     states = AdapterVersion.objects.for_tenant(tenant).filter(adapter__archived_at=None).order_by()
     invited = find_invitations(tenant)
@@ -140,7 +142,7 @@ class MemberPage:
 
 
 def members_page(tenant: Tenant, *, search: str, offset: int, limit: int) -> MemberPage:
-    """The tenant's people by their address."""
+    """Return a page of the tenant's members, by their address."""
     members = find_members(tenant, search)
     return MemberPage(list(members[offset : offset + limit]), members.count())
 
@@ -152,13 +154,13 @@ class AdapterPage:
 
 
 def adapters_page(tenant: Tenant, *, search: str, offset: int, limit: int) -> AdapterPage:
-    """The tenant's adapters by name, without their content."""
-    own = Adapter.objects.for_tenant(tenant).filter(archived_at=None, name__icontains=search)
-    page = list(own.order_by("name")[offset : offset + limit])
+    """Return a page of the tenant's adapters by name, with their newest versions."""
+    adapters = Adapter.objects.for_tenant(tenant).filter(archived_at=None, name__icontains=search)
+    page = list(adapters.order_by("name")[offset : offset + limit])
     newest: dict[UUID, Row] = {}
     versions = AdapterVersion.objects.for_tenant(tenant).filter(adapter__in=page).order_by("number")
     for adapter_id, number, state, size, rank in versions.values_list("adapter_id", "number", "state", "bytes", "rank"):
         newest[adapter_id] = {"version": number, "state": state, "bytes": size, "rank": rank}
     nothing = {"version": None, "state": None, "bytes": 0, "rank": None}
     results = [{"name": row.name, "created_at": row.created_at, **newest.get(row.pk, nothing)} for row in page]
-    return AdapterPage(results, own.count())
+    return AdapterPage(results, adapters.count())

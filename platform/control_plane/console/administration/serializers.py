@@ -27,7 +27,7 @@ class TenantsQuerySerializer(PageQuerySerializer):
 
 
 class RecentUsageSerializer(serializers.Serializer[Any]):
-    """Of the last `days` (UTC)."""
+    """The usage of the last `days` (UTC)."""
 
     days = serializers.IntegerField()
     requests = serializers.IntegerField(help_text="However they ended, also those that no engine had.")

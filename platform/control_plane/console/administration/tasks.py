@@ -1,4 +1,4 @@
-"""What is left to do when a tenant is deleted."""
+"""The task that completes the deletion of tenants."""
 
 from celery import shared_task
 

@@ -1,4 +1,4 @@
-"""Tenants over HTTP, for operators with a session. No key gets here."""
+"""Views of tenants, for operators with a session. API keys have no access."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ class OneTenantView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """A tenant, its open invitations and what is decided about it. Its audit log says that an operator looked."""
-        found = get_tenant(tenant)
-        actions.note_look(operator=self.operator, tenant=found)
-        return Response(TenantDetailSerializer(tenant_detail(found)).data)
+        """Read a tenant, its open invitations and objectives. Its audit log records that an operator did."""
+        row = get_tenant(tenant)
+        actions.record_visit(operator=self.operator, tenant=row)
+        return Response(TenantDetailSerializer(tenant_detail(row)).data)
 
     @extend_schema(
         operation_id="rename_tenant",
@@ -154,11 +154,11 @@ class TenantMembersView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """A tenant's people and their roles, by their address."""
+        """List a tenant's members and their roles, by their address."""
         query = read_query(PageQuerySerializer, request)
-        found = members_page(get_tenant(tenant), **query)
-        # By hand: `asdict` would copy rows of the database.
-        return Response(TenantMemberPageSerializer({"results": found.results, "total": found.total}).data)
+        page = members_page(get_tenant(tenant), **query)
+        # Not `asdict`, which would copy model instances.
+        return Response(TenantMemberPageSerializer({"results": page.results, "total": page.total}).data)
 
 
 class TenantAdaptersView(OperatorView):

@@ -1,7 +1,7 @@
 """Channels' Redis layer for sockets that outlive an outage of Redis.
 
-Channels' own `receive` raises when Redis goes away, which ends the consumer, and with it the socket, without a close
-frame. This one tells the consumer instead: `layer.lost` once, and `layer.back` when Redis answers again.
+Channels' own `receive` raises when Redis is lost, which ends the consumer and its socket without a close frame. This
+layer sends the consumer `layer.lost` once instead, and `layer.back` when Redis answers again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETRY_S = 0.5
 
 
 class SurvivingChannelLayer(RedisChannelLayer):  # type: ignore[misc]
-    """What was sent while Redis was away is lost, and after a restart its groups are empty: join them again."""
+    """A channel layer that survives outages. Messages sent meanwhile are lost; consumers must rejoin their groups."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -33,7 +33,7 @@ class SurvivingChannelLayer(RedisChannelLayer):  # type: ignore[misc]
         try:
             message: dict[str, Any] = await super().receive(channel)
         except (RedisError, OSError) as error:
-            logger.info("A socket's channel is lost for now: %s", error)
+            logger.info("A socket's channel is lost until Redis answers: %s", error)
             self._lost.add(channel)
             return {"type": "layer.lost"}
         return message

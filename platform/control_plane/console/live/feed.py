@@ -17,22 +17,22 @@ from control_plane.core.errors import LorikeetError
 from control_plane.core.events.ring import LiveEvent, ring
 from control_plane.core.http.allowance import Allowance
 
+# Replays of a socket per second and at once: each reads up to hundreds of events from Redis.
 REPLAYS_PER_S, REPLAYS_AT_ONCE = 0.5, 8.0
-"""A few bytes ask for hundreds of events, read from Redis."""
 
 
 class TooManyReplaysError(LorikeetError):
     def __init__(self, wait_s: float) -> None:
         super().__init__(
             "too_many_replays",
-            "The socket asks for past events more often than they are read again.",
-            f"Wait {wait_s:.0f} s, or read the present state over REST.",
+            "The socket requests replays of past events too often.",
+            f"Wait {wait_s:.0f} s, or read the current state over REST.",
             status=429,
         )
 
 
 class EventFeed:
-    """Sends every event once; heals gaps of the channel layer from the ring. Its socket is in the tenant's group."""
+    """A feed that sends every event once and fills gaps from the ring. Its socket is in the tenant's group."""
 
     def __init__(self, tenant_id: UUID, send: Callable[[str], Awaitable[None]]) -> None:
         self.sent = 0
@@ -41,8 +41,10 @@ class EventFeed:
         self._refresher: asyncio.Task[None] | None = None
 
     async def begin(self) -> int:
-        """The number after which events come. In the group before it is read: what comes in between is either counted
-        or delivered."""
+        """Start the feed and return the number after which events come.
+
+        The socket is in the group before the number is read, so an event in between is either counted or delivered.
+        """
         await run_db(presence().enter, self._tenant_id)
         self._refresher = asyncio.create_task(self._stay_present())
         self.sent = await run_db(ring().last, str(self._tenant_id))
@@ -54,7 +56,7 @@ class EventFeed:
             await run_db(presence().leave, self._tenant_id)
 
     async def take(self, message: dict[str, Any]) -> None:
-        """An event from the channel layer."""
+        """Send an event from the channel layer, or the missing ones up to it."""
         seq = message["seq"]
         if seq <= self.sent:
             return
@@ -64,7 +66,7 @@ class EventFeed:
         await self._send_event(LiveEvent(seq, message["event"], message["data"]))
 
     async def replay(self, after: int) -> None:
-        """Raises TooManyReplaysError."""
+        """Send the events after a number again. Raises TooManyReplaysError."""
         now = time.monotonic()
         if wait_s := self._replays.wait_s(now):
             raise TooManyReplaysError(wait_s)
@@ -74,7 +76,7 @@ class EventFeed:
     async def _send_after(self, seq: int) -> None:
         events = await run_db(ring().after, str(self._tenant_id), seq)
         if events is None:
-            # Too long ago: the client reads the present state over REST and goes on from here.
+            # The events are no longer in the ring: the client reads the current state over REST and continues here.
             self.sent = await run_db(ring().last, str(self._tenant_id))
             await self._send(f'{{"type":"reset","seq":{self.sent}}}')
             return

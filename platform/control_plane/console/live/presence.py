@@ -1,4 +1,4 @@
-"""Which tenants have a console open: only they receive heartbeats."""
+"""Presence of open consoles: only tenants with one receive heartbeats."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from uuid import UUID
 from control_plane.core import config
 from control_plane.core.redis_client import client
 
+# Seconds between two refreshes of a console's presence, and until it expires without one.
 REFRESH_S = 20.0
 EXPIRY_S = 60.0
 _KEY = "lorikeet:live:present"
 # By the server's clock, which all processes share. ARGV: seconds until the entry expires, the tenant.
 _REFRESH = "return redis.call('ZADD', KEYS[1], redis.call('TIME')[1] + ARGV[1], ARGV[2])"
-# Entries that expired are dropped, and those that live longer than any entry: the clock stepped back after them.
+# Drops expired entries, and those that live longer than any entry can: the clock stepped back after them.
 _PRESENT = """
 local now = redis.call('TIME')[1]
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
@@ -29,7 +30,7 @@ class Presence(Protocol):
     def enter(self, tenant_id: UUID) -> None: ...
 
     def refresh(self, tenant_id: UUID) -> None:
-        """The console is still open: to be said every ``REFRESH_S``."""
+        """Extend the presence of an open console; call it every ``REFRESH_S``."""
 
     def leave(self, tenant_id: UUID) -> None: ...
 
@@ -37,7 +38,7 @@ class Presence(Protocol):
 
 
 class MemoryPresence:
-    """For one web process."""
+    """The presence of one web process's consoles."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +49,7 @@ class MemoryPresence:
             self._open[tenant_id] += 1
 
     def refresh(self, tenant_id: UUID) -> None:
-        """The count is exact: nothing expires here."""
+        """Do nothing: the count is exact, so nothing expires."""
 
     def leave(self, tenant_id: UUID) -> None:
         with self._lock:
@@ -61,7 +62,7 @@ class MemoryPresence:
 
 
 class RedisPresence:
-    """For many. A process that dies without leaving is forgotten after ``EXPIRY_S``."""
+    """The presence over many web processes. The entries of a process that dies expire after ``EXPIRY_S``."""
 
     def __init__(self, url: str) -> None:
         self._redis = client(url)
@@ -73,7 +74,7 @@ class RedisPresence:
         self._redis.eval(_REFRESH, 1, _KEY, int(EXPIRY_S), str(tenant_id))
 
     def leave(self, tenant_id: UUID) -> None:
-        """Another socket of the tenant may be open elsewhere, so the entry is left to expire."""
+        """Do nothing: another process may have a socket of the tenant, so the entry is left to expire."""
 
     def tenants(self) -> set[UUID]:
         members: Any = self._redis.eval(_PRESENT, 1, _KEY, int(EXPIRY_S))

@@ -1,1 +1,1 @@
-"""The first page of a tenant: a glance over adapters, hosts and requests."""
+"""The overview page of a tenant: adapters, hosts and requests."""

@@ -1,4 +1,4 @@
-"""GET overview."""
+"""The view of the overview."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AdapterCountsSerializer(serializers.Serializer[Any]):
 
 
 class FirstStepsSerializer(serializers.Serializer[Any]):
-    """What a new tenant does first, and has done."""
+    """The first steps of a new tenant, and whether each is done."""
 
     uploaded = serializers.BooleanField()
     called = serializers.BooleanField()
@@ -45,22 +45,22 @@ class OverviewSerializer(serializers.Serializer[Any]):
 class OverviewView(TenantView):
     @extend_schema(operation_id="read_overview", responses=OverviewSerializer, tags=["overview"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Adapters, the last day, hosts and the latest requests."""
-        own = self.principal.tenant
-        day, adapters = usage.last_day(own), count_adapters(own)
-        recent = usage.recent_requests(own, RECENT).results
+        """Read the adapters, the last day, hosts and the latest requests."""
+        row = self.principal.tenant
+        day, adapters = usage.last_day(row), count_adapters(row)
+        recent = usage.recent_requests(row, RECENT).results
         return Response(
             {
                 "adapters": adapters,
                 "requests_24h": day.requests,
                 "tokens_24h": day.prompt_tokens + day.completion_tokens,
-                "hosts": hosts_for(own),
+                "hosts": hosts_for(row),
                 "recent_requests": RequestRecordSerializer(recent, many=True).data,
                 "first_steps": {
                     "uploaded": adapters["total"] > 0,
                     "called": bool(recent),
-                    "limited": own.limit_sets.exists() or own.budgets.exists(),
-                    "invited": own.invitations.exists() or own.memberships.count() > 1,
+                    "limited": row.limit_sets.exists() or row.budgets.exists(),
+                    "invited": row.invitations.exists() or row.memberships.count() > 1,
                 },
             }
         )

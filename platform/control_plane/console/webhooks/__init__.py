@@ -1,1 +1,1 @@
-"""Webhooks: signed, retried, and never sent into our own network."""
+"""Webhooks: signed, retried, and never sent into the installation's network."""

@@ -1,4 +1,4 @@
-"""Every change to endpoints, and messages that people ask for."""
+"""Actions on endpoints, and messages that members request."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
 MOST_ENDPOINTS = 20
+# Test messages and replays of a tenant, each per minute.
 TESTS = Rate(10, 60)
 REPLAYS = Rate(60, 60)
 
@@ -35,25 +36,25 @@ class WebhookSettings:
 
 
 def create_endpoint(*, acting: Principal, settings: WebhookSettings) -> Endpoint:
-    """Raises LorikeetError: 400 for a URL that may not be called, 409 for one too many."""
+    """Create an endpoint. Raises LorikeetError: 400 for a URL that may not be called, 409 for one too many."""
     _check_url(settings.url)
     with transaction.atomic():
-        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
-        own = Endpoint.objects.for_tenant(acting.tenant)
-        if own.count() >= MOST_ENDPOINTS:
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serialise the count
+        endpoints = Endpoint.objects.for_tenant(acting.tenant)
+        if endpoints.count() >= MOST_ENDPOINTS:
             raise LorikeetError(
                 "too_many_webhooks",
                 f"There are {MOST_ENDPOINTS} webhooks already.",
                 "Delete one that is not needed.",
                 status=409,
             )
-        endpoint = own.create(tenant=acting.tenant, created_by=acting.user, **_columns(settings))
+        endpoint = endpoints.create(tenant=acting.tenant, created_by=acting.user, **_columns(settings))
         _audit(acting, "create", endpoint, **_columns(settings))
     return endpoint
 
 
 def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookSettings) -> Endpoint:
-    """Raises LorikeetError (400) for a URL that may not be called."""
+    """Change an endpoint. Raises LorikeetError (400) for a URL that may not be called."""
     _check_url(settings.url)
     with transaction.atomic():
         for name, value in _columns(settings).items():
@@ -65,14 +66,14 @@ def change_endpoint(*, acting: Principal, endpoint: Endpoint, settings: WebhookS
 
 
 def delete_endpoint(*, acting: Principal, endpoint: Endpoint) -> None:
-    """With its messages."""
+    """Delete an endpoint with its messages."""
     with transaction.atomic():
         _audit(acting, "delete", endpoint)
         endpoint.delete()
 
 
 def rotate_secret(*, acting: Principal, endpoint: Endpoint) -> Endpoint:
-    """A new secret; messages are signed under the old one too for a day."""
+    """Make a new secret; for a day messages are signed under the old one too."""
     with transaction.atomic():
         endpoint.secret_version += 1
         endpoint.rotated_at = timezone.now()
@@ -85,7 +86,7 @@ class TooManyMessagesError(LorikeetError):
     def __init__(self, what: str, rate: Rate, wait_s: float) -> None:
         super().__init__(
             "too_many_requests",
-            f"{rate.count} {what} a minute are sent for a tenant.",
+            f"A tenant may send {rate.count} {what} a minute.",
             f"Wait {math.ceil(wait_s)} s.",
             status=429,
         )
@@ -93,7 +94,7 @@ class TooManyMessagesError(LorikeetError):
 
 
 def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
-    """A message of type "test", to this endpoint only, whatever it asked for.
+    """Send a message of type "test" to this endpoint only, whatever events it subscribes to.
 
     Raises TooManyMessagesError (429).
     """
@@ -109,7 +110,7 @@ def send_test(*, acting: Principal, endpoint: Endpoint) -> Delivery:
 
 
 def replay(*, acting: Principal, delivery: Delivery) -> Delivery:
-    """Send a message again, now, with all its tries before it. Raises TooManyMessagesError (429)."""
+    """Send a message again, now, with a full set of attempts. Raises TooManyMessagesError (429)."""
     _count("replays", REPLAYS, acting.tenant)
     with transaction.atomic():
         _wake(delivery.endpoint)  # first: workers too lock the endpoint before its message

@@ -1,7 +1,7 @@
-"""Sending what is due, at least once each: claimed by one worker, tried again with growing pauses.
+"""Delivery of due messages, at least once each: claimed by one worker, retried with growing pauses.
 
-Tenants choose the servers, so what these cost is bounded: one message at a time to an endpoint, so many to a tenant, a
-few seconds each, and rest for an endpoint that fails or is slow.
+Tenants choose the servers, so their cost is bounded: one message at a time to an endpoint, a few at a time of a tenant,
+a few seconds each, and a pause for an endpoint that fails or is slow.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from control_plane.core.db import release_connections
 from control_plane.core.http import egress
 from control_plane.core.jobs import claims, clocks, turns
 
-# After the last pause it is given up: almost three days after the first try.
+# Pauses between attempts. After the last one the message fails: almost three days after the first attempt.
 PAUSES = tuple(
     timedelta(seconds=seconds) for seconds in (10, 60, 300, 1800, 7200, 6 * 3600, 12 * 3600, 24 * 3600, 24 * 3600)
 )
-# The longest rest of an endpoint: each message keeps its own, longer pauses.
+# Longest pause of an endpoint after failures; each message keeps its own, longer pauses.
 LONGEST_REST = timedelta(minutes=10)
-# An endpoint that takes longer to answer rests as long as it took: it has half of a slot's time at most.
+# Time above which an endpoint pauses as long as it took to answer: it gets half of a slot's time at most.
 SLOW = timedelta(seconds=1)
 
 
@@ -46,7 +46,7 @@ class Result:
 
 
 def deliver_next() -> Result | None:
-    """Try one message once, of the tenant whose turn it is. None if there is none to send now."""
+    """Send one message once, chosen fairly among tenants. Returns None if none can be sent now."""
     delivery = claim_next()
     if delivery is None:
         return None
@@ -58,31 +58,31 @@ def deliver_next() -> Result | None:
 
 
 def claim_next() -> Delivery | None:
-    """One message at a time to each endpoint, and first to the one that was not tried for the longest time.
+    """Claim a message: one at a time of each endpoint, first of the endpoint whose last attempt is oldest.
 
-    A claim is longer than a try can take, so it is not renewed.
+    A claim lasts longer than an attempt can take, so it is not renewed.
     """
     now = clocks.database_time()
-    line = turns.FairQueue("webhooks", _ready(now), _sending(), current().tenant_deliveries)
-    if not line.is_open():
+    fair_queue = turns.FairQueue("webhooks", _ready(now), _sending(), current().tenant_deliveries)
+    if not fair_queue.is_open():
         return None
     with transaction.atomic():
-        endpoint = line.choose()
+        endpoint = fair_queue.choose()
         if endpoint is None:
             return None
         Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk).update(tried_at=now)
-        own = _due(now).filter(endpoint=endpoint).select_related("endpoint", "event", "tenant")
-        delivery = own.select_for_update(of=("self",)).order_by("next_attempt_at").first()
+        messages = _due(now).filter(endpoint=endpoint).select_related("endpoint", "event", "tenant")
+        delivery = messages.select_for_update(of=("self",)).order_by("next_attempt_at").first()
         if delivery is not None:
             claims.take(delivery)
     return delivery
 
 
 def _ready(now: datetime) -> QuerySet[Endpoint]:
-    """Endpoints that have messages, do not rest, and get none at this moment."""
+    """Return endpoints with due messages that are not paused and get no message at this moment."""
     awake = Endpoint.objects.filter(Q(rests_until=None) | clocks.due("rests_until", now, LONGEST_REST), active=True)
-    own = Q(endpoint=OuterRef("pk"))
-    ready = awake.filter(Exists(_due(now).filter(own)), ~Exists(_sending().filter(own)))
+    of_endpoint = Q(endpoint=OuterRef("pk"))
+    ready = awake.filter(Exists(_due(now).filter(of_endpoint)), ~Exists(_sending().filter(of_endpoint)))
     return ready.select_related("tenant").order_by(F("tried_at").asc(nulls_first=True))
 
 
@@ -113,7 +113,7 @@ def _send(delivery: Delivery, now: datetime) -> Result:
 
 
 def message(delivery: Delivery) -> dict[str, Any]:
-    """The body. `id` is the event's: a message that comes twice has the same."""
+    """Return the body. `id` is the event's: a message that is delivered twice has the same."""
     event = delivery.event
     return {
         "id": str(event.pk),
@@ -141,7 +141,7 @@ def _note(delivery: Delivery, result: Result) -> None:
             error=result.error,
         )
         if not claims.holds(delivery, locked):
-            return  # this worker stood still, and another sends it again
+            return  # this worker lost its claim, and another sends the message again
         locked.attempts += 1
         if result.ok:
             locked.state, locked.delivered_at = DeliveryState.DELIVERED, timezone.now()
@@ -160,14 +160,14 @@ def _pause(failures: int) -> timedelta:
 
 
 def _rest(endpoint: Endpoint, result: Result) -> None:
-    """After a failure for longer each time; after a slow answer as long as it took."""
-    own = Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk)
+    """Pause an endpoint: after a failure for longer each time, after a slow answer as long as it took."""
+    row = Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk)
     took = timedelta(milliseconds=result.duration_ms)
     if result.ok:
-        own.exclude(failures=0, rests_until=None).update(failures=0, rests_until=None)
+        row.exclude(failures=0, rests_until=None).update(failures=0, rests_until=None)
         if took > SLOW:
-            own.update(rests_until=clocks.database_time() + took)
+            row.update(rests_until=clocks.database_time() + took)
         return
-    own.update(failures=F("failures") + 1)
-    failures = own.values_list("failures", flat=True).first() or 1
-    own.update(rests_until=clocks.database_time() + min(_pause(failures), LONGEST_REST))
+    row.update(failures=F("failures") + 1)
+    failures = row.values_list("failures", flat=True).first() or 1
+    row.update(rests_until=clocks.database_time() + min(_pause(failures), LONGEST_REST))

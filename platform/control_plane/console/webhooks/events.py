@@ -1,5 +1,5 @@
-"""What is told to endpoints. Most of it is the audit log's: a write that is recorded there is published from there,
-in the same transaction, so that neither can be without the other."""
+"""Events for webhooks. Most come from the audit log: a recorded write is published in its transaction, so that neither
+exists without the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FROM_AUDIT = {
 
 
 def publish_audit(row: AuditEvent) -> None:
-    """A listener of the audit log."""
+    """Publish a row of the audit log, if it has an event type."""
     kind = FROM_AUDIT.get(row.action)
     if kind is None or row.tenant is None:
         return
@@ -36,31 +36,32 @@ def publish_audit(row: AuditEvent) -> None:
 
 
 def publish(tenant: Tenant, kind: EventType, data: dict[str, Any], *, occasion: str | None = None) -> Event | None:
-    """Queue a message to each endpoint that asked for `kind`; None if there is none, or `occasion` has been told."""
-    asking = [
+    """Queue a message to each endpoint that subscribes to `kind`; None if none does, or `occasion` was published."""
+    subscribed = [
         endpoint
         for endpoint in Endpoint.objects.for_tenant(tenant).filter(active=True)
         if not endpoint.events or kind in endpoint.events
     ]
-    if not asking or (occasion and Event.objects.for_tenant(tenant).filter(occasion=occasion).exists()):
+    if not subscribed or (occasion and Event.objects.for_tenant(tenant).filter(occasion=occasion).exists()):
         return None
     with transaction.atomic():
         event = Event.objects.create(tenant=tenant, type=kind, data=data, occasion=occasion)
-        for endpoint in asking:
+        for endpoint in subscribed:
             queue(event, endpoint)
-        # As many slots as a tenant may have: each asks for the next when it has sent something.
-        for _ in asking[: current().tenant_deliveries]:
+        # As many tasks as the tenant may have slots; each enqueues the next after it has sent a message.
+        for _ in subscribed[: current().tenant_deliveries]:
             enqueue("webhooks.deliver_next")
     return event
 
 
+# Share of a limit at which a warning is published.
 WARN_AT = 0.8
 
 
 def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed: int) -> None:
-    """Tell of a limit that is nearly or wholly used up, each once in a `period` (like "2026-05" or "2026-05-04").
+    """Publish that a limit is nearly or wholly used up, each once in a `period` (like "2026-05" or "2026-05-04").
 
-    Call it with every count that is at hand: it is quiet below the warning, and after it was told.
+    Call it with every count: it does nothing below the warning, or if the event of this period exists.
     """
     if allowed <= 0 or used < allowed * WARN_AT:
         return
@@ -70,7 +71,7 @@ def publish_quota(tenant: Tenant, *, limit: str, period: str, used: int, allowed
 
 
 def queue(event: Event, endpoint: Endpoint) -> Delivery:
-    """Whoever calls it asks for the slot that sends it."""
+    """Create the message of an event to an endpoint; the caller enqueues the task that sends it."""
     return Delivery.objects.create(
         tenant_id=endpoint.tenant_id, endpoint=endpoint, event=event, next_attempt_at=clocks.database_time()
     )

@@ -1,4 +1,4 @@
-"""Endpoints that a tenant registered, what happened, and each message on its way."""
+"""Webhook endpoints of a tenant, events, and the messages in delivery."""
 
 import uuid
 
@@ -13,7 +13,7 @@ from control_plane.identity.tenants.scope import TenantQuerySet
 
 
 class EventType(models.TextChoices):
-    """What an endpoint can ask for."""
+    """The types of events that an endpoint can subscribe to."""
 
     UPLOAD_ACCEPTED = "upload.accepted"
     UPLOAD_REFUSED = "upload.refused"
@@ -55,7 +55,7 @@ class Endpoint(models.Model):
 
 
 class Event(models.Model):
-    """Something that happened, as it is told. Kept as long as a message of it is."""
+    """An event to publish. It is kept as long as a message of it."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -80,7 +80,7 @@ class DeliveryState(models.TextChoices):
 
 
 class Delivery(Claimable):
-    """One event to one endpoint."""
+    """The message of one event to one endpoint."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
@@ -107,7 +107,7 @@ class Delivery(Claimable):
 
 
 class Attempt(models.Model):
-    """One try: the answer's status, or why there was none."""
+    """An attempt to deliver: the status of the answer, or the error without one."""
 
     id = models.BigAutoField(primary_key=True)
     delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="log")

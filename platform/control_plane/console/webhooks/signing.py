@@ -1,10 +1,10 @@
 """Signatures of webhook messages, as in Standard Webhooks.
 
 Version 2 is Standard Webhooks (https://www.standardwebhooks.com): the headers `webhook-id`, `webhook-timestamp` and
-`webhook-signature`, a list of `v1,<base64>` of HMAC-SHA256 over `<id>.<timestamp>.<body>`. The key is what stands in
-base64 behind `whsec_`.
+`webhook-signature`, a list of `v1,<base64>` of HMAC-SHA256 over `<id>.<timestamp>.<body>`. The key is the base64 text
+after `whsec_`.
 
-Version 1 stays beside it, for receivers that check that: `Lorikeet-Signature: t=<unix seconds>,v1=<hex>`, where the hex
+Version 1 stays beside it, for receivers that check it: `Lorikeet-Signature: t=<unix seconds>,v1=<hex>`, where the hex
 is HMAC-SHA256 over `<t>.<body>` and the key is the secret as text. Before version 2 that text had the alphabet of URLs
 and no padding, so there is a `v1` under both spellings.
 
@@ -28,12 +28,12 @@ GRACE = timedelta(hours=24)
 
 
 def secret_of(endpoint: Endpoint, version: int | None = None) -> str:
-    """As its owner is shown it."""
+    """Return the secret as it is shown to its owner."""
     return PREFIX + base64.b64encode(_key(endpoint, version or endpoint.secret_version)).decode()
 
 
 def signature_headers(endpoint: Endpoint, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
-    """Both versions, under every secret that is good now."""
+    """Return the headers of both versions, under every valid secret."""
     at = int(now.timestamp())
     keys = [_key(endpoint, version) for version in _versions(endpoint, now)]
     return {
@@ -61,7 +61,7 @@ def _sign(key: bytes, message_id: str, at: int, body: bytes) -> str:
 
 
 def _texts(keys: list[bytes]) -> Iterator[str]:
-    """The secrets as version 1 has them for keys: as they are shown now, and as they were shown before version 2."""
+    """Yield the keys of version 1: the secrets as they are shown now, and as they were shown before version 2."""
     for key in keys:
         yield PREFIX + base64.b64encode(key).decode()
         yield PREFIX + base64.urlsafe_b64encode(key).decode().rstrip("=")

@@ -11,17 +11,18 @@ from control_plane.console.webhooks.models import Event
 from control_plane.core.jobs import clocks
 from control_plane.core.writes import enqueue
 
+# How long events are kept.
 KEPT = timedelta(days=30)
 
 
 @shared_task(name="webhooks.deliver_next")
 def deliver_next() -> None:
-    """Try one message once, then ask for the next slot."""
+    """Send one message once, then enqueue the next."""
     if delivery.deliver_next() is not None:
         enqueue("webhooks.deliver_next")
 
 
 @shared_task(name="webhooks.forget")
 def forget() -> None:
-    """Remove events of long ago with their messages; those that are told once only stay for their occasion."""
+    """Delete old events with their messages. Events that are published once stay, so that they are not repeated."""
     Event.objects.filter(created_at__lt=clocks.deletion_time() - KEPT, occasion__isnull=True).delete()

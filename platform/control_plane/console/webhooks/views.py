@@ -1,4 +1,4 @@
-"""Webhooks over HTTP."""
+"""Views of webhooks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _REFUSED: dict[int, Any] = {400: ErrorResponseSerializer, **_NOT_FOUND}
 
 
 def find(acting: Principal, webhook_id: UUID) -> Endpoint:
-    own = Endpoint.objects.for_tenant(acting.tenant).select_related("created_by", "tenant")
-    endpoint = own.filter(pk=webhook_id).first()
+    endpoints = Endpoint.objects.for_tenant(acting.tenant).select_related("created_by", "tenant")
+    endpoint = endpoints.filter(pk=webhook_id).first()
     if endpoint is None:
         raise NotFoundError("There is no such webhook.", "GET webhooks lists yours.", code="webhook_not_found")
     return endpoint
@@ -54,9 +54,9 @@ class WebhooksView(TenantView):
 
     @extend_schema(operation_id="list_webhooks", responses=WebhookSerializer(many=True), tags=["webhooks"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Endpoints that are told what happens here."""
-        own = Endpoint.objects.for_tenant(self.principal.tenant).select_related("created_by")
-        return Response(WebhookSerializer(own, many=True).data)
+        """List the endpoints that receive the tenant's events."""
+        endpoints = Endpoint.objects.for_tenant(self.principal.tenant).select_related("created_by")
+        return Response(WebhookSerializer(endpoints, many=True).data)
 
     @extend_schema(
         operation_id="create_webhook",
@@ -74,7 +74,7 @@ class WebhookView(TenantView):
 
     @extend_schema(operation_id="read_webhook", responses={200: WebhookSerializer, **_NOT_FOUND}, tags=["webhooks"])
     def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
-        """One endpoint."""
+        """Read one endpoint."""
         return Response(WebhookSerializer(find(self.principal, webhook_id)).data)
 
     @extend_schema(
@@ -84,7 +84,7 @@ class WebhookView(TenantView):
         tags=["webhooks"],
     )
     def put(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
-        """Change where and what is sent."""
+        """Change an endpoint's address and events."""
         endpoint = find(self.principal, webhook_id)
         changed = actions.change_endpoint(acting=self.principal, endpoint=endpoint, settings=settings_of(request))
         return Response(WebhookSerializer(changed).data)
@@ -106,7 +106,7 @@ class RotateView(TenantView):
         tags=["webhooks"],
     )
     def post(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
-        """A new secret; for a day messages are signed under the old one too."""
+        """Make a new secret; for a day messages are signed under the old one too."""
         endpoint = find(self.principal, webhook_id)
         return with_secret(actions.rotate_secret(acting=self.principal, endpoint=endpoint), 200)
 
@@ -135,9 +135,9 @@ class DeliveriesView(TenantView):
         tags=["webhooks"],
     )
     def get(self, request: Request, tenant: str, webhook_id: UUID) -> Response:
-        """The latest hundred messages with every try, newest first."""
-        own = Delivery.objects.for_tenant(self.principal.tenant).filter(endpoint=find(self.principal, webhook_id))
-        recent = own.select_related("event").prefetch_related("log")[:RECENT]
+        """List the latest hundred messages with every attempt, newest first."""
+        messages = Delivery.objects.for_tenant(self.principal.tenant).filter(endpoint=find(self.principal, webhook_id))
+        recent = messages.select_related("event").prefetch_related("log")[:RECENT]
         return Response(DeliverySerializer(recent, many=True).data)
 
 
@@ -152,8 +152,8 @@ class ReplayView(TenantView):
     )
     def post(self, request: Request, tenant: str, webhook_id: UUID, delivery_id: UUID) -> Response:
         """Send a message again."""
-        own = Delivery.objects.for_tenant(self.principal.tenant).select_related("endpoint", "event")
-        delivery = own.filter(endpoint=find(self.principal, webhook_id), pk=delivery_id).first()
+        messages = Delivery.objects.for_tenant(self.principal.tenant).select_related("endpoint", "event")
+        delivery = messages.filter(endpoint=find(self.principal, webhook_id), pk=delivery_id).first()
         if delivery is None:
             raise NotFoundError("There is no such message.", "GET deliveries lists them.", code="delivery_not_found")
         replayed = actions.replay(acting=self.principal, delivery=delivery)
