@@ -135,14 +135,14 @@ class EngineServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Describe(self, request, context):
-        """What this process serves: model, limits, pool, policies. Cheap; no side effects.
+        """Describe this process: model, limits, pool, policies. Cheap, without side effects.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Session(self, request_iterator, context):
-        """One per (web process, host). The first client message is Hello. Every
+        """Open a session, one per (web process, host). The first client message is Hello. Every
         engine step sends at most one StepDeltas for all requests of the session.
         When the stream ends, the engine aborts every request submitted on it.
         """
@@ -160,60 +160,60 @@ class EngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadAdapter(self, request, context):
-        """One of an adapter's two files, from this host's disk. Also for another host with a certificate whose name is the
-        adapter's digest in hex. RESOURCE_EXHAUSTED while others read as much as may be read at once.
+        """Read one of an adapter's two files from this host's disk. Another host may call it with a certificate whose name is
+        the adapter's digest in hex. RESOURCE_EXHAUSTED while the maximum number of readers is active.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropAdapter(self, request, context):
-        """Forget an adapter. Requests already running keep it until they end.
+        """Drop an adapter. Running requests keep it until they end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PinAdapters(self, request, context):
-        """Adapters that stay on the device and in host memory, and no others; called again at any time. Those that are not
-        here yet are kept once they are; all together take a quarter of the pool at most, the first ones first.
+        """Pin exactly these adapters on the device and in host memory, in this order, up to a quarter of the pool. Missing
+        ones are pinned once they are loaded. May be called again at any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PinPrefixes(self, request, context):
-        """Beginnings of prompts that stay in the KV cache, and no others, as PinAdapters; called again at any time. What is
-        missing is computed after everybody's requests, and counts as nobody's usage. They take what pinned adapters leave
-        of a quarter of the pool, the first ones first.
+        """Pin exactly these prefixes of prompts in the KV cache, in this order, in the room that pinned adapters leave of a
+        quarter of the pool. Missing ones are computed after all requests, and are not counted as usage. May be called
+        again at any time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ProbeAdapter(self, request, context):
-        """What an adapter that is here does, tried on a few prompts beside the base model, after everybody's requests.
+        """Compare an adapter on this host with the base model on a few prompts, after all requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Refuse new requests, let running ones end.
+        """Refuse new requests, and let running ones end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Restart(self, request, context):
-        """Drain, then end the process with a status that says so, for whatever supervises it to start it anew.
+        """Drain, then end the process with an exit status that tells its supervisor to start it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PullUsage(self, request, context):
-        """Usage of finished and aborted requests that nobody acknowledged yet.
+        """Return the unacknowledged usage of finished and aborted requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -226,7 +226,7 @@ class EngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Tokenize(self, request, context):
-        """The prompt that a Submit would have, and nothing else of it; and the text of tokens.
+        """Return the prompt's tokens of a Submit without submitting it; and the text of tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -239,22 +239,22 @@ class EngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListWaiting(self, request, context):
-        """Who waits in the queue, and why.
+        """List waiting requests with their reasons.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MapPages(self, request, context):
-        """Whose each page of the pool is now. On request: it takes the engine some milliseconds between two steps.
+        """Return the owner of each page of the pool. It takes the engine some milliseconds between two steps.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequestCertificate(self, request, context):
-        """Renew the certificate of a host that joined: it makes a key and asks, then it is given the certificate, with which
-        it meets every connection from then on. Other hosts refuse with FAILED_PRECONDITION.
+        """Renew the certificate of a host that joined: the host makes a key and a request, then installs the certificate for
+        all further connections. Other hosts refuse with FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -267,7 +267,7 @@ class EngineServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """A HostStatus at once, then every interval_ms (default 2000).
+        """Send a HostStatus at once, then every interval_ms (default 2000).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
