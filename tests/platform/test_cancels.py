@@ -187,7 +187,7 @@ def left_in_process(runtime: Runtime, engine: FakeEngine, tasks: set[asyncio.Tas
         "writes": len(runtime.idempotency._writing),
         "sockets' sessions": len(runtime.sessions._known),
         "streams": len(client._streams) + len(client._unfinished) + len(client._by_handle),
-        "turns": len(turns._futures) + turns._granted,
+        "turns": len(turns._futures) + turns._granted.total(),
         "requests in the engine": len(engine.running) + len(engine.waiting),
     }
 

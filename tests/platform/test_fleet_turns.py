@@ -14,7 +14,7 @@ from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 
 from control_plane.core.config import current
 from control_plane.fleet.routing.connections import Fleet
-from control_plane.fleet.routing.fair_turns import OUTPUT_PRICE, FairTurns, Waiter
+from control_plane.fleet.routing.fair_turns import GUARANTEE_SLACK, OUTPUT_PRICE, FairTurns, Waiter
 from control_plane.fleet.routing.turns import HELD, Turns
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.engine_client import RequestStream
@@ -61,6 +61,32 @@ def test_within_a_tenant_by_priority_then_age_and_who_left_is_passed() -> None:
     waiters[0].gone = True
     found = [turns.next(lambda hosts: True) for _ in range(4)]
     assert found == [waiters[1], waiters[2], waiters[3], None] and len(turns) == 0
+
+
+def test_a_guarantee_ends_where_a_tenant_is_far_ahead_of_those_that_wait_for_the_same_hosts() -> None:
+    turns = FairTurns()
+    for tenant, hosts in (("flood", A), ("flood", A), ("quiet", A), ("quiet", A), ("elsewhere", B)):
+        turns.wait(Waiter(tenant, hosts))
+
+    def guaranteed() -> str:
+        waiter = turns.next(lambda hosts: False, lambda waiter: waiter.tenant == "quiet")
+        return waiter.tenant if waiter else ""
+
+    turns.charge("flood", 1000)
+    turns.charge("quiet", 1000 + GUARANTEE_SLACK)
+    assert guaranteed() == "quiet"
+    turns.charge("quiet", 1)
+    assert guaranteed() == ""
+    turns.charge("flood", 1)
+    assert guaranteed() == "quiet"
+
+
+def test_what_a_tenant_had_while_nobody_waited_does_not_count_against_it() -> None:
+    turns = FairTurns()
+    turns.charge("quiet", 1_000_000)
+    for tenant in ("flood", "quiet"):
+        turns.wait(Waiter(tenant, A))
+    assert turns.counter("quiet") == turns.counter("flood")
 
 
 def test_counters_of_many_tenants_are_forgotten() -> None:
@@ -177,7 +203,8 @@ async def test_no_host_has_more_than_its_bound_and_all_are_served(fleet: Fleet, 
         most = [max(before, most_at_once(engine)) for before, engine in zip(most, engines, strict=True)]
         await asyncio.sleep(0.002)
     assert Counter(task.result() for task in tasks).keys() == {"a", "b"}
-    assert max(most) <= 2 and HELD._value.get() == 0 and fleet._turns._granted == 0
+    assert max(most) <= 2 and HELD._value.get() == 0 and not fleet._turns._granted
+    assert not any(fleet.client(name).requests_of for name in "ab")
 
 
 async def test_a_flood_of_one_tenant_does_not_hold_up_another(fleet: Fleet) -> None:
@@ -189,6 +216,55 @@ async def test_a_flood_of_one_tenant_does_not_hold_up_another(fleet: Fleet) -> N
     stream.close()
     assert sum(task.done() for task in flood) <= 14  # it was next, not the forty-first
     await asyncio.gather(*flood)
+
+
+async def test_a_tenant_with_nothing_in_flight_passes_at_once(fleet: Fleet, engines: list[FakeEngine]) -> None:
+    """Whatever it had before anybody waited. Its second request waits while half of its share is one."""
+    for number in range(3):
+        await serve(fleet, asked(f"past{number}", "quiet"))
+        fleet.charge(asked("", "quiet"), 1_000_000)
+    flood = [asyncio.create_task(serve(fleet, asked(f"f{n}", "flood", words=100_000))) for n in range(40)]
+    await held(36)
+    _, first = await asyncio.wait_for(fleet.submit(asked("one", "quiet", words=100_000), "ab", "m"), 10)
+    second = asyncio.create_task(serve(fleet, asked("two", "quiet")))
+    await held(37)
+    first.close()
+    await asyncio.wait_for(second, 20)
+    assert not any(task.done() for task in flood)
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert HELD._value.get() == 0 and not fleet._turns._granted
+
+
+async def test_many_tenants_exceed_the_bound_by_half_of_it_at_most(fleet: Fleet, engines: list[FakeEngine]) -> None:
+    flood = [asyncio.create_task(serve(fleet, asked(f"f{n}", "flood", words=100_000))) for n in range(10)]
+    await held(6)
+    many = [asyncio.create_task(serve(fleet, asked(f"m{n}", f"tenant{n}", words=100_000))) for n in range(50)]
+    await held(54)
+    async with asyncio.timeout(10):
+        while [most_at_once(engine) for engine in engines] != [3, 3]:
+            await asyncio.sleep(0.005)
+    assert [fleet.client(name).foreground_requests for name in "ab"] == [3, 3]
+    for task in (*flood, *many):
+        task.cancel()
+    await asyncio.gather(*flood, *many, return_exceptions=True)
+    assert HELD._value.get() == 0 and not fleet._turns._granted
+
+
+async def test_a_tenant_below_half_of_its_share_does_not_wait(fleet: Fleet, settings: Any) -> None:
+    settings.LORIKEET = current().model_copy(update={"host_requests": 8})
+    flood = [asyncio.create_task(serve(fleet, asked(f"f{n}", "flood", words=100_000))) for n in range(40)]
+    await held(24)
+    streams = [await asyncio.wait_for(fleet.submit(asked(f"q{n}", "quiet"), "ab", "m"), 10) for n in range(4)]
+    more = asyncio.create_task(serve(fleet, asked("q5", "quiet")))
+    await held(25)
+    for _, stream in streams:
+        stream.close()
+    await asyncio.wait_for(more, 20)
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
 
 
 async def test_batches_and_what_had_its_turn_already_do_not_wait(fleet: Fleet) -> None:
@@ -205,7 +281,8 @@ async def test_batches_and_what_had_its_turn_already_do_not_wait(fleet: Fleet) -
 
 
 async def test_who_leaves_while_waiting_leaves_nothing_behind(fleet: Fleet) -> None:
-    busy = [asyncio.create_task(serve(fleet, asked(f"f{n}", words=60))) for n in range(4)]
+    tenants = ["t"] * 4 + ["other", "another"]  # the last two have all that tenants may have beyond the bound
+    busy = [asyncio.create_task(serve(fleet, asked(f"f{n}", t, words=60))) for n, t in enumerate(tenants)]
     gone = [asyncio.create_task(serve(fleet, asked(f"g{n}", "gone"))) for n in range(6)]
     last = asyncio.create_task(serve(fleet, asked("last", "last")))
     await held(7)
@@ -214,7 +291,7 @@ async def test_who_leaves_while_waiting_leaves_nothing_behind(fleet: Fleet) -> N
     await asyncio.gather(*gone, return_exceptions=True)
     await asyncio.wait_for(last, 20)
     await asyncio.gather(*busy)
-    assert HELD._value.get() == 0 and fleet._turns._granted == 0 and not fleet._turns._futures
+    assert HELD._value.get() == 0 and not fleet._turns._granted and not fleet._turns._futures
 
 
 async def test_targets_are_shortened_and_bound_the_wait(fleet: Fleet, engines: list[FakeEngine]) -> None:
@@ -248,7 +325,7 @@ async def test_who_waits_is_told_when_the_process_stops(fleet: Fleet) -> None:
 
 
 async def test_without_a_bound_nobody_waits() -> None:
-    turns = Turns(lambda hosts: None)
+    turns = Turns(lambda hosts: None, lambda hosts, tenant, sending: False)
     for _ in range(3):
         async with turns.turn(pb.Submit(tenant="t"), BOTH):
             assert not turns._futures

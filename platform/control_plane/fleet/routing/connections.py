@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -44,6 +45,9 @@ LATE_S = 0.5
 """If this process looks at the time so much later than it wanted to, it stood still itself."""
 RETRY_S = 1.0
 _FASTEST = 1e9  # tokens a second
+# Part of its share of a host's requests that a tenant need not wait for, as the engine's `--guaranteed-share` is of
+# places. Such requests exceed a host's bound by this part of it at most, however many tenants there are.
+GUARANTEED_SHARE = 0.5
 
 
 class HostConnection:
@@ -204,6 +208,11 @@ def _with_load(status: pb.HostStatus | None, load: pb.HostStatus) -> pb.HostStat
     return status
 
 
+def _excess(client: EngineClient) -> int:
+    """Return how many more requests a host may have of tenants below their guaranteed share."""
+    return round(config.current().host_requests * (1 + GUARANTEED_SHARE)) - client.foreground_requests
+
+
 class Fleet:
     """The hosts as this event loop reaches them."""
 
@@ -217,7 +226,7 @@ class Fleet:
     ) -> None:
         self._policy = policy or LeastPending()
         self._usage_sink, self._lost_sink = usage_sink, lost_sink
-        self._turns = Turns(self._may_take)
+        self._turns = Turns(self._may_take, self._may_exceed)
         self._hosts = {name: self._connection(endpoint) for name, endpoint in endpoints.items()}
 
     def _connection(self, endpoint: HostEndpoint) -> HostConnection:
@@ -305,6 +314,20 @@ class Fleet:
             return None
         return sum(max(0, most - host.client.foreground_requests) for host in open_now)
 
+    def _may_exceed(self, hosts: frozenset[str], tenant: str, sending: Counter[str]) -> bool:
+        """Return whether a tenant may have one more request at these hosts although others have all their room.
+
+        It may while it has none there, or less than `GUARANTEED_SHARE` of an equal share among the tenants that have
+        some. Weights are left to the order and to the engine. ``sending`` counts, by tenant, requests on their way.
+        """
+        clients = [self._hosts[name].client for name in hosts if name in self._hosts and self._hosts[name].accepts]
+        if sum(max(0, _excess(client)) for client in clients) <= sending.total():
+            return False
+        already = sum(client.requests_of[tenant] for client in clients)
+        tenants = max(len(client.requests_of) for client in clients) + (not already)
+        share = config.current().host_requests * len(clients) / tenants
+        return already + sending[tenant] < max(1, int(GUARANTEED_SHARE * share))
+
     async def submit(
         self,
         submit: pb.Submit,
@@ -342,8 +365,9 @@ class Fleet:
     def _by_readiness(self, known: list[str]) -> list[list[str]]:
         """Those with room, those that are full, the others."""
         now = [name for name in known if name in self._hosts]
-        full = [name for name in now if self._may_take(frozenset([name])) == 0]
-        ready = [name for name in now if self._hosts[name].accepts and name not in full]
+        without_room = [name for name in now if self._may_take(frozenset([name])) == 0]
+        ready = [name for name in now if self._hosts[name].accepts and name not in without_room]
+        full = [name for name in without_room if _excess(self._hosts[name].client) > 0]
         return [ready, full, [name for name in now if name not in ready and name not in full]]
 
     async def _send(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -18,23 +19,31 @@ HELD = Gauge("lorikeet_requests_held", "Requests that wait in this process, as e
 
 
 class Turns:
-    """Of one event loop. ``room`` says for how many requests there is room at hosts; None: none should wait."""
+    """The requests of one event loop that wait for room at hosts, in fair order of their tenants."""
 
-    def __init__(self, room: Callable[[Hosts], int | None]) -> None:
-        self._room = room
+    def __init__(
+        self, room: Callable[[Hosts], int | None], may_exceed: Callable[[Hosts, str, Counter[str]], bool]
+    ) -> None:
+        """``room`` returns for how many more requests hosts have room; None: none should wait.
+
+        ``may_exceed`` returns whether a tenant may send one more there although there is no room. Its third argument
+        counts, by tenant, requests that had their turn and are no host's yet.
+        """
+        self._room, self._may_exceed = room, may_exceed
         self._order = FairTurns()
         self._futures: dict[Waiter, asyncio.Future[None]] = {}
-        self._granted = 0  # that had their turn and are being sent: they are not among a host's requests yet
+        # By tenant, requests that had their turn and are being sent: they are not among a host's requests yet.
+        self._granted = Counter[str]()
 
     def charge(self, submit: pb.Submit, output_tokens: int) -> None:
         self._order.charge(submit.tenant, output_tokens * OUTPUT_PRICE, submit.slo.weight)
 
     def give(self) -> None:
         """Let go on who is next, as far as there is room. Called whenever there may be some."""
-        while self._futures and (waiter := self._order.next(self._has_room)) is not None:
+        while self._futures and (waiter := self._order.next(self._has_room, self._is_guaranteed)) is not None:
             future = self._futures.pop(waiter)
             if not future.done():
-                self._granted += 1
+                self._granted[waiter.tenant] += 1
                 future.set_result(None)
 
     def close(self) -> None:
@@ -62,8 +71,7 @@ class Turns:
             yield held_s
         finally:
             if granted:
-                self._granted -= 1
-                self.give()
+                self._sent(submit.tenant)
 
     async def _wait(self, submit: pb.Submit, hosts: Hosts) -> bool:
         """Whether it was its turn; else its time is up."""
@@ -81,8 +89,7 @@ class Turns:
                     await future
         except BaseException:
             if future.done() and not future.cancelled() and not future.exception():  # its turn came as its caller left
-                self._granted -= 1
-                self.give()
+                self._sent(submit.tenant)
             raise
         finally:
             HELD.dec()
@@ -94,4 +101,12 @@ class Turns:
 
     def _has_room(self, hosts: Hosts) -> bool:
         room = self._room(hosts)
-        return room is None or room > self._granted
+        return room is None or room > self._granted.total()
+
+    def _is_guaranteed(self, waiter: Waiter) -> bool:
+        return self._may_exceed(waiter.hosts, waiter.tenant, self._granted)
+
+    def _sent(self, tenant: str) -> None:
+        """Count a granted request no longer: it is among a host's requests, or its caller left."""
+        self._granted -= Counter([tenant])
+        self.give()

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Self
 
@@ -128,7 +128,8 @@ class EngineClient:
         self._streams: dict[str, RequestStream] = {}
         self._by_handle: dict[int, RequestStream] = {}
         self._last_handle = 0
-        self._background: set[str] = set()  # ids of the open background requests
+        self._foreground: dict[str, str] = {}  # tenants of the open requests that do not yield to others
+        self.requests_of = Counter[str]()  # number of those by tenant; a tenant without one is not listed
         self.has_room: Callable[[], None] = lambda: None  # called when a request has ended
         # Includes requests whose reader has left: the engine still reports their end.
         self._unfinished: set[str] = set()
@@ -153,7 +154,7 @@ class EngineClient:
     @property
     def foreground_requests(self) -> int:
         """Number of open requests that do not yield to others (not background)."""
-        return len(self._streams) - len(self._background)
+        return len(self._foreground)
 
     @property
     def connected(self) -> bool:
@@ -166,8 +167,9 @@ class EngineClient:
         buffer = RequestBuffer(coalescing or self._coalescing, max_bytes(submit))
         stream = RequestStream(self, submit.request_id, submit.handle, buffer)
         self._streams[submit.request_id] = self._by_handle[submit.handle] = stream
-        if submit.slo.background:
-            self._background.add(submit.request_id)
+        if not submit.slo.background:
+            self._foreground[submit.request_id] = submit.tenant
+            self.requests_of[submit.tenant] += 1
         self._unfinished.add(submit.request_id)
         self._send(pb.ClientMessage(submit=submit))
         return stream
@@ -325,7 +327,8 @@ class EngineClient:
             stream._buffer.finish(errors.disconnected(self.host))
         self._streams.clear()
         self._by_handle.clear()
-        self._background.clear()
+        self._foreground.clear()
+        self.requests_of.clear()
         self.has_room()
         lost, self._unfinished = self._unfinished, set()
         self._lost_sink(lost)
@@ -387,7 +390,10 @@ class EngineClient:
 
     def _remove(self, request_id: str) -> RequestStream | None:
         stream = self._streams.pop(request_id, None)
-        self._background.discard(request_id)
+        if (tenant := self._foreground.pop(request_id, None)) is not None:
+            self.requests_of[tenant] -= 1
+            if not self.requests_of[tenant]:
+                del self.requests_of[tenant]
         if stream is not None:
             self._by_handle.pop(stream.handle, None)
             self.has_room()
