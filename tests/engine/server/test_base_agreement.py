@@ -296,10 +296,10 @@ async def test_what_cannot_be_compared_says_why(tmp_path: Path, monkeypatch: pyt
         monkeypatch.undo()
         (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
         other = (await compared(host, digest)).agreement
-        assert (other.outcome, "not those" in other.reason) == (pb.Agreement.NOT_MEASURED, True)
+        assert (other.outcome, "changed since" in other.reason) == (pb.Agreement.NOT_MEASURED, True)
         shutil.rmtree(folder)
         gone = (await compared(host, digest)).agreement
-        assert (gone.outcome, "cannot be read" in gone.reason) == (pb.Agreement.NOT_MEASURED, True)
+        assert (gone.outcome, "can no longer be read" in gone.reason) == (pb.Agreement.NOT_MEASURED, True)
 
 
 async def test_it_waits_for_nobody_and_makes_way_for_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
