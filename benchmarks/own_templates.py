@@ -43,7 +43,7 @@ def main() -> None:
     arguments = parser.parse_args()
     here = ChatTemplate.load(DEMO)
     began = time.perf_counter()
-    there = ChatTemplate.of_stranger(here.source, here.special, None)
+    there = ChatTemplate.of_adapter(here.source, here.special, None)
     row = {
         "benchmark": "own_templates",
         "cores": os.cpu_count(),

@@ -1,1 +1,1 @@
-"""Where adapters live: on local disk, in pinned host memory, and in pages of the device pool."""
+"""Adapters live on local disk, in pinned host memory, and in pages of the device pool."""

@@ -1,7 +1,7 @@
-"""Several packed adapters as one, of ranks added: its product is the sum of theirs, each times its weight.
+"""A combination packs several adapters as one, with their ranks added: its product is their weighted sum.
 
-What PEFT's ``add_weighted_adapter`` does with ``combination_type="cat"``. Its "linear" is another thing: it adds A and
-B separately, so that products of one adapter's A with another one's B come in.
+PEFT's ``add_weighted_adapter`` does the same with ``combination_type="cat"``. Its "linear" differs: it adds A and B
+separately, which adds products of one adapter's A with another one's B.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Weighted = tuple[PackedAdapter, float]
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A part's module, and what its product counts: its own scale times the part's weight."""
+    """A part's module, and the factor on its product: its scale times the part's weight."""
 
     part: int
     slot: ModuleSlot
@@ -40,7 +40,7 @@ def combine(
     memory: HostMemory,
     max_rank: int,
 ) -> PackedAdapter:
-    """Raises ``StageError`` if a part is no plain LoRA, or the ranks are more than ``max_rank`` together."""
+    """Combine packed adapters. Raises ``StageError`` if a part is no plain LoRA, or their ranks exceed ``max_rank``."""
     for packed, _ in parts:
         _require_plain(packed)
     shares = [_shares(parts, layer) for layer in range(geometry.num_layers)]
@@ -65,7 +65,7 @@ def combine(
 
 
 def _of_ranks(packed: PackedAdapter) -> torch.Tensor:
-    """``[ranks, layers, pages, page_elems]``."""
+    """Return an adapter's data as ``[ranks, layers, pages, page_elems]``."""
     return packed.data[None] if packed.of_ranks is None else packed.of_ranks
 
 
@@ -81,20 +81,22 @@ def _require_plain(packed: PackedAdapter) -> None:
 
 
 def _shares(parts: Sequence[Weighted], layer: int) -> dict[str, list[_Share]]:
-    found: defaultdict[str, list[_Share]] = defaultdict(list)
+    shares: defaultdict[str, list[_Share]] = defaultdict(list)
     for part, (packed, weight) in enumerate(parts):
         for slot in packed.layout.layers[layer]:
             if slot.rank:
-                found[slot.target].append(_Share(part, slot, slot.scale * weight))
-    return found
+                shares[slot.target].append(_Share(part, slot, slot.scale * weight))
+    return shares
 
 
 def _plan(shares: Sequence[dict[str, list[_Share]]], geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
     layers, most = [], 0
     for layer, by_target in enumerate(shares):
         modules = {
-            target: ModuleLora(layer, target, sum(share.slot.b_rank for share in own), 0.0, own[0].scale or 1.0, "", "")
-            for target, own in by_target.items()
+            target: ModuleLora(
+                layer, target, sum(share.slot.b_rank for share in parts), 0.0, parts[0].scale or 1.0, "", ""
+            )
+            for target, parts in by_target.items()
         }
         slots, used = plan_layer(modules, geometry.kv_dim, targets)
         layers.append(slots)
@@ -105,18 +107,18 @@ def _plan(shares: Sequence[dict[str, list[_Share]]], geometry: PoolGeometry, tar
 def _write(
     pool_rows: torch.Tensor, slot: ModuleSlot, shares: Sequence[_Share], sources: Sequence[torch.Tensor]
 ) -> None:
-    """One module of all ranks. There is one scale; where the parts' differ, the rest of it goes into B."""
+    """Write one module for all ranks. There is one scale; where the parts' scales differ, the ratio goes into B."""
     kv_dim, done = pool_rows.shape[1], 0
     per_a, per_b = pool_rows_per_row(slot.in_features, kv_dim), pool_rows_per_row(slot.out_features, kv_dim)
     for share in shares:
-        own, source = share.slot, sources[share.part]
-        a = module_rows(source, own.a_row, own.rank, slot.in_features)
-        b = module_rows(source, own.b_row, own.b_rank, slot.out_features)
-        module_rows(pool_rows, slot.a_row + done * per_a, own.rank, slot.in_features).copy_(a)
+        part, source = share.slot, sources[share.part]
+        a = module_rows(source, part.a_row, part.rank, slot.in_features)
+        b = module_rows(source, part.b_row, part.b_rank, slot.out_features)
+        module_rows(pool_rows, slot.a_row + done * per_a, part.rank, slot.in_features).copy_(a)
         factor = share.scale / slot.scale
         b = b if factor == 1.0 else b.float() * factor
-        # Rows of B are in the order of those of A: rank by rank, where ranks have some of them each.
-        for shard, rows in enumerate(b.split(own.rank)):
+        # Rows of B are in the order of those of A: rank by rank, where each rank has some of them.
+        for shard, rows in enumerate(b.split(part.rank)):
             first = shard * slot.rank + done
-            module_rows(pool_rows, slot.b_row + first * per_b, own.rank, slot.out_features).copy_(rows)
-        done += own.rank
+            module_rows(pool_rows, slot.b_row + first * per_b, part.rank, slot.out_features).copy_(rows)
+        done += part.rank

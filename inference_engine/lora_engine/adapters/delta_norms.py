@@ -1,4 +1,4 @@
-"""How large what an adapter adds to the base's matrices is."""
+"""The norms of what an adapter adds to the base's matrices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import torch
 
 from .layout import COLUMN_PARALLEL, TARGET_GROUPS, ModuleSlot, PackedAdapter, module_rows
 
-Norms = dict[int, float]  # of a layer: index into ``TARGET_GROUPS`` -> squared Frobenius norm
+Norms = dict[int, float]  # for a layer: index into ``TARGET_GROUPS`` -> squared Frobenius norm
 
 
 def delta_norms(packed: PackedAdapter, kv_dim: int) -> list[Norms]:
-    """Of each layer the squared norms of ``scale * B A``, by group. Groups that the adapter does not touch are absent.
+    """Return for each layer the squared norms of ``scale * B A`` by group, without groups that the adapter does not
+    touch.
 
-    From the weights in the pool's dtype, as they are multiplied; of modules with an epilogue, as it was computed.
+    They are of the weights in the pool's dtype, as they are multiplied. Norms of modules with an epilogue were computed
+    when they were packed.
     """
     parts = [packed.data] if packed.of_ranks is None else packed.of_ranks.unbind()
     added: list[dict[str, float]] = [{} for _ in packed.layout.layers]
@@ -35,9 +37,9 @@ def _by_group(by_target: dict[str, float]) -> Norms:
 
 
 def _product_norm(parts: list[torch.Tensor], slot: ModuleSlot) -> float:
-    """Of ``B A``, through products of rank by rank: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T).
+    """Return the squared norm of ``B A`` by rank-by-rank products: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T).
 
-    A factor that is split by features is summed over the ranks; one that is split by rows is put together.
+    A factor that is split by features is summed over the ranks; one that is split by rows is concatenated.
     """
     column = slot.target in COLUMN_PARALLEL
     all_a = [module_rows(part, slot.a_row, slot.rank, slot.in_features).double() for part in parts]
@@ -51,5 +53,5 @@ def _product_norm(parts: list[torch.Tensor], slot: ModuleSlot) -> float:
 
 
 def _squared(parts: list[torch.Tensor]) -> torch.Tensor:
-    """``M M^T`` of a matrix whose columns are dealt over ``parts``."""
+    """Return ``M M^T`` of a matrix whose columns are split over ``parts``."""
     return torch.stack([part @ part.T for part in parts]).sum(0)

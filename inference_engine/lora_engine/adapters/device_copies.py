@@ -1,4 +1,4 @@
-"""Copies to the device beside the running batch: on a side stream, with an event that guards the first use."""
+"""Copies to the device run beside the batch: on a side stream, with an event that guards the first use."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import torch
 
 
 class Arrival(Protocol):
-    """A copy under way."""
+    """A copy to the device that has been started."""
 
     def done(self) -> bool:
-        """Whether it is complete; never waits."""
+        """Return whether it is complete; never waits."""
 
     def join(self) -> None:
-        """What is launched from now on comes after it. The host does not wait."""
+        """Make everything that is launched from now on wait for the copy on the device. The host does not wait."""
 
     def seconds(self) -> float:
-        """How long the copy took; only once ``done``."""
+        """Return the duration of the copy; valid only once ``done``."""
 
 
 class DeviceCopies(Protocol):
-    """Where copies are started."""
+    """A starter of copies to the device."""
 
     def start(self, copy: Callable[[], None]) -> Arrival | None:
-        """Run ``copy``; None if it is already complete when this returns."""
+        """Run ``copy``; return None if it is complete when this returns."""
 
 
 class InlineCopies:
-    """On a CPU a copy is a copy: done before the call returns."""
+    """A starter for a CPU, where a copy is complete before the call returns."""
 
     def start(self, copy: Callable[[], None]) -> Arrival | None:
         copy()
@@ -37,13 +37,13 @@ class InlineCopies:
 
 
 class StreamCopies:
-    """On a GPU: one side stream, so that copies share the bus one after another at its full rate."""
+    """A starter for a GPU with one side stream, so that copies use the bus one after another at its full rate."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
 
     def start(self, copy: Callable[[], None]) -> Arrival | None:
-        # The pages may have belonged to something that the step now running still reads.
+        # The pages may have belonged to data that the running step still reads.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             began = torch.cuda.Event(enable_timing=True)

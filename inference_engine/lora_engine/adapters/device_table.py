@@ -12,12 +12,12 @@ from .epilogue import EpilogueSlot
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot
 
 _INDEX = {target: index for index, target in enumerate(TARGETS)}
-# A group's one module stands where the first of several would.
+# A group's fused module takes the index of the first of several.
 _INDEX |= {group[-1]: _INDEX[group[0]] for group in TARGET_GROUPS if group[-1] not in _INDEX}
 
 
 class DeviceTable:
-    """Hands out rows of ``SlotTables``. Index 0 means no adapter."""
+    """An allocator of rows of ``SlotTables``. Index 0 means no adapter."""
 
     def __init__(self, tables: SlotTables) -> None:
         self.tables = tables
@@ -28,11 +28,11 @@ class DeviceTable:
         return not self._free
 
     def take(self) -> int:
-        """An unused index, to be described with ``write``."""
+        """Return an unused index, to be filled by ``write``."""
         return self._free.pop()
 
     def write(self, index: int, layout: AdapterLayout, pages: list[int], sign: int = 1) -> None:
-        """Describe an adapter to the kernels, in the order of the current stream; -1: as what takes it away."""
+        """Describe an adapter to the kernels, in the order of the current stream. ``sign`` -1 subtracts its delta."""
         modules = np.zeros((self.tables.num_layers, len(TARGETS), MODULE_FIELDS), dtype=np.int32)
         scales = np.zeros((self.tables.num_layers, len(TARGETS)), dtype=np.float32)
         for layer, slots in enumerate(layout.layers):
@@ -41,11 +41,11 @@ class DeviceTable:
                 _describe_group(targets, by_target, modules[layer], scales[layer])
         for layer, epilogues in enumerate(layout.epilogues):
             _describe_epilogues(epilogues, modules[layer])
-        of_modules = pages[: len(pages) - layout.embedding_layer_pages]  # kernels read nothing else
+        of_modules = pages[: len(pages) - layout.embedding_layer_pages]  # kernels read no other pages
         self.tables.write(index, of_modules, torch.from_numpy(modules), torch.from_numpy(sign * scales))
 
     def give_back(self, index: int) -> None:
-        """The index may be used again."""
+        """Free the index for use by another adapter."""
         self._free.append(index)
 
 
@@ -55,7 +55,7 @@ def _describe_group(
     modules: npt.NDArray[np.int32],
     scales: npt.NDArray[np.float32],
 ) -> None:
-    """A group's rows of A are one block: absent targets point at its start, with rank 0."""
+    """Describe a group. Its rows of A are one block: absent targets point at its start, with rank 0."""
     present = [by_target[target] for target in targets if target in by_target]
     for target in targets if present else ():
         index, slot = _INDEX[target], by_target.get(target)

@@ -1,4 +1,4 @@
-"""Which adapters are in the device pool, and the views through which a batch reads them."""
+"""The device tier holds the adapters in the device pool and the views through which a batch reads them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .load_times import LoadTimes
 
 @dataclass(frozen=True, slots=True)
 class TargetWeights:
-    """One target inside a group: columns of the shrunk activation, columns of the output, B.
+    """The weights of one target in a group: columns of the shrunk activation, columns of the output, and B.
 
-    Where both factors are split over ranks, the columns are of what this rank shrinks, and B has rows of all ranks; or
-    it is a part of the columns of the output, which are counted from the first of them.
+    Where both factors are split over ranks, the columns are those that this rank shrinks, and B has the rows of all
+    ranks; or the output columns are a part of the target's, counted from the first of them.
     """
 
     rank_start: int
@@ -38,18 +38,17 @@ class TargetWeights:
 
 @dataclass(frozen=True, slots=True)
 class GroupWeights:
-    """The modules of one layer that read the same input."""
+    """The weights of a layer's modules that read the same input."""
 
     a_t: torch.Tensor  # [in, sum of ranks]
     targets: tuple[TargetWeights, ...]
 
 
 class AdapterSlot(Evictable):
-    """An adapter's place in the pool.
+    """A place of an adapter in the pool.
 
-    A slot belongs to one digest for its whole life and is never re-used: whoever holds a
-    slot reads that adapter's weights or, after ``close``, fails. Reference counts keep its
-    pages while a request uses it.
+    A slot belongs to one digest for its whole life and is never re-used: a reader of the slot reads that adapter's
+    weights or, after ``close``, fails. Reference counts keep its pages while a request uses it.
     """
 
     _generations = itertools.count(1)
@@ -68,15 +67,16 @@ class AdapterSlot(Evictable):
         self.num_bytes = packed.num_bytes
         self.pages = pages
         self.generation = next(self._generations)
-        self.table_index = table_index  # its row in the kernels' tables; 0 without them
-        self.delta_correction_index = 0  # the row with its scales negated, while it is merged into the base's weights
+        self.table_index = table_index  # row in the kernels' tables; 0 without tables
+        self.delta_correction_index = 0  # row with negated scales, while the adapter is merged into the base weights
         self.invocation_tokens = packed.layout.invocation_tokens
-        # Whether others would not notice; None before it was asked. No sum of weights holds an epilogue, or acts later.
+        # Whether a merge leaves other requests' output unchanged; None before the check. An epilogue, or a delta that
+        # acts later, cannot be merged.
         self.mergeable: bool | None = False if packed.layout.epilogues or self.invocation_tokens else None
         self.refs = 0
         self.pinned = False  # stays on the device without a request
         self.last_used = 0.0
-        self.arrival: Arrival | None = None  # its copy to the device, while that is under way
+        self.arrival: Arrival | None = None  # its copy to the device, until that is complete
         self.layout = packed.layout
         self.groups = target_groups(packed.layout)
         layers = packed.layout.embedding_layers
@@ -89,27 +89,27 @@ class AdapterSlot(Evictable):
         self._views: dict[int, tuple[GroupWeights | None, ...]] = {}
 
     def group(self, layer: int, group: int) -> GroupWeights | None:
-        """Weights of a layer's target group, or None if the adapter does not touch it."""
+        """Return the weights of a layer's target group, or None if the adapter does not change it."""
         groups = self._views.get(layer)
         if groups is None:
             groups = self._resolve(layer)
-            if self._contiguous:  # views cost nothing to keep; a gathered copy would cost its size
+            if self._contiguous:  # cached views cost nothing; a cached copy would cost its size
                 self._views[layer] = groups
         return groups[group]
 
     @property
     def has_embedding_layers(self) -> bool:
-        """Whether it changes the embedding or the head."""
+        """True if the adapter changes the embedding or the head."""
         return self.embedding is not None or self.head is not None
 
     def epilogues(self, layer: int, group: int) -> tuple[EpilogueWeights, ...]:
-        """What follows LoRA in a layer's target group."""
+        """Return the epilogues of a layer's target group."""
         slots = [slot for slot in self.layout.epilogues[layer] if slot.target in TARGET_GROUPS[group]]
         pool_rows = self._pool_rows(layer) if slots else None
         return () if pool_rows is None else tuple(epilogue.read(pool_rows, s, self._offsets[s.target]) for s in slots)
 
     def close(self) -> None:
-        """The pages are about to be given back: reading through this slot is an error from now on."""
+        """Invalidate the slot before its pages are freed: reading through it raises from now on."""
         if self.refs:
             raise AssertionError(f"adapter {self.digest} is dropped while {self.refs} requests use it")
         self._views, self.embedding, self.head = {}, None, None
@@ -123,7 +123,7 @@ class AdapterSlot(Evictable):
         )
 
     def _pool_rows(self, layer: int) -> torch.Tensor:
-        """``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
+        """Return ``[pool_rows, kv_dim]``: a view of consecutive pages, or a copy of scattered ones."""
         data, kv_dim = self._pool.data[layer], self._pool.geometry.kv_dim
         if self._contiguous:
             return data[self.pages[0] : self.pages[0] + len(self.pages)].view(-1, kv_dim)
@@ -150,7 +150,7 @@ class AdapterSlot(Evictable):
 
 
 def target_groups(layout: AdapterLayout) -> frozenset[int]:
-    """Which of ``TARGET_GROUPS`` the adapter touches, in any layer."""
+    """Return the indices of ``TARGET_GROUPS`` that the adapter changes in any layer."""
     targets = {module.target for layers in (layout.layers, layout.epilogues) for layer in layers for module in layer}
     return frozenset(index for index, group in enumerate(TARGET_GROUPS) if not targets.isdisjoint(group))
 
@@ -159,7 +159,7 @@ GroupOffsets = dict[str, int]
 
 
 def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
-    """Where each target's output starts inside its group's merged output."""
+    """Return the start of each target's output in its group's merged output."""
     offsets = {}
     for targets in TARGET_GROUPS:
         start = 0
@@ -171,16 +171,16 @@ def group_offsets(shapes: dict[str, tuple[int, int]]) -> GroupOffsets:
 
 
 class AdapterTable(Protocol):
-    """Where kernels look adapters up; None for backends that read the slots themselves."""
+    """A table in which kernels find adapters; backends that read the slots need none."""
 
     def take(self) -> int:
-        """An unused index, to be described with ``write``."""
+        """Return an unused index, to be filled by ``write``."""
 
     def write(self, index: int, layout: AdapterLayout, pages: list[int], sign: int = 1) -> None:
-        """Describe an adapter to the kernels, in the order of the current stream; -1: negated."""
+        """Describe an adapter to the kernels, in the order of the current stream. ``sign`` -1 negates it."""
 
     def give_back(self, index: int) -> None:
-        """The index may be used again."""
+        """Free the index for use by another adapter."""
 
     @property
     def full(self) -> bool: ...
@@ -188,7 +188,7 @@ class AdapterTable(Protocol):
 
 @dataclass(slots=True)
 class LoadStats:
-    """Copies to the device so far. ``exposed_seconds`` is what of them a step had to wait for."""
+    """Totals of copies to the device. ``exposed_seconds`` is the part that steps waited for."""
 
     adapters: int = 0
     num_bytes: int = 0
@@ -198,7 +198,7 @@ class LoadStats:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAdapter:
-    """An adapter on the device, and how many requests use it now."""
+    """An adapter on the device, with the number of requests that use it now."""
 
     digest: str
     running: int
@@ -207,34 +207,34 @@ class DeviceAdapter:
 
 
 class DeviceMirror(Protocol):
-    """The other ranks of a tensor-parallel group: their pools hold their parts of the same adapters, in equal pages."""
+    """The other ranks of a tensor-parallel group, whose pools have their parts of the same adapters in equal pages."""
 
     def load(self, slot: AdapterSlot, packed: PackedAdapter) -> Arrival:
-        """Have them copy their parts. What it returns needs no ``join``: they do as they are told, in order."""
+        """Copy the other ranks' parts. The result needs no ``join``: the ranks execute commands in order."""
 
     def drop(self, slot: AdapterSlot) -> None:
-        """Have them forget the adapter: its pages may become something else's."""
+        """Drop the adapter on the other ranks, before its pages are reused."""
 
 
 class _Arrivals:
-    """Copies of one adapter to several ranks."""
+    """The copies of one adapter to several ranks."""
 
-    def __init__(self, own: Arrival | None, others: Arrival) -> None:
-        self._own, self._others = own, others
+    def __init__(self, local: Arrival | None, others: Arrival) -> None:
+        self._local, self._others = local, others
 
     def done(self) -> bool:
-        return (self._own is None or self._own.done()) and self._others.done()
+        return (self._local is None or self._local.done()) and self._others.done()
 
     def join(self) -> None:
-        if self._own is not None:
-            self._own.join()
+        if self._local is not None:
+            self._local.join()
 
     def seconds(self) -> float:
-        return self._others.seconds() if self._own is None else self._own.seconds()
+        return self._others.seconds() if self._local is None else self._local.seconds()
 
 
 class DeviceTier:
-    """The device tier: load an adapter, acquire it for a request, give it back, drop it."""
+    """The adapters on the device: load, acquire for a request, release, drop."""
 
     def __init__(
         self,
@@ -250,19 +250,19 @@ class DeviceTier:
     ) -> None:
         self.stats = LoadStats()
         self.load_times = LoadTimes()
-        self.idle_pages = 0  # of adapters without a request that may be evicted
-        self.pinned_idle_pages = 0  # of pinned ones without a request
+        self.idle_pages = 0  # of evictable adapters without a request
+        self.pinned_idle_pages = 0  # of pinned adapters without a request
         self._pool = pool
         self._allocator = allocator
         self._offsets = group_offsets(shapes)
         self._clock = clock
         self._slots: dict[str, AdapterSlot] = {}
         self._table = table
-        self._queue = EvictionQueue() if queue is None else queue  # an empty queue is false
+        self._queue = EvictionQueue() if queue is None else queue  # an empty queue is falsy
         self._costs = costs or RestoreCosts()
         self._copies = copies or InlineCopies()
         self._mirror = mirror
-        # Host memory must not be given to another adapter while the bus still reads it.
+        # Host memory must not be reused for another adapter while the bus still reads it.
         self._arriving: dict[AdapterSlot, PackedAdapter] = {}
         self._abandoned: list[tuple[Arrival, PackedAdapter]] = []
 
@@ -270,12 +270,12 @@ class DeviceTier:
         return self._slots.get(digest)
 
     def on_device(self, digest: str) -> bool:
-        """Whether a batch can use the adapter at once."""
+        """Return whether a batch can use the adapter immediately."""
         slot = self._slots.get(digest)
         return slot is not None and slot.arrival is None
 
     def copy_seconds(self, pages: int) -> float:
-        """What a copy of so many pages to the device takes, by what copies have taken."""
+        """Predict the seconds of a copy of ``pages`` pages to the device from earlier copies."""
         return pages * self._costs.adapter_page
 
     def slots(self) -> Iterable[AdapterSlot]:
@@ -290,7 +290,7 @@ class DeviceTier:
 
     @property
     def arriving_idle_pages(self) -> int:
-        """Pages among ``idle_pages`` that cannot be freed yet, as they are still being copied to."""
+        """Number of pages among ``idle_pages`` that cannot be freed yet, as a copy into them is running."""
         return sum(len(slot.pages) for slot in self._arriving if not slot.refs and not slot.pinned)
 
     @property
@@ -299,9 +299,10 @@ class DeviceTier:
         return self.copy_seconds(sum(len(slot.pages) for slot in self._arriving))
 
     def load(self, packed: PackedAdapter) -> AdapterSlot:
-        """Begin to copy an adapter into the pool; it is idle until acquired, and must be ``ready`` or joined first.
+        """Begin to copy an adapter into the pool. It is idle until acquired, and must be ``ready`` or joined before
+        use.
 
-        Raises ``OutOfPages``: make room first.
+        Raises ``OutOfPages``: free pages first.
         """
         pages = self._allocator.allocate_run(packed.num_pages) if packed.num_pages else []
         slot = AdapterSlot(packed, pages, self._pool, self._offsets, self._table_row())
@@ -320,13 +321,13 @@ class DeviceTier:
         return slot
 
     def ready(self, slot: AdapterSlot) -> bool:
-        """Whether a batch may read it now."""
+        """Return whether a batch may read the adapter now."""
         if slot.arrival is not None and slot.arrival.done():
             self._arrived(slot, slot.arrival)
         return slot.arrival is None
 
     def join(self, slot: AdapterSlot) -> None:
-        """Have the device, not the host, wait for the copy before it runs what is launched next."""
+        """Make the device, not the host, wait for the copy before it runs the next launch."""
         if slot.arrival is not None:
             slot.arrival.join()
 
@@ -343,7 +344,7 @@ class DeviceTier:
             self._becomes_idle(slot)
 
     def acquire_merged(self, slot: AdapterSlot) -> None:
-        """Like ``acquire``, for the base's weights that it is merged into: others must be able to subtract it."""
+        """Acquire the adapter for a merge into the base weights, with a table row by which others can subtract it."""
         self.acquire(slot)
         if self._table:
             slot.delta_correction_index = self._table_row()
@@ -361,15 +362,15 @@ class DeviceTier:
             self._queue.offer(slot, self._costs.adapter_page)
 
     def pin(self, slot: AdapterSlot) -> None:
-        """Keep an adapter on the device, also while no request uses it."""
+        """Keep an adapter on the device, even while no request uses it."""
         self._set_pinned(slot, pinned=True)
 
     def unpin(self, slot: AdapterSlot) -> None:
-        """It may be evicted when it is idle, as others are."""
+        """Let the adapter be evicted when it is idle, like others."""
         self._set_pinned(slot, pinned=False)
 
     def unpin_idle(self, pages: int) -> None:
-        """Let idle pinned adapters be evicted, the longest unused first, until they have so many pages."""
+        """Unpin idle adapters, least recently used first, until they have ``pages`` pages in all."""
         for slot in sorted((s for s in self._slots.values() if s.pinned and not s.refs), key=lambda s: s.last_used):
             if pages <= 0:
                 return
@@ -378,22 +379,22 @@ class DeviceTier:
 
     @property
     def has_table_row(self) -> bool:
-        """Whether one more adapter finds its place in the kernels' tables without a pinned one giving way."""
+        """True if another adapter fits into the kernels' tables without evicting a pinned one."""
         if self._table is None or not self._table.full:
             return True
         return any(not slot.refs and not slot.pinned for slot in self._slots.values())
 
     def refresh(self, digest: str) -> None:
-        """The adapter, if it is idle here, is needed soon: evict others first."""
+        """Move an idle adapter that is needed soon to the end of the eviction order."""
         slot = self._slots.get(digest)
         if slot is not None and not slot.refs:
             self._queue.withdraw(slot)
             self.offer(slot)
 
     def drop(self, slot: AdapterSlot) -> None:
-        """Give an idle adapter's pages back."""
+        """Free an idle adapter's pages."""
         slot.close()
-        if slot.arrival is not None:  # these pages must not be written by others before the copy is complete
+        if slot.arrival is not None:  # others must not write to these pages before the copy is complete
             slot.arrival.join()
             self._abandoned.append((slot.arrival, self._arriving.pop(slot)))
         if self._mirror is not None:
@@ -423,7 +424,7 @@ class DeviceTier:
         del self._arriving[slot]
 
     def collect_arrivals(self) -> None:
-        """Take note of the copies that are complete."""
+        """Update the adapters whose copies are complete."""
         for slot in list(self._arriving):
             self.ready(slot)
         self._abandoned = [(arrival, packed) for arrival, packed in self._abandoned if not arrival.done()]

@@ -1,10 +1,9 @@
-"""Adapters on the host's own disk: content-addressed, bounded, and whole after any crash.
+"""The disk tier keeps adapters on the host's disk: content-addressed, bounded, and consistent after a crash.
 
-A folder ``sha256/<hh>/<hex>`` appears by one rename, after both files were written; what a
-crash left half-done lies in ``incoming`` and is removed at start. Nobody waits until the
-disk has written it (``flush``): what a power cut damaged is found by its digest, which is
-compared once in each process, and fetched again. Use is remembered as the folder's
-modification time, so that eviction survives restarts too.
+A folder ``sha256/<hh>/<hex>`` appears by one rename, after both files were written. A crash leaves incomplete files
+only in ``incoming``, which is emptied at start. Staging does not wait until the disk has written the files (``flush``):
+damage by a power cut is detected by the digest, which is compared once in each process, and the adapter is fetched
+again. The folder's modification time records its last use, so that the order of eviction survives restarts.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class _Entry:
     folder: Path
     num_bytes: int
     last_used: float
-    checked: bool  # whether this process has seen that the files have their digest
-    flushed: bool  # whether they are on the disk, and not only in the system's memory
+    checked: bool  # the files' digest was compared in this process
+    flushed: bool  # the files are on disk, not only in the page cache
 
 
 class DiskTier:
-    """Folders by digest, at most ``capacity`` bytes of them. Safe to use from several threads."""
+    """A store of folders by digest, at most ``capacity`` bytes. It may be used from several threads."""
 
     def __init__(self, root: Path, capacity: int) -> None:
         self._root = root
@@ -59,7 +58,7 @@ class DiskTier:
         return digest in self._entries
 
     def contents(self) -> dict[str, int]:
-        """Digest → bytes of everything here."""
+        """Return digest → bytes of all adapters on disk."""
         with self._lock:
             return {digest: entry.num_bytes for digest, entry in self._entries.items()}
 
@@ -80,15 +79,15 @@ class DiskTier:
 
     @contextmanager
     def reading(self, digest: str) -> Iterator[Path]:
-        """The adapter's folder, safe from eviction meanwhile.
+        """Return a context with the adapter's folder, which is not evicted meanwhile.
 
-        Raises ``StageError`` if it is not here, or if the disk fails while the block reads.
+        Raises ``StageError`` if it is not on disk, or if the disk fails while the block reads.
         """
         self.pin(digest)
         try:
             entry = self._entry(digest)
             entry.last_used = time.time()
-            with contextlib.suppress(OSError):  # a disk that takes nothing more still gives
+            with contextlib.suppress(OSError):  # a full disk can still be read
                 os.utime(entry.folder)
             yield entry.folder
         except OSError as error:
@@ -98,7 +97,7 @@ class DiskTier:
             self.unpin(digest)
 
     def add(self, artifact: Artifact, max_bytes: int, progress: Progress) -> None:
-        """Fetch, check, and make visible. Raises ``StageError``; nothing is left behind then."""
+        """Fetch an adapter, check it, and make it visible. Raises ``StageError`` and leaves no files then."""
         artifact.check()
         place = self._incoming / uuid.uuid4().hex
         try:
@@ -113,9 +112,9 @@ class DiskTier:
             shutil.rmtree(place, ignore_errors=True)
 
     def verify(self, digest: str) -> None:
-        """Check, once per process, that the files still have the digest they are filed under.
+        """Check once per process that the files have the digest under which they are stored.
 
-        Raises ``StageError``; an adapter that was damaged is removed.
+        Raises ``StageError``; a damaged adapter is removed.
         """
         entry = self._entry(digest)
         if entry.checked:
@@ -128,7 +127,7 @@ class DiskTier:
             raise StageError("disk_tier_damaged", message, "Stage the adapter again.", passes=True)
 
     def flush(self, digest: str) -> None:
-        """Wait until an adapter is on the disk, so that it outlasts a power cut."""
+        """Wait until an adapter is on disk, so that it survives a power cut."""
         entry = self._entries.get(digest)
         if entry is None or entry.flushed:
             return
@@ -142,12 +141,12 @@ class DiskTier:
             log.warning("%s may not outlast a power cut: %s", digest, error)
 
     def remove(self, digest: str) -> bool:
-        """Forget an adapter; True if it was here. Whoever reads its files reads them to their end."""
+        """Remove an adapter; True if it was on disk. A reader with open files can read them to the end."""
         with self._lock:
             entry = self._entries.pop(digest, None)
             try:
                 trash = self._put_aside(entry) if entry else None
-            except OSError as error:  # forgotten all the same: the folder is found again at the next start
+            except OSError as error:  # drop it all the same; the next start scans the folder again
                 log.warning("%s cannot be removed from disk: %s", digest, error)
                 trash = None
         self._discard(trash)
@@ -188,9 +187,9 @@ class DiskTier:
             self._discard(trash)
 
     def _put_aside(self, entry: _Entry) -> Path | None:
-        """Move a folder out of the way before its files go: a crash half-way leaves no half adapter.
+        """Move a folder aside before its files are deleted, so that a crash leaves no incomplete adapter.
 
-        With the lock held, or it might be the folder that another staging of the adapter has just published.
+        The caller has the lock: the folder might otherwise be one that was just published again.
         """
         trash = self._incoming / uuid.uuid4().hex
         try:

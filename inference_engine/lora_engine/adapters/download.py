@@ -1,4 +1,4 @@
-"""Where an adapter's two files come from: a folder, or a web server. Bytes are believed only by their digest."""
+"""An adapter's two files are fetched from a folder or a web server and accepted only by their digest."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from .peers import Peer, PeerError
 
 log = logging.getLogger(__name__)
 
+# Bytes that are read at a time.
 _BLOCK_BYTES = 1 << 20
+# Seconds without an answer after which a download fails.
 _TIMEOUT_S = 30.0
-_STAGE_AGAIN = "Ask for staging again with the digests from validation."
-_UPLOAD_AGAIN = "Check that the artifact store still holds this version; if not, upload the adapter again."
-_CHECK_STORE = "Check the artifact store and the engine host's way to it; staging can be repeated."
+_STAGE_AGAIN = "Stage the adapter again with the digests from validation."
+_UPLOAD_AGAIN = "Check that the artifact store still has this version; if not, upload the adapter again."
+_CHECK_STORE = "Check the artifact store and the engine host's connection to it; then stage the adapter again."
 
 Progress = Callable[[int, int], None]
 Source = Callable[[str], AbstractContextManager[tuple[IO[bytes], int]]]
@@ -38,9 +40,9 @@ Source = Callable[[str], AbstractContextManager[tuple[IO[bytes], int]]]
 class Artifact:
     """An adapter to fetch. ``uri`` is a ``file://`` folder or an ``http(s)://`` prefix of the two files.
 
-    ``file_digests`` maps both file names to ``sha256:<hex>``; ``headers`` go with HTTP requests. ``file_uris`` names
-    files that are elsewhere: with signed addresses, ``uri`` only says what they are signed for. ``peers`` are hosts
-    that have it: asked before a web server, and after a folder, which hosts share or do not have.
+    ``file_digests`` maps both file names to ``sha256:<hex>``; ``headers`` are sent with HTTP requests. ``file_uris``
+    has files with other addresses, such as signed ones, which take precedence over ``uri``. ``peers`` are hosts that
+    have the adapter: they are tried before a web server, and after a folder, which hosts share or do not have.
     """
 
     digest: str
@@ -57,11 +59,11 @@ class Artifact:
         except ValueError as error:
             raise StageError("invalid_artifact", f"The file digests cannot be used: {error}.", _STAGE_AGAIN) from None
         if actual != self.digest:
-            message = f"The file digests make {actual}, but {self.digest} was asked for."
+            message = f"The file digests make {actual}, but {self.digest} was requested."
             raise StageError("digest_mismatch", message, _STAGE_AGAIN)
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             if self._place(name).scheme not in ("file", "http", "https"):
-                message = f"{self.uri!r} is no place to fetch from."
+                message = f"{self.uri!r} is no address to fetch from."
                 raise StageError("invalid_artifact", message, "Use a file:// folder or an http(s):// address.")
 
     def _place(self, name: str) -> urllib.parse.SplitResult:
@@ -71,10 +73,10 @@ class Artifact:
         return parts._replace(path=parts.path.rstrip("/") + "/" + name)
 
     def fetch(self, into: Path, max_bytes: int, progress: Progress) -> int:
-        """Write both files into ``into``, checked; returns their bytes. Raises ``StageError``.
+        """Fetch both files into ``into``, checked, and return their bytes. Raises ``StageError``.
 
-        ``progress`` is called with bytes done and bytes in all (0 while unknown). What a peer does not give, or gives
-        otherwise, comes from the next one, and from the store.
+        ``progress`` is called with bytes done and total bytes (0 while unknown). If a peer fails or sends wrong bytes,
+        the next source is tried.
         """
         peers: list[Source] = [partial(peer.open, self.digest) for peer in self.peers]
         sources: list[Source] = (
@@ -88,7 +90,7 @@ class Artifact:
                 if source == self._open and isinstance(error, StageError):
                     failure = error
                 else:
-                    log.info("%s comes from elsewhere: %s", self.digest, error)
+                    log.info("%s is fetched from the next source: %s", self.digest, error)
                 for name in (CONFIG_FILE, WEIGHTS_FILE):
                     (into / name).unlink(missing_ok=True)
         assert failure is not None, "the store is among the sources"
@@ -99,11 +101,11 @@ class Artifact:
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             with source(name) as (stream, length):
                 actual = transfer.copy(stream, length, into / name)
-            wanted = self.file_digests[name].removeprefix("sha256:")
-            if actual != wanted:
+            expected = self.file_digests[name].removeprefix("sha256:")
+            if actual != expected:
                 raise StageError(
                     "digest_mismatch",
-                    f"{name} has digest sha256:{actual}, but sha256:{wanted} was asked for: "
+                    f"{name} has digest sha256:{actual}, but sha256:{expected} was expected: "
                     "it was damaged or replaced.",
                     "Upload the adapter again.",
                 )
@@ -111,7 +113,9 @@ class Artifact:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
-        """The file's stream and its length (0 if unknown); what goes wrong with either becomes a ``StageError``."""
+        """Return a context with the file's stream and its length (0 if unknown). Any failure becomes a
+        ``StageError``.
+        """
         parts = self._place(name)
         try:
             if parts.scheme == "file":
@@ -134,7 +138,7 @@ class Artifact:
 
 
 class _Transfer:
-    """Copies streams to disk, counting and hashing on the way."""
+    """A copy of streams to disk that counts and hashes the bytes."""
 
     def __init__(self, max_bytes: int, progress: Progress) -> None:
         self.done = 0
@@ -142,10 +146,10 @@ class _Transfer:
         self._progress = progress
 
     def copy(self, stream: IO[bytes], length: int, path: Path) -> str:
-        """Write the stream to ``path``; returns its SHA-256 in hex."""
+        """Write the stream to ``path``; return its SHA-256 in hex."""
         digest, start = hashlib.sha256(), self.done
         hashed: Future[None] | None = None
-        with path.open("xb") as file, ThreadPoolExecutor(1, "hash") as beside:
+        with path.open("xb") as file, ThreadPoolExecutor(1, "hash") as hasher:
             while block := stream.read(_BLOCK_BYTES):
                 self.done += len(block)
                 if self.done > self._max_bytes:
@@ -153,7 +157,7 @@ class _Transfer:
                     raise StageError("artifact_too_large", message, "Train with a lower rank or fewer targets.")
                 if hashed is not None:
                     hashed.result()
-                hashed = beside.submit(digest.update, block)
+                hashed = hasher.submit(digest.update, block)
                 file.write(block)
                 self._progress(self.done, start + length if length else 0)
         if self.done - start < length:
@@ -162,7 +166,7 @@ class _Transfer:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the store's credentials to another server."""
+    """A handler that follows no redirect: it would send the store's credentials to another server."""
 
     def redirect_request(self, *_arguments: object) -> None:
         return None

@@ -1,9 +1,9 @@
-"""What some kinds of adapters do to a projection after LoRA: ``y = y + factor * y + offset``, output by output.
+"""Some kinds of adapters change a projection's output after LoRA: ``y = y + factor * y + offset``, per output.
 
-That is all of DoRA and of biases (ADR 0014). With ``c = m / ||W + s B A||`` (the norm of each row), DoRA's
-``c (W x + s B A x) + bias`` is ``y = W x + s B A x + bias`` with the factor ``c - 1`` and the offset
-``(1 - c) * bias``. Biases of lora_B, and those that replace the base's, are offsets. Both vectors are computed once,
-when the adapter is packed, and lie in pool pages behind the rows of A and B. Zero changes nothing, exactly.
+This covers DoRA and biases (ADR 0014). With ``c = m / ||W + s B A||`` (the norm of each row), DoRA's output ``c (W x +
+s B A x) + bias`` equals ``y = W x + s B A x + bias`` with the factor ``c - 1`` and the offset ``(1 - c) * bias``.
+Biases of lora_B, and those that replace the base's, are offsets. Both vectors are computed once, when the adapter is
+packed, and lie in pool pages after the rows of A and B. Zeros change nothing, exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[int, str]  # layer, target
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """Where one module's vectors lie: pool row offsets from the start of the adapter's pages; None: all zero."""
+    """The place of one module's vectors: pool row offsets from the start of the adapter's pages; None: all zero."""
 
     target: str
     out_features: int
@@ -36,7 +36,7 @@ class EpilogueSlot:
 
 @dataclass(frozen=True, slots=True)
 class EpilogueWeights:
-    """One target's vectors and its columns of the group's output."""
+    """The vectors of one target and its columns of the group's output."""
 
     out_start: int
     out_stop: int
@@ -48,12 +48,12 @@ class BaseModules(BaseMatrices, Protocol):
     """The base model's projections, with their biases."""
 
     def bias(self, layer: int, target: str) -> torch.Tensor | None:
-        """``[out]`` float32 on the host; None for a module without one."""
+        """Return ``[out]`` float32 on the host; None for a module without a bias."""
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """One module's tensors as the file has them, float32; ``a`` and ``b`` are None where there is no LoRA."""
+class ModuleTensors:
+    """The tensors of one module as in the file, float32; ``a`` and ``b`` are None without LoRA."""
 
     scale: float = 0.0
     a: torch.Tensor | None = None  # [rank, in]
@@ -65,8 +65,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A module's vectors ``[out]``, float32; ``added`` is the squared norm of what they and LoRA add to the base's
-    module."""
+    """The vectors ``[out]`` of a module, float32. ``added`` is the squared norm of all that the adapter adds to it."""
 
     factor: torch.Tensor | None
     offset: torch.Tensor | None
@@ -74,7 +73,7 @@ class Computed:
 
 
 def vectors_of(manifest: AdapterManifest) -> dict[int, dict[str, dict[str, str]]]:
-    """By layer and target: which vectors there are, and the tensors' names."""
+    """Return by layer, target and kind of vector the tensors' names."""
     layers: dict[int, dict[str, dict[str, str]]] = {}
     for vector in manifest.vectors:
         layers.setdefault(vector.layer, {}).setdefault(vector.target, {})[vector.kind] = vector.name
@@ -84,7 +83,7 @@ def vectors_of(manifest: AdapterManifest) -> dict[int, dict[str, dict[str, str]]
 def plan(
     kinds: dict[str, dict[str, str]], cursor: int, kv_dim: int, features: dict[str, int], biased: frozenset[str]
 ) -> tuple[tuple[EpilogueSlot, ...], int]:
-    """Pool rows from ``cursor`` on for the vectors of one layer's modules, and the first row behind them.
+    """Assign pool rows from ``cursor`` on to the vectors of one layer's modules; return them and the next free row.
 
     ``features``: outputs of each target; ``biased``: the targets whose base modules have biases.
     """
@@ -108,15 +107,15 @@ def pack(
     targets: TargetShapes,
     base: BaseModules | None,
 ) -> dict[Place, float]:
-    """Compute the vectors, and write each rank's into its part; what each of their modules adds to the base's."""
+    """Compute the vectors, write each rank's into its part, and return the squared norm that each module adds."""
     modules, vectors = {(m.layer, m.target): m for m in manifest.modules}, vectors_of(manifest)
     added: dict[Place, float] = {}
     for layer, slots in enumerate(epilogues):
         for slot in slots:
             assert base is not None, "an adapter with vectors is packed beside its base model"
             names = vectors[layer][slot.target]
-            own = _own(modules.get((layer, slot.target)), names, weights, base)
-            computed = compute(own, base, layer, slot.target)
+            tensors = _module_tensors(modules.get((layer, slot.target)), names, weights, base)
+            computed = compute(tensors, base, layer, slot.target)
             for rank, part in parts.items():
                 _write(part[layer].view(-1, kv_dim), slot, _share(computed, slot.target, rank, targets.world))
             added[layer, slot.target] = computed.added
@@ -124,8 +123,9 @@ def pack(
 
 
 def _share(computed: Computed, target: str, rank: int, world: int) -> Computed:
-    """A rank's part. What ranks make of a row-parallel layer is added up: each scales what it made, and only the first
-    one's carries the offset."""
+    """Return a rank's part. The ranks' outputs of a row-parallel layer are summed: each scales its own, and only the
+    first adds the offset.
+    """
     if world == 1:
         return computed
     if target in COLUMN_PARALLEL:
@@ -137,54 +137,58 @@ def _part(vector: torch.Tensor | None, rank: int, world: int) -> torch.Tensor | 
     return None if vector is None else shard(vector[None], rank, world)[0]
 
 
-def _own(module: ModuleLora | None, names: Mapping[str, str], weights: SafetensorsFile, base: BaseMatrices) -> Own:
+def _module_tensors(
+    module: ModuleLora | None, names: Mapping[str, str], weights: SafetensorsFile, base: BaseMatrices
+) -> ModuleTensors:
     vectors = {kind: read_tensor(weights, name).float() for kind, name in names.items()}
     rest = (vectors.get(MAGNITUDE), vectors.get(LORA_BIAS), vectors.get(BIAS))
     if module is None:
-        return Own(0.0, None, None, *rest)
+        return ModuleTensors(0.0, None, None, *rest)
     a, b = factors(module, weights, base)
-    return Own(module.scale, a.float(), b.float(), *rest)
+    return ModuleTensors(module.scale, a.float(), b.float(), *rest)
 
 
-def compute(own: Own, base: BaseModules, layer: int, target: str) -> Computed:
-    """Raises ``StageError`` for what does not fit the base."""
-    factor, added = _factor(own, base, layer, target)
+def compute(tensors: ModuleTensors, base: BaseModules, layer: int, target: str) -> Computed:
+    """Compute a module's vectors. Raises ``StageError`` for an adapter that does not fit the base."""
+    factor, added = _factor(tensors, base, layer, target)
     offset = None
-    if factor is not None or own.bias is not None:
+    if factor is not None or tensors.bias is not None:
         kept = base.bias(layer, target)
         if kept is not None:
-            offset = (kept if own.bias is None else own.bias) - (kept if factor is None else kept + factor * kept)
-        elif own.bias is not None:
+            offset = (kept if tensors.bias is None else tensors.bias) - (
+                kept if factor is None else kept + factor * kept
+            )
+        elif tensors.bias is not None:
             raise StageError(
                 "adapter_does_not_fit",
                 f"The adapter replaces the bias of layers.{layer}.{target}, and the base model has none there.",
                 "Upload an adapter that was trained on this base model.",
             )
-    if own.lora_bias is not None:
-        scaled = own.scale * own.lora_bias
+    if tensors.lora_bias is not None:
+        scaled = tensors.scale * tensors.lora_bias
         offset = scaled if offset is None else offset + scaled
     if offset is not None:
         added += float(offset.double().square().sum())
     return Computed(factor, offset, added)
 
 
-def _factor(own: Own, base: BaseModules, layer: int, target: str) -> tuple[torch.Tensor | None, float]:
-    """DoRA's ``m / ||W + s B A|| - 1``, and the squared norm of what is added to W."""
-    if own.a is None or own.b is None:
+def _factor(tensors: ModuleTensors, base: BaseModules, layer: int, target: str) -> tuple[torch.Tensor | None, float]:
+    """Return DoRA's ``m / ||W + s B A|| - 1``, and the squared norm of the change of W."""
+    if tensors.a is None or tensors.b is None:
         return None, 0.0
-    if own.magnitude is None:
-        return None, _product_norm(own)
-    a, norms, squares, start = own.a, [], [], 0
+    if tensors.magnitude is None:
+        return None, _product_norm(tensors)
+    a, norms, squares, start = tensors.a, [], [], 0
     with base.aside():
         for rows in base.rows(layer, target):
             a, these = a.to(rows.device), slice(start, start + len(rows))
-            changed = torch.addmm(rows, own.b[these].to(rows.device), a, alpha=own.scale)
+            changed = torch.addmm(rows, tensors.b[these].to(rows.device), a, alpha=tensors.scale)
             norm = torch.linalg.vector_norm(changed, dim=1)
-            scaled = changed * (own.magnitude[these].to(rows.device) / norm)[:, None]
+            scaled = changed * (tensors.magnitude[these].to(rows.device) / norm)[:, None]
             norms.append(norm.cpu())
             squares.append((scaled - rows).square().sum().cpu())
             start += len(rows)
-    factor = own.magnitude / torch.cat(norms) - 1
+    factor = tensors.magnitude / torch.cat(norms) - 1
     if not bool(torch.isfinite(factor).all()):
         raise StageError(
             "adapter_does_not_fit",
@@ -194,22 +198,22 @@ def _factor(own: Own, base: BaseModules, layer: int, target: str) -> tuple[torch
     return factor, float(torch.stack(squares).double().sum())
 
 
-def _product_norm(own: Own) -> float:
-    """Squared, of ``s B A``: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T)."""
-    assert own.a is not None and own.b is not None
-    a, b = own.a.double(), own.b.double()
-    return max(0.0, own.scale**2 * float(((b.T @ b) * (a @ a.T)).sum()))
+def _product_norm(tensors: ModuleTensors) -> float:
+    """Return the squared norm of ``s B A``: trace(A^T B^T B A) is the sum of (B^T B) * (A A^T)."""
+    assert tensors.a is not None and tensors.b is not None
+    a, b = tensors.a.double(), tensors.b.double()
+    return max(0.0, tensors.scale**2 * float(((b.T @ b) * (a @ a.T)).sum()))
 
 
 def _write(pool_rows: torch.Tensor, slot: EpilogueSlot, computed: Computed) -> None:
-    """A module's vectors into ``pool_rows [pool rows, kv_dim]`` of its layer."""
+    """Write a module's vectors into ``pool_rows [pool rows, kv_dim]`` of its layer."""
     for row, values in ((slot.factor_row, computed.factor), (slot.offset_row, computed.offset)):
         if row is not None and values is not None:
             module_rows(pool_rows, row, 1, slot.out_features)[0].copy_(values)
 
 
 def read(pool_rows: torch.Tensor, slot: EpilogueSlot, out_start: int) -> EpilogueWeights:
-    """Views of what ``pack`` wrote."""
+    """Return views of the vectors that ``pack`` wrote."""
     factor, offset = (
         None if row is None else module_rows(pool_rows, row, 1, slot.out_features)[0]
         for row in (slot.factor_row, slot.offset_row)

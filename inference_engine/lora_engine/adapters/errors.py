@@ -1,4 +1,4 @@
-"""Why an adapter could not be brought up a tier."""
+"""The error of an adapter that could not be staged or loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from lora_engine.request import RequestError
 
 
 class StageError(Exception):
-    """``code`` is stable; ``message`` says what happened, ``fix`` what to do. Retrying helps if ``passes``."""
+    """A failure with a stable ``code``; ``message`` says what happened, ``fix`` what to do. Retrying helps if
+    ``passes``.
+    """
 
     def __init__(self, code: str, message: str, fix: str, *, passes: bool = False) -> None:
         super().__init__(message)
@@ -16,6 +18,6 @@ class StageError(Exception):
         self.passes = passes
 
     def as_request_error(self) -> RequestError:
-        """The same, for a request that waits for the adapter."""
+        """Return the same error for a request that waits for the adapter."""
         retry_after_ms = 1000 if self.passes else 0
         return RequestError(self.code, self.message, self.fix, param="model", retry_after_ms=retry_after_ms)

@@ -1,4 +1,4 @@
-"""Packed adapters in host memory, within a budget of bytes: one copy away from the device."""
+"""The host arena keeps packed adapters in host memory, within a budget of bytes, ready to copy to the device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .layout import PackedAdapter
 
 
 class HostArena:
-    """At most ``capacity`` bytes of packed adapters, least recently used evicted first.
+    """A store of at most ``capacity`` bytes of packed adapters, which evicts the least recently used first.
 
-    An adapter that requests hold is never evicted, and a pinned one after all others. Room is
-    reserved before an adapter is packed, so that the budget holds while several are loaded at
-    once. Safe to use from several threads; ``get`` is the only call the step thread makes.
+    An adapter that requests use is never evicted, and a pinned one after all others. Room is reserved before an adapter
+    is packed, so that the budget is kept while several are loaded at once. It may be used from several threads; ``get``
+    is the only call that the step thread makes.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -29,12 +29,12 @@ class HostArena:
 
     @property
     def used(self) -> int:
-        """Bytes of adapters here and of room reserved."""
+        """Number of bytes of adapters and reservations."""
         with self._changed:
             return self._used()
 
     def get(self, digest: str) -> PackedAdapter | None:
-        """The adapter, if it is here; counts as a use."""
+        """Return the adapter, if it is in the arena; counts as a use."""
         with self._changed:
             packed = self._adapters.get(digest)
             if packed is not None:
@@ -42,7 +42,7 @@ class HostArena:
             return packed
 
     def has(self, digest: str) -> bool:
-        """Like ``get``, but does not count as a use."""
+        """Return whether the adapter is in the arena; does not count as a use."""
         return digest in self._adapters
 
     def contents(self) -> list[PackedAdapter]:
@@ -50,12 +50,12 @@ class HostArena:
             return list(self._adapters.values())
 
     def hold(self, digest: str) -> None:
-        """A request needs the adapter, present or not: do not evict it until ``release``."""
+        """Keep an adapter, present or not, for a request until ``release``."""
         with self._changed:
             self._holds[digest] += 1
 
     def release(self, digest: str) -> int:
-        """The request is over. Returns how many still hold the adapter."""
+        """End a request's use of the adapter. Returns how many requests still use it."""
         with self._changed:
             self._holds[digest] -= 1
             left = self._holds[digest]
@@ -65,15 +65,15 @@ class HostArena:
             return left
 
     def pin(self, digests: Iterable[str]) -> None:
-        """Evict all others before these, present or not; those of before are like others again."""
+        """Evict all other adapters before these, present or not. Replaces the previous pins."""
         with self._changed:
             self._pinned = frozenset(digests)
 
-    def is_held(self, digest: str) -> bool:
+    def is_in_use(self, digest: str) -> bool:
         return digest in self._holds
 
     def reserve(self, digest: str, num_bytes: int, wait_s: float) -> None:
-        """Make room for an adapter about to be packed, evicting idle ones; waits for held ones to be released.
+        """Make room for an adapter to be packed, evicting idle ones; waits up to ``wait_s`` for others to be released.
 
         Raises ``StageError``. Follow with ``put`` or ``cancel``.
         """
@@ -89,32 +89,32 @@ class HostArena:
                 if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
                     raise StageError(
                         "host_arena_full",
-                        f"Requests hold every adapter in the host arena of {self.capacity} bytes.",
+                        f"Requests use every adapter in the host arena of {self.capacity} bytes.",
                         "Try again when requests have ended, or give the engine a larger --host-arena-mb.",
                         passes=True,
                     )
             self._reserved[digest] = num_bytes
 
     def cancel(self, digest: str) -> None:
-        """Give reserved room back. Harmless if there is none."""
+        """Release a reservation, if there is one."""
         with self._changed:
             if self._reserved.pop(digest, None) is not None:
                 self._changed.notify_all()
 
     def put(self, packed: PackedAdapter) -> None:
-        """The adapter takes its reserved place."""
+        """Put an adapter into its reserved room."""
         with self._changed:
             self._reserved.pop(packed.digest, None)
             self._adapters[packed.digest] = packed
             self._adapters.move_to_end(packed.digest)
 
     def remove(self, digest: str) -> bool:
-        """Forget an adapter; True if it was here. Memory is freed when the last user of the object lets go."""
+        """Remove an adapter; True if it was in the arena. Its memory is freed with the last reference to it."""
         with self._changed:
-            found = self._adapters.pop(digest, None) is not None
-            if found:
+            removed = self._adapters.pop(digest, None) is not None
+            if removed:
                 self._changed.notify_all()
-            return found
+            return removed
 
     def _evict_for(self, num_bytes: int) -> bool:
         """Evict idle adapters until ``num_bytes`` fit; evicts nothing if that would not be enough."""

@@ -1,8 +1,8 @@
-"""Where packed adapters lie in host memory: page-locked slabs when they are to be copied to a GPU.
+"""Packed adapters lie in host memory, in page-locked slabs if they are to be copied to a GPU.
 
-Page-locking takes the driver's lock for milliseconds, which would stall the running batch, and torch's
-own cache of page-locked memory rounds every size up to a power of two. So slabs are locked
-once and cut up here; an adapter's bytes are free again when its tensor is.
+Page-locking takes the driver's lock for milliseconds, which would stall the running batch, and torch's cache of page-
+locked memory rounds every size up to a power of two. So slabs are locked once and divided here; an adapter's bytes are
+free again when its tensor is.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from typing import Protocol
 
 import torch
 
+# Bytes of a slab: large, as locking each takes milliseconds.
 SLAB_BYTES = 1 << 28
+# Bytes to which extents are aligned: a memory page.
 ALIGNMENT = 4096
 
 
 class HostMemory(Protocol):
-    """Gives out memory for packed adapters; may be called from any thread."""
+    """An allocator of memory for packed adapters, for calls from any thread."""
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor: ...
 
 
 class PageableMemory:
-    """Plain memory: for a pool that is in host memory itself."""
+    """An allocator of plain memory, for a pool that is in host memory itself."""
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
 
 
 class PinnedSlabs:
-    """Best-fit extents of page-locked slabs. A slab that is wholly free is given back, but for one."""
+    """An allocator of best-fit extents of page-locked slabs. It keeps one free slab and returns others."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class PinnedSlabs:
 
     @property
     def num_bytes(self) -> int:
-        """Page-locked bytes, in use or not."""
+        """Number of page-locked bytes, in use or not."""
         with self._lock:
             return sum(slab.numel() for slab in self._slabs.values())
 
@@ -67,7 +69,7 @@ class PinnedSlabs:
         return tensor.zero_()
 
     def _take(self, size: int) -> tuple[int, int]:
-        """An extent of ``size`` bytes: of the smallest free one that holds it, else of a new slab."""
+        """Return an extent of ``size`` bytes from the smallest free one that fits, else from a new slab."""
         fit = next((extent for extent in self._free if extent[0] >= size), None)
         if fit is None:
             fit = (max(size, self._slab_bytes), self._next_slab, 0)
@@ -81,7 +83,7 @@ class PinnedSlabs:
         return slab, start
 
     def _take_back(self) -> None:
-        """Make what finalizers returned free again, joined with its free neighbours."""
+        """Free the extents that finalizers returned, and join them with free neighbours."""
         touched = set()
         while self._returned:
             insort(self._free, (extent := self._returned.popleft()))

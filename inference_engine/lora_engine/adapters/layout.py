@@ -1,4 +1,4 @@
-"""How an adapter's weights lie in pool pages.
+"""The layout of an adapter's weights in pool pages.
 
 A LoRA module is a set of rows: ``rank`` rows of A (each ``in_features`` long) and ``rank``
 rows of B transposed (each ``out_features`` long). A row starts on a pool row of ``kv_dim``
@@ -29,9 +29,10 @@ from .tensors import module_rows, pool_rows_per_row
 
 @dataclass(frozen=True, slots=True)
 class ModuleSlot:
-    """Where one module's rows lie: pool row offsets from the start of the adapter's pages.
+    """The place of one module's rows: pool row offsets from the start of the adapter's pages.
 
-    ``rank`` is the rows of A on this tensor-parallel rank. ``shards``: ranks that both factors are split over.
+    ``rank`` is the number of rows of A on this tensor-parallel rank. ``shards``: ranks that both factors are split
+    over.
     """
 
     target: str
@@ -45,17 +46,17 @@ class ModuleSlot:
 
     @property
     def b_rank(self) -> int:
-        """The rows of B: those of A of all ranks that have some of them."""
+        """Number of rows of B: the rows of A on all ranks that have some of them."""
         return self.rank * self.shards if self.target in COLUMN_PARALLEL else self.rank
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterLayout:
-    """Per layer, the module slots in packing order; the same pages serve every layer.
+    """The module slots of each layer in packing order; the same pages serve every layer.
 
-    ``epilogues``: per layer, the vectors behind them; empty for an adapter without any. ``embedding_layers``, if there
-    are any, begin on a page of their own: the last ``embedding_layer_pages`` are only theirs. With
-    ``invocation_tokens`` it acts only from the last place on where a prompt has them.
+    ``epilogues``: per layer, the vectors after them; empty for an adapter without any. ``embedding_layers``, if there
+    are any, begin on a new page: the last ``embedding_layer_pages`` are only theirs. With ``invocation_tokens`` the
+    adapter acts only from their last occurrence in a prompt on.
     """
 
     layers: tuple[tuple[ModuleSlot, ...], ...]
@@ -67,9 +68,9 @@ class AdapterLayout:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens that the adapter's embedding has a row for; 0 if the base's vocabulary is all there is."""
+        """Number of tokens that the adapter's embedding has a row for; 0 if it adds none to the base's vocabulary."""
         layers = self.embedding_layers
-        # Before its invocation tokens an adapter does not act, and its new tokens have no embedding.
+        # Before its invocation tokens an adapter does not act, so its new tokens have no embedding there.
         if layers is None or layers.embedding is None or self.invocation_tokens:
             return 0
         return layers.embedding.vocab
@@ -79,9 +80,9 @@ class AdapterLayout:
 class PackedAdapter:
     """An adapter ready to be copied into the pool.
 
-    ``data`` is ``[num_layers, num_pages, page_elems]`` in the pool's dtype, contiguous, in
-    pinned memory when the pool is on a GPU. ``of_ranks`` ``[ranks, …]`` are those of all tensor-parallel ranks, the
-    first of which is ``data``, where one process packs for several.
+    ``data`` is ``[num_layers, num_pages, page_elems]`` in the pool's dtype, contiguous, in pinned memory when the pool
+    is on a GPU. Where one process packs for several tensor-parallel ranks, ``of_ranks`` ``[ranks, …]`` has the data of
+    all, the first of which is ``data``.
     """
 
     digest: str
@@ -89,11 +90,11 @@ class PackedAdapter:
     layout: AdapterLayout
     data: torch.Tensor
     of_ranks: torch.Tensor | None = None
-    added: Mapping[Place, float] = field(default_factory=dict)  # as ``epilogue.Computed`` has it
+    added: Mapping[Place, float] = field(default_factory=dict)  # squared norms, as in ``epilogue.Computed``
 
     @property
     def num_bytes(self) -> int:
-        """For all ranks that it is packed for."""
+        """Number of bytes for all ranks that it is packed for."""
         return (self.data if self.of_ranks is None else self.of_ranks).nbytes
 
     @property
@@ -102,7 +103,7 @@ class PackedAdapter:
 
 
 def plan_layout(manifest: AdapterManifest, geometry: PoolGeometry, targets: TargetShapes) -> AdapterLayout:
-    """Assign every module its pool rows."""
+    """Assign pool rows to every module."""
     by_layer: list[dict[str, ModuleLora]] = [{} for _ in range(geometry.num_layers)]
     for module in manifest.modules:
         by_layer[module.layer][module.target] = module
@@ -141,9 +142,9 @@ def pack_adapter(
     *,
     all_ranks: bool = False,
 ) -> PackedAdapter:
-    """Read an adapter's tensors (already validated) into the pool's layout and dtype; on rank 0, for ``all_ranks``.
+    """Read an adapter's validated tensors into the pool's layout and dtype; on rank 0, for ``all_ranks``.
 
-    ``base`` is asked about modules with vectors, and OLoRA's. Raises ``StageError`` for what does not fit it.
+    ``base`` is needed for modules with vectors, and OLoRA's. Raises ``StageError`` if the adapter does not fit it.
     """
     layout = plan_layout(manifest, geometry, targets)
     ranks = range(targets.world) if all_ranks else [targets.rank]
@@ -157,12 +158,12 @@ def pack_adapter(
             a, b = factors(module, weights, base)
             for rank, part in parts.items():
                 pool_rows = part[layer].view(-1, geometry.kv_dim)
-                own_a, own_b = targets.part(slot.target, a, b.T, rank)
-                _write_rows(pool_rows, slot.a_row, own_a)
-                _write_rows(pool_rows, slot.b_row, own_b)
+                shard_a, shard_b = targets.part(slot.target, a, b.T, rank)
+                _write_rows(pool_rows, slot.a_row, shard_a)
+                _write_rows(pool_rows, slot.b_row, shard_b)
     added = epilogue.pack(manifest, weights, layout.epilogues, parts, geometry.kv_dim, targets, base)
     if layout.embedding_layers is not None:
-        for part in parts.values():  # every rank has both embedding layers whole
+        for part in parts.values():  # every rank has both embedding layers in full
             pack_embedding_layers(manifest.embedding_layers, layout.embedding_layers, weights, part, geometry.kv_dim)
     of_ranks = data if all_ranks else None
     return PackedAdapter(digest, manifest.rank, layout, data[0] if all_ranks else data, of_ranks, added)
@@ -171,7 +172,7 @@ def pack_adapter(
 def plan_layer(
     modules: dict[str, ModuleLora], kv_dim: int, targets: TargetShapes
 ) -> tuple[tuple[ModuleSlot, ...], int]:
-    """Where a layer's modules lie, and the pool rows that they take."""
+    """Assign pool rows to a layer's modules; return the slots and the number of pool rows."""
     slots: list[ModuleSlot] = []
     cursor = 0
     for group in TARGET_GROUPS:

@@ -1,16 +1,16 @@
-"""How long it takes to bring adapters one tier nearer to the device, by what that has taken."""
+"""Load times to the next tier are predicted from earlier loads."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 
-_KEPT = 0.95  # of what was known, with every load
+_KEPT = 0.95  # factor on the weight of earlier loads with every new one
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTime:
-    """``fixed_s + bytes * seconds_per_byte``; ``loads`` since the start, 0 = not known."""
+    """The time of a load: ``fixed_s + bytes * seconds_per_byte``. ``loads`` is counted since the start, 0 = unknown."""
 
     loads: int = 0
     fixed_s: float = 0.0
@@ -18,7 +18,9 @@ class LoadTime:
 
 
 class LoadTimes:
-    """Least squares over loads, which forgets slowly and so follows the machine. Safe to use from several threads."""
+    """A least-squares fit over loads that forgets slowly and so follows the machine. It may be used from several
+    threads.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,8 +43,8 @@ class LoadTimes:
                 return LoadTime()
             mean_bytes, mean_s = self._bytes / self._weight, self._seconds / self._weight
             spread = self._bytes_squared / self._weight - mean_bytes**2
-            per_byte = self._seconds / self._bytes  # of loads of one size nothing tells what of it is fixed
+            per_byte = self._seconds / self._bytes  # loads of one size do not show which part is fixed
             if spread > 1e-4 * mean_bytes**2:
                 slope = (self._product / self._weight - mean_bytes * mean_s) / spread
-                per_byte = min(max(slope, 0.0), per_byte)  # neither part is ever negative
+                per_byte = min(max(slope, 0.0), per_byte)  # neither part may be negative
             return LoadTime(self._loads, mean_s - per_byte * mean_bytes, per_byte)

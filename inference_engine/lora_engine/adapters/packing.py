@@ -1,4 +1,4 @@
-"""From files on disk to an adapter packed for this engine's pool."""
+"""Packing turns files on disk into an adapter for this engine's pool."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
 
 
 class Packer(Protocol):
-    """Checks and packs adapters for one engine."""
+    """A packer that checks and packs adapters for one engine."""
 
     limits: AdapterLimits
 
     def inspect(self, folder: Path, *, check_finite: bool) -> AdapterManifest:
-        """Validate against the base model. Raises ``StageError``."""
+        """Validate an adapter against the base model. Raises ``StageError``."""
 
     def num_bytes(self, manifest: AdapterManifest) -> int:
-        """What the packed adapter will take in host memory."""
+        """Return the bytes that the packed adapter will take in host memory."""
 
     def pack(self, digest: str, folder: Path, manifest: AdapterManifest) -> PackedAdapter:
         """Read the weights. Takes time and memory; call it off the step thread. Raises ``StageError``, ``OSError``."""
 
     def combine(self, digest: str, parts: Sequence[Weighted]) -> PackedAdapter:
-        """One adapter of several; of no more bytes than they have. Raises ``StageError``."""
+        """Combine several adapters into one of at most their total bytes. Raises ``StageError``."""
 
     def delta_norms(self, packed: PackedAdapter) -> list[Norms]:
-        """Of each layer, the squared norms of what it adds to the base's matrices. Takes time, as ``pack`` does."""
+        """Return for each layer the squared norms of what it adds to the base's matrices. Takes as long as ``pack``."""
 
 
 class PoolPacker:
-    """Packs into the layout and dtype of a page pool; in ``memory``, which is page-locked if the pool is on a GPU."""
+    """A packer into the layout and dtype of a page pool, in ``memory``, which is page-locked if the pool is
+    on a GPU.
+    """
 
     def __init__(
         self,
@@ -64,11 +66,11 @@ class PoolPacker:
         pool_pages: int = 0,
         modules: BaseModules | None = None,
     ) -> None:
-        """Rank 0 of several packs for all of them.
+        """Create the packer. Rank 0 of several packs for all of them.
 
-        ``embedding_layers``: without them nothing is known of the base's own. ``pool_pages``: of the pool; 0 is any
-        number.
-        ``modules``: the base's, without which adapters that need them (DoRA, biases, OLoRA) cannot be packed.
+        ``embedding_layers`` are the base's, to compare saved rows with; None skips that. ``pool_pages`` is the size of
+        the pool, 0 for no limit. ``modules`` are the base's, without which adapters that need them (DoRA, biases,
+        OLoRA) cannot be packed.
         """
         self._embedding_layers = embedding_layers
         self._pool_pages = pool_pages
@@ -97,7 +99,7 @@ class PoolPacker:
     ) -> AdapterManifest:
         try:
             return against_base(manifest, SafetensorsFile.open(folder / WEIGHTS_FILE, self.limits), embedding_layers)
-        except FormatError as error:  # it was right a moment ago, when it was inspected
+        except FormatError as error:  # the file changed after it was inspected
             raise StageError(error.code, error.message, error.fix) from None
 
     def _require_room(self, manifest: AdapterManifest) -> None:
@@ -129,7 +131,7 @@ class PoolPacker:
                 self._modules,
                 all_ranks=self._targets.world > 1,
             )
-        except FormatError as error:  # it was right a moment ago, when it was inspected
+        except FormatError as error:  # the file changed after it was inspected
             raise StageError(error.code, error.message, error.fix) from None
 
     def combine(self, digest: str, parts: Sequence[Weighted]) -> PackedAdapter:

@@ -1,4 +1,4 @@
-"""Another host that has an adapter on its disk, and lets this one read it: nearer than the artifact store, often."""
+"""A peer is another host that has an adapter on its disk and lets this one read it, often nearer than the store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import grpc
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 
+# Seconds for a connection to a peer.
 _CONNECT_S = 2.0
+# Seconds without a byte after which a peer is given up.
 _IDLE_S = 5.0
-"""Without a byte for so long, it is given up."""
 
 
 class PeerError(Exception):
-    """It does not give the adapter; the store does."""
+    """The peer does not deliver the adapter; fetch it from another source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where it listens, the name in its certificate, and what the control plane gave this host to read one adapter
-    with, as PEM: the fleet's authority, a certificate of a few minutes and its key.
+    """A peer's address, the name in its certificate, and this host's credentials for reading one adapter, as PEM: the
+    fleet's authority, a certificate valid for a few minutes, and its key.
     """
 
     address: str
@@ -36,7 +37,7 @@ class Peer:
 
     @contextmanager
     def open(self, digest: str, file: str) -> Iterator[tuple[IO[bytes], int]]:
-        """The file's stream and its length. Raises ``PeerError``."""
+        """Return a context with the file's stream and its length. Raises ``PeerError``."""
         credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
         options = [("grpc.ssl_target_name_override", self.server_name), ("grpc.use_local_subchannel_pool", 1)]
         with grpc.secure_channel(self.address, credentials, options=options) as channel:
@@ -50,8 +51,8 @@ class Peer:
             except ConnectionError as error:
                 raise _unavailable(self.address, str(error)) from None
             except grpc.RpcError as error:
-                said = error.details() if isinstance(error, grpc.Call) else str(error)
-                raise _unavailable(self.address, said or "it broke off") from None
+                details = error.details() if isinstance(error, grpc.Call) else str(error)
+                raise _unavailable(self.address, details or "the connection was closed") from None
 
 
 class _Blocks:
@@ -63,7 +64,7 @@ class _Blocks:
         self.length, self._first = (first.total, first.data) if first is not None else (0, b"")
 
     def read(self, _size: int = -1) -> bytes:
-        """The next block, as large as the host sends them; empty at the end."""
+        """Return the next block, as large as the host sends them; empty at the end."""
         if self._first:
             first, self._first = self._first, b""
             return first
@@ -81,4 +82,4 @@ class _Blocks:
 
 
 def _unavailable(address: str, why: str) -> PeerError:
-    return PeerError(f"The host at {address} does not give the adapter: {why}.")
+    return PeerError(f"The host at {address} does not deliver the adapter: {why}.")

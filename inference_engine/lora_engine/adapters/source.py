@@ -1,4 +1,4 @@
-"""What the engine asks of the tiers below the device."""
+"""The adapter source is the engine's interface to the tiers below the device."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from .layout import PackedAdapter
 
 
 class AdapterSource(Protocol):
-    """Adapters in host memory, and those that can be brought there. Called from the step thread; never blocks."""
+    """A source of adapters in host memory, and of those that can be loaded into it. The step thread calls it; never
+    blocks.
+    """
 
     def knows(self, digest: str) -> bool:
-        """Whether the digest is in host memory, on disk or being staged."""
+        """Return whether the digest is in host memory, on disk or being staged."""
 
     def get(self, digest: str) -> PackedAdapter | None:
-        """The adapter if it is in host memory now."""
+        """Return the adapter if it is in host memory now."""
 
     def request_load(self, digest: str) -> None:
-        """Start bringing a known adapter into host memory; a second call changes nothing."""
+        """Start to load a known adapter into host memory; a second call changes nothing."""
 
     def load_error(self, digest: str) -> RequestError | None:
-        """Why the last load failed, if it did."""
+        """Return why the last load failed, if it did."""
 
 
 class LoadedAdapters:
-    """A source of adapters that are all in host memory: tests and offline benchmarks."""
+    """A source of adapters that are all in host memory, for tests and offline benchmarks."""
 
     def __init__(self) -> None:
         self._adapters: dict[str, PackedAdapter] = {}
@@ -44,7 +46,7 @@ class LoadedAdapters:
         return self._adapters.get(digest)
 
     def request_load(self, digest: str) -> None:
-        """Nothing to do: what is known is loaded."""
+        """Do nothing: known adapters are loaded."""
 
     def load_error(self, digest: str) -> RequestError | None:
         return None

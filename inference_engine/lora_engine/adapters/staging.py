@@ -1,8 +1,7 @@
-"""Bringing adapters up the tiers: artifact store → disk → host memory, beside the step loop.
+"""Staging brings adapters from the artifact store to disk and host memory, beside the step loop.
 
-``AdapterTiers`` is what the scheduler asks (``AdapterSource``) and what the server drives.
-All work happens in two small pools of threads: one for staging, which may wait for a
-network, and one for adapters that are on disk and that a request waits for.
+``AdapterTiers`` serves the scheduler as ``AdapterSource``, and the server. All work happens in two small pools of
+threads: one for staging, which may wait for a network, and one for adapters on disk for which a request waits.
 """
 
 from __future__ import annotations
@@ -31,13 +30,15 @@ from .packing import Packer
 
 log = logging.getLogger(__name__)
 
+# Seconds between two progress reports to watchers.
 _PROGRESS_EVERY_S = 0.1
+# Seconds after which a failed load may be repeated.
 _ERROR_KEPT_S = 5.0
 _LOAD_THREADS = 2
 
 
 class Phase(Enum):
-    """How far staging is; the last is READY or FAILED."""
+    """The phases of staging; the last is READY or FAILED."""
 
     QUEUED = "queued"
     DOWNLOADING = "downloading"
@@ -49,7 +50,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageEvent:
-    """One step of staging; ``rank`` and ``pool_pages`` come with READY, ``error`` with FAILED."""
+    """An event of staging; ``rank`` and ``pool_pages`` come with READY, ``error`` with FAILED."""
 
     phase: Phase
     bytes_done: int = 0
@@ -88,7 +89,7 @@ class StageJob:
         self.publish(StageEvent(Phase.DOWNLOADING, done, total))
 
     async def watch(self) -> AsyncGenerator[StageEvent, None]:
-        """The latest event, then every following one up to the last."""
+        """Yield the latest event, then every following one up to the last."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[StageEvent]()
 
         def tell(event: StageEvent) -> None:
@@ -110,8 +111,8 @@ class StageJob:
 class AdapterTiers:
     """The tiers below the device, as one source of adapters.
 
-    ``on_change`` is called, from any thread, whenever an adapter arrived in host memory or
-    failed to: a request may be waiting for it.
+    ``on_change`` is called from any thread whenever an adapter has been loaded into host memory or has failed to: a
+    request may be waiting for it.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class AdapterTiers:
         self.disk = disk
         self.arena = arena
         self.on_change: Callable[[], None] = lambda: None
-        self.load_times = LoadTimes()  # disk → host memory
+        self.load_times = LoadTimes()  # from disk to host memory
         self.download_times = LoadTimes()
         self._packer = packer
         self._wait_for_room_s = wait_for_room_s
@@ -137,10 +138,10 @@ class AdapterTiers:
         self._loads: set[str] = set()
         self._locks: dict[str, threading.Lock] = {}
         self._errors: dict[str, tuple[StageError, float]] = {}
-        self._inspected: set[str] = set()  # found valid since this process started
-        self._dropped: set[str] = set()  # forgotten as soon as no request holds them
+        self._inspected: set[str] = set()  # validated since this process started
+        self._dropped: set[str] = set()  # removed as soon as no request uses them
 
-    # For the scheduler: quick, from the step thread.
+    # The methods below are quick, for the scheduler's step thread.
 
     def knows(self, digest: str) -> bool:
         if is_combined(digest):
@@ -157,7 +158,7 @@ class AdapterTiers:
 
     def request_load(self, digest: str) -> None:
         if digest in self._loads or not (is_combined(digest) or self.disk.has(digest)):
-            return  # on its way already, from disk or from the store
+            return  # it is being loaded already, from disk or from the store
         with self._lock:
             if digest in self._loads:
                 return
@@ -174,10 +175,10 @@ class AdapterTiers:
             return None
         return error.as_request_error()
 
-    # For the server.
+    # The methods below are for the server.
 
     def hold(self, digest: str) -> None:
-        """A request needs the adapter until ``release``: keep it, and all its parts, in every tier where it is."""
+        """Keep the adapter and all its parts in every tier for a request, until ``release``."""
         for each in _with_parts(digest):
             self.arena.hold(each)
             self.disk.pin(each)
@@ -189,9 +190,9 @@ class AdapterTiers:
                 self._forget(each)
 
     async def stage(self, artifact: Artifact) -> AsyncGenerator[StageEvent, None]:
-        """Bring an adapter into host memory; events as they happen, the last READY or FAILED.
+        """Bring an adapter into host memory and yield events; the last is READY or FAILED.
 
-        Concurrent calls for one digest share one job, which goes on when its callers are cancelled.
+        Concurrent calls for one digest share one job, which continues when its callers are cancelled.
         """
         packed = self.arena.get(artifact.digest)
         if packed is not None and artifact.digest not in self._dropped:
@@ -202,15 +203,15 @@ class AdapterTiers:
                 yield event
 
     def pack_with(self, packer: Packer, digest: str) -> PackedAdapter:
-        """As another packer packs it. Takes time and memory: call it beside the event loop.
+        """Pack the adapter with another packer. Takes time and memory: call it beside the event loop.
 
-        Raises ``StageError`` if its files are not here any more, or cannot be packed so.
+        Raises ``StageError`` if its files are no longer on disk, or cannot be packed.
         """
         with self.disk.reading(digest) as folder:
             return packer.pack(digest, folder, packer.inspect(folder, check_finite=False))
 
     def delta_norms(self, digest: str) -> list[Norms] | None:
-        """Of each layer, how much the adapter adds to the base's matrices; None if it is not in host memory.
+        """Return for each layer the norms of what the adapter adds to the base; None if it is not in host memory.
 
         Takes time: call it beside the event loop.
         """
@@ -218,25 +219,25 @@ class AdapterTiers:
         return None if packed is None else self._packer.delta_norms(packed)
 
     def changes_embedding_layers(self, digest: str) -> bool:
-        """Whether the adapter, if it is in host memory, changes the embedding or the head."""
+        """Return whether the adapter, if it is in host memory, changes the embedding or the head."""
         packed = self.arena.get(digest)
         return packed is not None and packed.layout.embedding_layers is not None
 
     def drop(self, digest: str) -> bool:
-        """Forget an adapter in host memory and on disk, as soon as no request holds it. True if it was here."""
+        """Remove an adapter from host memory and disk as soon as no request uses it. Returns whether it was known."""
         was_here = self.knows(digest)
         with self._lock:
             self._dropped.add(digest)
-        if not self.arena.is_held(digest):
+        if not self.arena.is_in_use(digest):
             self._forget(digest)
         return was_here
 
     def close(self) -> None:
-        """Start nothing new. What is being fetched is left to the end of the process; its remains are removed then."""
+        """Start no new work. Running downloads end with the process; the next start removes their files."""
         self._stagers.shutdown(wait=False, cancel_futures=True)
         self._loaders.shutdown(wait=False, cancel_futures=True)
 
-    # In the worker threads.
+    # The methods below run in the worker threads.
 
     def _job(self, artifact: Artifact) -> StageJob:
         with self._lock:
@@ -291,7 +292,7 @@ class AdapterTiers:
         self.on_change()
 
     def _combine(self, digest: str) -> None:
-        """Put an adapter together from its parts, which are brought up first."""
+        """Combine an adapter from its parts, which are loaded first."""
         if self.arena.has(digest):
             return
         self.hold(digest)
@@ -310,14 +311,14 @@ class AdapterTiers:
             return self.arena.get(digest) or self._load(digest, lambda: None)
 
     def _load(self, digest: str, on_loading: Callable[[], None]) -> PackedAdapter:
-        """Disk → host memory. What this process has not checked before is checked down to every value."""
+        """Load from disk to host memory. The first time in this process, every value is checked."""
         began = time.monotonic()
         self.disk.verify(digest)
         with self.disk.reading(digest) as folder:
             manifest = self._packer.inspect(folder, check_finite=digest not in self._inspected)
             self._inspected.add(digest)
             on_loading()
-            waits = time.monotonic()  # for others to go: no work on this one
+            waits = time.monotonic()  # wait for room, which is no work on this load
             self.arena.reserve(digest, self._packer.num_bytes(manifest), self._wait_for_room_s)
             began += time.monotonic() - waits
             try:
@@ -329,17 +330,17 @@ class AdapterTiers:
         return packed
 
     def _alone(self, digest: str) -> threading.Lock:
-        """The lock of a digest, so that two threads never bring the same adapter up twice."""
+        """Return the lock of a digest, so that two threads never load the same adapter twice."""
         with self._lock:
             return self._locks.setdefault(digest, threading.Lock())
 
     def _failed(self, digest: str, cause: Exception) -> StageError:
         """Log the failure and keep it for requests that wait."""
         if isinstance(cause, StageError):
-            log.warning("%s cannot be brought up: %s", digest, cause)
+            log.warning("%s cannot be loaded: %s", digest, cause)
             error = cause
         else:
-            log.error("%s cannot be brought up", digest, exc_info=cause)
+            log.error("%s cannot be loaded", digest, exc_info=cause)
             error = _unexpected(cause)
         self._errors[digest] = (error, time.monotonic())
         return error
@@ -357,7 +358,7 @@ class AdapterTiers:
 
 
 def _with_parts(digest: str) -> tuple[str, ...]:
-    """Itself, and what it is a combination of."""
+    """Return the digest, and those of its parts if it is a combination."""
     return (digest, *digests_of(digest)) if is_combined(digest) else (digest,)
 
 
@@ -369,6 +370,6 @@ def _unexpected(cause: Exception) -> StageError:
     return StageError(
         "stage_failed",
         f"The engine could not load the adapter ({type(cause).__name__}).",
-        "Stage it again; if it fails again, look at the engine's log.",
+        "Stage it again; if it fails again, see the engine's log.",
         passes=True,
     )

@@ -1,9 +1,9 @@
-"""The matrices of a module as they act on the base that is served; of OLoRA, with what its training took out of it.
+"""A module's matrices relative to the served base: for OLoRA, including what its training subtracted from it.
 
-OLoRA begins with ``W = Q R`` (arXiv 2406.01775 §3): B0 is the first ``r`` columns of Q, A0 the first rows of R, and
-``s B0 A0`` is taken out of the base. What such an adapter adds to the base as it is served is ``s (B A - B0 A0)``, LoRA
-of twice the rank. Q's first columns are those of the first columns of W, and ``A0 = B0^T W``, so that the rest of the
-decomposition is not needed. Signs, which differ between programs, cancel out in the product.
+OLoRA begins with ``W = Q R`` (arXiv 2406.01775 §3): B0 is the first ``r`` columns of Q, A0 the first rows of R, and ``s
+B0 A0`` is subtracted from the base. Such an adapter adds ``s (B A - B0 A0)`` to the served base, LoRA of twice the
+rank. Q's first columns are those of the first columns of W, and ``A0 = B0^T W``, so the rest of the decomposition is
+not needed. Signs, which differ between programs, cancel out in the product.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _FIX = (
 
 
 class BaseMatrices(Protocol):
-    """The base model's projections, whole."""
+    """The base model's projections, in full."""
 
     def rows(self, layer: int, target: str) -> Iterator[torch.Tensor]:
-        """The matrix, ``[rows, in]`` at a time, float32, on the device."""
+        """Yield the matrix in blocks ``[rows, in]``, float32, on the device."""
 
     def is_quantised(self, layer: int, target: str) -> bool:
-        """Whether ``rows`` are what a quantisation left of those that adapters are trained on."""
+        """Return whether ``rows`` are quantised, unlike the weights that adapters are trained on."""
 
     def aside(self) -> AbstractContextManager[object]:
-        """Within it, the device's work is done beside that of running steps."""
+        """Return a context in which the device works beside running steps."""
 
 
 def factors(
     module: ModuleLora, weights: SafetensorsFile, base: BaseMatrices | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A ``[rank, in]`` and B ``[out, rank]`` on the host, of the module's rank. Raises ``StageError``."""
+    """Return A ``[rank, in]`` and B ``[out, rank]`` on the host, of the module's rank. Raises ``StageError``."""
     a, b = read_tensor(weights, module.a_name), read_tensor(weights, module.b_name)
     if not module.takes_from_base:
         return a, b
@@ -52,15 +52,15 @@ def factors(
 
 @torch.inference_mode()
 def taken_out(base: BaseMatrices, layer: int, target: str, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A0 ``[rank, in]`` and B0 ``[out, rank]``, float32, on the host. Raises ``StageError``."""
+    """Return A0 ``[rank, in]`` and B0 ``[out, rank]``, float32, on the host. Raises ``StageError``."""
     if base.is_quantised(layer, target):
         raise _unfit(f"the base model's layers.{layer}.{target} is quantised here, and its decomposition another")
     with base.aside():
         columns = torch.cat([rows[:, :rank].cpu() for rows in base.rows(layer, target)])
         if rank > min(columns.shape):
             raise _unfit(f"layers.{layer}.{target} of the base model has no {rank} columns and rows to take out")
-        # In 64 bits: where columns are nearly the same, 32 leave little of what they differ by. On the host, as the
-        # device's solver would want memory of its own beside the pool.
+        # In 64 bits: where columns are nearly equal, 32 bits keep little of their difference. On the host, as the
+        # device's solver would need memory beside the pool.
         basis = torch.linalg.qr(columns.double()).Q.float()
         products, start = [], 0
         for rows in base.rows(layer, target):
@@ -71,4 +71,6 @@ def taken_out(base: BaseMatrices, layer: int, target: str, rank: int) -> tuple[t
 
 
 def _unfit(why: str) -> StageError:
-    return StageError("adapter_does_not_fit", f"What OLoRA took out of the base cannot be computed: {why}.", _FIX)
+    return StageError(
+        "adapter_does_not_fit", f"The part of the base that OLoRA replaces cannot be computed: {why}.", _FIX
+    )

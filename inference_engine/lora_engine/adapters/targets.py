@@ -1,13 +1,7 @@
 """The modules that adapters change: which read the same input, and how they are split over tensor-parallel ranks.
 
-Of the base, column-parallel modules (q, k, v, gate, up) are split by output, row-parallel ones (o, down) by input. An
-adapter's two factors are split in one of two ways:
-
-- ``OUTER``: only the factor on the split side is, B of a column-parallel module, A of a row-parallel one. Each rank has
-  the other one whole, and what it computes is a part of the delta, as the base's product is: no exchange of its own.
-- ``FULL`` (S-LoRA, arXiv 2311.03285, section 6): the other factor is split as well, A of a column-parallel module by
-  rank rows, B of a row-parallel one by output. Each rank has 1/N of the bytes; between the two products ranks exchange
-  what A gave, which is small, and the sum over ranks that follows a row-parallel module brings the parts of B together.
+The base's column-parallel modules (q, k, v, gate, up) are split by output, row-parallel ones (o, down) by input. An
+adapter's two factors are split in one of two ways, see ``LoraSharding``.
 """
 
 from __future__ import annotations
@@ -17,8 +11,8 @@ from enum import StrEnum
 
 import torch
 
-# Targets that read the same input, and are therefore shrunk together.
-# A model that has the last name of a group as one module has none of the others.
+# Targets that read the same input and are therefore shrunk together. A model that has the last name of a group as one
+# module has none of the others.
 TARGET_GROUPS = (
     ("q_proj", "k_proj", "v_proj", "qkv_proj"), ("o_proj",), ("gate_proj", "up_proj", "gate_up_proj"), ("down_proj",),
 )  # fmt: skip
@@ -29,7 +23,15 @@ COLUMN_PARALLEL_GROUPS = frozenset(
 
 
 class LoraSharding(StrEnum):
-    """How adapters are split over ranks."""
+    """The ways to split adapters over ranks.
+
+    ``OUTER`` splits only the factor on the split side: B of a column-parallel module, A of a row-parallel one. Each
+    rank has the other one in full and computes a part of the delta, like the base's product, without a further
+    exchange. ``FULL`` (S-LoRA, arXiv 2311.03285, section 6) splits the other factor as well: A of a column-parallel
+    module by rank rows, B of a row-parallel one by output. Each rank has 1/N of the bytes; between the two products
+    ranks exchange A's outputs, which are small, and the sum over ranks that follows a row-parallel module combines the
+    parts of B.
+    """
 
     OUTER = "outer"
     FULL = "full"
@@ -47,7 +49,7 @@ class ModuleShape:
 
 @dataclass(frozen=True, slots=True)
 class TargetShapes:
-    """``(in_features, out_features)`` of each target of the base on this rank, after sharding."""
+    """The ``(in_features, out_features)`` of each target of the base on this rank, after sharding."""
 
     shapes: dict[str, tuple[int, int]]
     rank: int = 0
@@ -57,27 +59,29 @@ class TargetShapes:
 
     @property
     def shards(self) -> int:
-        """Ranks that both factors are split over; 1 if only one of the two is."""
+        """Number of ranks that both factors are split over; 1 if only one of the two is."""
         return self.world if self.sharding is LoraSharding.FULL else 1
 
     def module(self, target: str, rank: int) -> ModuleShape:
-        """Of an adapter's module of ``rank``. Rows of A are dealt evenly: the last rank's may be padding."""
+        """Return the shape of a module of ``rank``. Rows of A are split evenly: the last rank's may be padding."""
         ins, outs = self.shapes[target]
         if target in COLUMN_PARALLEL:
-            own = -(-rank // self.shards)
-            return ModuleShape(own, ins, own * self.shards, outs)
+            rows_per_rank = -(-rank // self.shards)
+            return ModuleShape(rows_per_rank, ins, rows_per_rank * self.shards, outs)
         return ModuleShape(rank, ins, rank, outs // self.shards)
 
     def part(self, target: str, a: torch.Tensor, b: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """A tensor-parallel rank's rows of A ``[rank, in]`` and of B transposed ``[rank, out]``, without padding."""
+        """Return a tensor-parallel rank's rows of A ``[rank, in]`` and of B transposed ``[rank, out]``, without
+        padding.
+        """
         if target not in COLUMN_PARALLEL:
             return shard(a, rank, self.world), shard(b, rank, self.shards) if self.shards > 1 else b
-        own = -(-len(a) // self.shards)
-        mine = a[rank * own : (rank + 1) * own] if self.shards > 1 else a
+        rows_per_rank = -(-len(a) // self.shards)
+        mine = a[rank * rows_per_rank : (rank + 1) * rows_per_rank] if self.shards > 1 else a
         return mine, shard(b, rank, self.world)
 
 
 def shard(rows: torch.Tensor, rank: int, world: int) -> torch.Tensor:
-    """A rank's slice of each row."""
+    """Return a rank's slice of each row."""
     width = rows.shape[1] // world
     return rows[:, rank * width : (rank + 1) * width]

@@ -1,4 +1,4 @@
-"""Tensors of an adapter's file as torch's, and rows of any length in rows of the pool."""
+"""Conversions of an adapter's tensors to torch, and of rows of any length to rows of the pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lora_engine.peft_format import SafetensorsFile
 
 
 def as_torch(array: npt.NDArray[Any]) -> torch.Tensor:
-    """Of ``SafetensorsFile``: float32, float16, or bfloat16, which numpy carries as uint16."""
+    """Convert an array of ``SafetensorsFile``: float32, float16, or bfloat16, which numpy carries as uint16."""
     if array.dtype == np.uint16:
         return torch.from_numpy(array).view(torch.bfloat16)
     return torch.from_numpy(array)
@@ -23,11 +23,11 @@ def read_tensor(weights: SafetensorsFile, name: str) -> torch.Tensor:
 
 
 def pool_rows_per_row(features: int, kv_dim: int) -> int:
-    """Pool rows that one adapter row of ``features`` elements takes."""
+    """Return the pool rows that one adapter row of ``features`` elements takes."""
     return -(-features // kv_dim)
 
 
 def module_rows(pool_rows: torch.Tensor, pool_row: int, count: int, features: int) -> torch.Tensor:
-    """``[count, features]`` view of rows that start at ``pool_row``; ``pool_rows`` is ``[pool rows, kv_dim]``."""
+    """Return a ``[count, features]`` view of rows from ``pool_row`` on. ``pool_rows`` is ``[pool rows, kv_dim]``."""
     per_row = pool_rows_per_row(features, pool_rows.shape[1])
     return pool_rows[pool_row : pool_row + count * per_row].view(count, per_row * pool_rows.shape[1])[:, :features]

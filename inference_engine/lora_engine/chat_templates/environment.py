@@ -1,7 +1,7 @@
-"""Jinja as transformers sets it up for chat templates, in jinja's sandbox.
+"""Jinja is set up as transformers does for chat templates, in jinja's sandbox.
 
-The sandbox keeps a template from Python's objects. It bounds neither time nor memory: templates that are not the
-operator's own are rendered in a process with limits (``renderer.py``).
+The sandbox keeps a template from Python's objects. It bounds neither time nor memory: untrusted templates are rendered
+in a process with limits (``renderer.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-__all__ = ["CompiledTemplate", "TemplateSyntaxError", "debug"]  # debug: loaded now, and not by the first error
+__all__ = ["CompiledTemplate", "TemplateSyntaxError", "debug"]  # debug: imported now, not at the first error
 
 
 class TemplateSyntaxError(Exception):
-    """It is not valid Jinja: what the parser says, and on which line."""
+    """The template is not valid Jinja; the message is the parser's, with the line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -35,7 +35,7 @@ class CompiledTemplate:
         self.variables = meta.find_undeclared_variables(self._compiled.environment.parse(source))
 
     def render(self, context: Mapping[str, Any]) -> str:
-        """Raises whatever Python can: templates fail on purpose, on missing keys, on wrong types."""
+        """Render the template. Raises anything: templates fail on purpose, on missing keys, on wrong types."""
         return self._compiled.render(context)
 
 
@@ -61,7 +61,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own ``tojson`` escapes for HTML, which would put escapes into prompts."""
+    """Serialise to JSON without HTML escapes, which Jinja's ``tojson`` would put into prompts."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -74,7 +74,7 @@ def _strftime_now(pattern: str) -> str:
 
 
 class _GenerationTag(Extension):
-    """``{% generation %}`` marks assistant text for training; here its body is simply rendered."""
+    """A tag for ``{% generation %}``, which marks assistant text for training; its body is simply rendered."""
 
     tags = {"generation"}
 

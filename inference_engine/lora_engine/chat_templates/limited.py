@@ -1,4 +1,4 @@
-"""Work on what a stranger wrote, in a fork with hard limits on processor time and memory."""
+"""Untrusted work runs in a fork with hard limits on processor time and memory."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+# Seconds of processor time for one rendering: a hundred times what the longest templates of models take.
 CPU_S = 1
-"""Of a processor, for one rendering: a hundred times what the longest templates of models take."""
+# Bytes of memory beyond those that the process has when it begins.
 MEMORY_BYTES = 256 << 20
-"""More than the process has when it begins."""
+# Seconds of wall time for one rendering.
 WALL_S = 10.0
 _PIECE = 64 << 10
 
 
 class TooCostlyError(Exception):
-    """It ran out of time or memory, or wrote too much."""
+    """The work ran out of time or memory, or its output is too large."""
 
 
 def in_limited_fork(work: Callable[[], bytes], *, most_bytes: int) -> bytes:
-    """What ``work`` returns. Of a process that is small: a fork copies what it has mapped.
+    """Run ``work`` in a fork and return its result. Call it from a small process: a fork copies the mappings.
 
-    Raises ``TooCostlyError``, also for an exception of ``work``, which is to catch those that mean something.
+    Raises ``TooCostlyError``, also for an exception of ``work``, which must catch those that have a meaning.
     """
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, none of which the fork needs
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, none of which the fork needs
         child = os.fork()
     if not child:
         os.close(reading)
@@ -42,12 +43,12 @@ def in_limited_fork(work: Callable[[], bytes], *, most_bytes: int) -> bytes:
         return _read(reading, most_bytes)
     finally:
         os.close(reading)
-        os.kill(child, signal.SIGKILL)  # unless it has ended
+        os.kill(child, signal.SIGKILL)  # does nothing if it has ended
         os.waitpid(child, 0)
 
 
 def answer_and_exit(work: Callable[[], bytes], answer: Callable[[bytes], object]) -> NoReturn:
-    """In the fork: nothing is answered by one that fails or is killed."""
+    """Run ``work`` in the fork, answer and exit. A fork that fails or is killed answers nothing."""
     try:
         limit_resources()
         answer(work())
@@ -57,15 +58,15 @@ def answer_and_exit(work: Callable[[], bytes], answer: Callable[[bytes], object]
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Let this process take so much more than it has now, for good."""
+    """Limit this process's memory to ``more_bytes`` beyond its current size, irreversibly."""
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    own, most = resource.getrlimit(resource.RLIMIT_AS)
-    allowed = min(limit for limit in (mapped + more_bytes, own, most) if limit != resource.RLIM_INFINITY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    allowed = min(limit for limit in (mapped + more_bytes, soft, hard) if limit != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
 
 
 def limit_resources() -> None:
-    """Lower this process's limits for good."""
+    """Lower this process's limits irreversibly."""
     limit_memory(MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -78,19 +79,19 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _read(file: int, most_bytes: int) -> bytes:
-    until, said = time.monotonic() + WALL_S, bytearray()
+    until, output = time.monotonic() + WALL_S, bytearray()
     waiting = select.poll()
     waiting.register(file, select.POLLIN)
-    while len(said) <= most_bytes and waiting.poll(max(0.0, until - time.monotonic()) * 1000):
+    while len(output) <= most_bytes and waiting.poll(max(0.0, until - time.monotonic()) * 1000):
         piece = os.read(file, _PIECE)
         if not piece:
             break
-        said += piece
+        output += piece
     else:
-        said.clear()
-    if not said:
+        output.clear()
+    if not output:
         raise TooCostlyError
-    return bytes(said)
+    return bytes(output)
 
 
 def close_quietly(close: Callable[[], object]) -> None:

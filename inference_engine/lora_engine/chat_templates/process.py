@@ -1,9 +1,9 @@
 """The process of one template: ``python -m lora_engine.chat_templates.process``.
 
-It has compiled the template, and nothing else of its engine; it holds no secret. Each rendering is a fork of it with
-limits, so that it begins as if it were the first, and sees no other conversation. Over its standard input come sockets:
-the first one brings ``{source, tool_source}`` and takes the names of variables, each other one takes a rendering's
-``{tools, context}`` and gives ``T`` and its text or ``R`` and why it was refused; nothing, if it was too costly.
+It has compiled the template and has nothing else of its engine, and no secrets. Each rendering is a fork of it with
+limits, so it starts from the same state and sees no other conversation. Its standard input carries sockets: the first
+one brings ``{source, tool_source}`` and gets the names of variables; each other one brings a rendering's ``{tools,
+context}`` and gets ``T`` and the text, ``R`` and the reason of a refusal, or nothing if it was too costly.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ TEXT, REFUSED = b"T", b"R"
 
 
 def main() -> None:
-    """Until the engine ends, or forgets the template."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave nothing behind
+    """Serve until the engine ends or drops the template."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaps forks automatically
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the engine, which then ends
     limit_memory(2 * MEMORY_BYTES)
     with socket.socket(fileno=sys.stdin.fileno()) as control:
@@ -46,32 +46,32 @@ def _render(templates: list[CompiledTemplate], job: socket.socket) -> NoReturn:
     answer_and_exit(lambda: rendered(templates, _read(job)), job.sendall)
 
 
-def rendered(templates: list[CompiledTemplate], asked: dict[str, Any]) -> bytes:
-    """A rendering's answer; an exception if it ran out of memory."""
+def rendered(templates: list[CompiledTemplate], request: dict[str, Any]) -> bytes:
+    """Return a rendering's answer. Raises if it ran out of memory."""
     try:
-        text = templates[-1 if asked["tools"] else 0].render(asked["context"])
+        text = templates[-1 if request["tools"] else 0].render(request["context"])
     except MemoryError:
         raise
     except Exception as error:
         return REFUSED + str(error)[:500].encode(errors="replace")
     data = text.encode(errors="replace")
-    if len(data) > asked["most"]:
+    if len(data) > request["most"]:
         raise MemoryError
     return TEXT + data
 
 
 def _compiled(job: socket.socket) -> list[CompiledTemplate]:
-    given = _read(job)
-    templates = [CompiledTemplate(source) for source in (given["source"], given["tool_source"]) if source]
+    sources = _read(job)
+    templates = [CompiledTemplate(source) for source in (sources["source"], sources["tool_source"]) if source]
     job.sendall(json.dumps([sorted(template.variables) for template in templates]).encode())
     return templates
 
 
 def _read(job: socket.socket) -> Any:
-    said = bytearray()
+    data = bytearray()
     while piece := job.recv(PIECE):
-        said += piece
-    return json.loads(said)
+        data += piece
+    return json.loads(data)
 
 
 if __name__ == "__main__":

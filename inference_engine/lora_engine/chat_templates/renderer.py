@@ -1,4 +1,4 @@
-"""Chat templates that came with adapters, each in a process of its own: ``process.py`` is its side."""
+"""Adapters' chat templates are rendered in separate processes, whose side is ``process.py``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from .limited import WALL_S, TooCostlyError, close_quietly
 from .process import PIECE, REFUSED
 
 PROCESS = "lora_engine.chat_templates.process"
-# A template writes its messages, each perhaps a few times, and what it says itself.
+# Factor and free bytes by which the output may exceed the context: a template writes messages, perhaps a few times, and
+# its text.
 MOST_GROWTH, FREE_BYTES = 16, 64 << 10
 
 
 class TemplateRefusalError(Exception):
-    """The template does not take these messages; its own words."""
+    """The template does not take these messages; the message is the template's."""
 
 
 class TemplateProcess:
-    """Renders one template. Safe to use from several threads; it ends with the last reference to it.
+    """A process that renders one template. It may be used from several threads, and ends with the last reference to it.
 
     Raises ``TooCostlyError`` if the template cannot be compiled within the limits.
     """
@@ -54,44 +55,44 @@ class TemplateProcess:
             raise TooCostlyError from None
 
     def template(self, *, tools: bool) -> IsolatedTemplate:
-        """The one for requests with tools, which may be another, or for those without."""
+        """Return the template for requests with tools, which may be another, or for those without."""
         return IsolatedTemplate(self, frozenset(self._variables[-1 if tools else 0]), tools=tools)
 
     @property
     def has_ended(self) -> bool:
-        """It was killed from outside: its limits only concern its forks."""
+        """True if it was killed from outside: its limits only apply to its forks."""
         return self._process.poll() is not None
 
     def render(self, context: Mapping[str, Any], *, tools: bool) -> str:
-        """Raises ``TemplateRefusalError`` and ``TooCostlyError``."""
+        """Render the context. Raises ``TemplateRefusalError`` and ``TooCostlyError``."""
         most = FREE_BYTES + MOST_GROWTH * len(json.dumps(context))
-        said = self._ask({"tools": tools, "context": context, "most": most})
-        text = said[1:].decode()
-        if said[:1] == REFUSED:
+        answer = self._ask({"tools": tools, "context": context, "most": most})
+        text = answer[1:].decode()
+        if answer[:1] == REFUSED:
             raise TemplateRefusalError(text)
         return text
 
-    def _ask(self, asked: Mapping[str, Any]) -> bytes:
+    def _ask(self, request: Mapping[str, Any]) -> bytes:
         ours, theirs = socket.socketpair()
-        said = bytearray()
+        answer = bytearray()
         with ours:
             ours.settimeout(WALL_S)
             try:
                 with theirs:
                     socket.send_fds(self._control, [b"."], [theirs.fileno()])
-                ours.sendall(json.dumps(asked).encode())
+                ours.sendall(json.dumps(request).encode())
                 ours.shutdown(socket.SHUT_WR)
                 while piece := ours.recv(PIECE):
-                    said += piece
-            except OSError:  # it ended, or takes too long
-                said.clear()
-        if not said:
+                    answer += piece
+            except OSError:  # the fork ended, or takes too long
+                answer.clear()
+        if not answer:
             raise TooCostlyError
-        return bytes(said)
+        return bytes(answer)
 
 
 class IsolatedTemplate:
-    """What a ``CompiledTemplate`` is, in the template's process."""
+    """A template in another process, with the interface of ``CompiledTemplate``."""
 
     def __init__(self, process: TemplateProcess, variables: frozenset[str], *, tools: bool) -> None:
         self.variables = variables
@@ -99,7 +100,7 @@ class IsolatedTemplate:
         self._tools = tools
 
     def render(self, context: Mapping[str, Any]) -> str:
-        """Raises ``TemplateRefusalError`` and ``TooCostlyError``."""
+        """Render the context. Raises ``TemplateRefusalError`` and ``TooCostlyError``."""
         return self._process.render(context, tools=self._tools)
 
 

@@ -1,4 +1,4 @@
-"""What an answer may be, and whether llguidance can hold it to that. Without torch: the web tier checks with it."""
+"""Constraints of answers, and the check that llguidance can enforce them. Without torch, for the web tier's checks."""
 
 from .compiling import Compiled, compile_constraint
 from .constraint import Constraint, ConstraintError, Kind, LibraryMissingError

@@ -1,7 +1,7 @@
-r"""``\d``, ``\w`` and ``\s`` as ASCII characters, as in vLLM and JSON Schema; Rust's regex crate means Unicode's.
+r"""``\d``, ``\w`` and ``\s`` are ASCII characters, as in vLLM and JSON Schema, not Unicode's as in Rust's regex crate.
 
 In a schema's ``pattern`` llguidance reads ``\d`` and ``\w`` as ASCII already. Its ``\s`` is Unicode's white space, and
-ECMA-262 has another set, so what is written for ``\s`` there is the white space that all readings have.
+ECMA-262 has another set, so ``\s`` becomes the white space that all readings have in common.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _MEMBERS = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\x0b\x0c\r\x20"}
 
 
 def with_ascii_classes(regex: str) -> str:
-    r"""The regular expression with ``\d``, ``\D``, ``\w``, ``\W``, ``\s`` and ``\S`` written out, in classes too."""
+    r"""Write out ``\d``, ``\D``, ``\w``, ``\W``, ``\s`` and ``\S`` in a regular expression, in classes too."""
     out: list[str] = []
     for piece, depth, _ in _pieces(regex):
         members = _MEMBERS.get(piece[1:].lower()) if piece.startswith("\\") else None
@@ -24,10 +24,12 @@ def with_ascii_classes(regex: str) -> str:
 
 
 def with_common_white_space(pattern: str) -> str:
-    r"""A schema's pattern with ``\s`` as ASCII white space, but in negated classes, where more is left out so."""
+    r"""Write out ``\s`` in a schema's pattern as ASCII white space, except in negated classes, where that would add
+    characters.
+    """
     pieces, white = _pieces(pattern), _MEMBERS["s"]
     if any(depth > 1 or piece in ("[]", "[^]") for piece, depth, _ in pieces) or r"\s-" in pattern or r"-\s" in pattern:
-        return pattern  # ECMA-262 reads such classes in another way than Rust
+        return pattern  # ECMA-262 reads such classes otherwise than Rust
     return "".join(
         (white if depth else f"[{white}]") if piece == r"\s" and not negated else piece
         for piece, depth, negated in pieces
@@ -35,7 +37,7 @@ def with_common_white_space(pattern: str) -> str:
 
 
 def _pieces(regex: str) -> list[tuple[str, int, bool]]:
-    """Each character or escape, how many classes it lies in, and whether one of these is negated."""
+    """Return each character or escape, the number of classes around it, and whether one of these is negated."""
     pieces: list[tuple[str, int, bool]] = []
     classes: list[bool] = []
     at = 0

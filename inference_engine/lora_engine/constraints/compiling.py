@@ -1,4 +1,4 @@
-"""Constraints by llguidance: compiled for a tokeniser within bounds, refused with what is wrong and where."""
+"""Constraints are compiled by llguidance for a tokeniser, within bounds; a refusal says what is wrong and where."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ from .schema_problems import explain, first_line, subschemas
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-# Between two tokens of JSON: a space, or a new line and its indentation. With more, weak models go on with spaces.
+# White space between two tokens of JSON: a space, or a new line and its indentation. If more is allowed, weak models
+# continue with spaces.
 WHITESPACE = r"(?: |\n[ \t]{0,24})"
+# Strings to choose from.
 MOST_CHOICES = 10_000
-_BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # of patterns that may have look-around or back-references
+_BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-around or back-references
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """``matcher`` stands before the first token; copy it. ``ignored`` says what a best effort left out."""
+    """A compiled constraint. ``matcher`` is before the first token; copy it. ``ignored`` lists what a best effort left
+    out.
+    """
 
     matcher: LLMatcher
     ignored: tuple[str, ...] = ()
 
 
 def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compiled:
-    """Takes milliseconds, at worst about a second, during which other threads run.
+    """Compile a constraint in milliseconds, at worst about a second, during which other threads run.
 
     Raises ``ConstraintError``, ``LibraryMissingError``.
     """
@@ -77,7 +81,7 @@ def _narrow_white_space(schema: dict[str, Any]) -> None:
 
 
 def _leave_out_patterns(matcher: Any, schema: dict[str, Any]) -> None:
-    """Take out patterns that cannot be enforced, as the library does with every other keyword."""
+    """Remove patterns that cannot be enforced, as the library does with every other keyword."""
     for _, node in subschemas(schema):
         pattern = node.get("pattern")
         if isinstance(pattern, str) and _BEYOND_REGULAR.search(pattern):
@@ -112,7 +116,7 @@ def _choices(text: str) -> str:
 
 
 def _as_lark(text: str) -> str:
-    """GBNF (``root ::= …``), as vLLM's users send it, is translated."""
+    """Return the grammar in Lark. GBNF (``root ::= …``), as vLLM's users send it, is translated."""
     if "::=" not in text:
         return text
     from llguidance.gbnf_to_lark import any_to_lark

@@ -1,16 +1,16 @@
-"""A constraint as plain data, and how it can be wrong."""
+"""A constraint as plain data, and the error of one that cannot be enforced."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-# Of a schema or grammar, in bytes of UTF-8. OpenAI takes schemas of about this size; compiling one takes a second.
+# Bytes of UTF-8 of a schema or grammar. OpenAI takes schemas of about this size; compiling one takes a second.
 MOST_BYTES = 128 * 1024
 
 
 class Kind(Enum):
-    """What a constraint's text is. Values are those of ``Constraint.Kind`` on the wire."""
+    """The kinds of a constraint's text. Values are those of ``Constraint.Kind`` on the wire."""
 
     JSON_OBJECT = 1  # any JSON object; no text
     JSON_SCHEMA = 2  # a JSON Schema (draft 2020-12), as JSON
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The answer is held to ``text``, from its first token to its last.
+    """A constraint that makes the whole answer match ``text``.
 
     ``best_effort`` leaves out the keywords of a JSON Schema that cannot be enforced, instead of refusing them.
     """
@@ -42,4 +42,4 @@ class ConstraintError(Exception):
 
 
 class LibraryMissingError(Exception):
-    """llguidance is not installed here."""
+    """llguidance is not installed."""

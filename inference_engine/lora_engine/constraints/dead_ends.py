@@ -1,13 +1,12 @@
-"""What llguidance accepts of a JSON Schema although an answer can get stuck in it, and what is done before it compiles.
+"""Dead ends are parts of a JSON Schema that llguidance accepts although an answer can get stuck in them.
 
-llguidance refuses a string, a range of integers or a list that nothing fits, but it does not look at
-
-- the keys of ``patternProperties``: it takes the names of ``properties`` out of each pattern, and if nothing is left,
-  an answer dies behind the comma at which such a key would begin. A pattern that only these names match says the same
-  as properties of these names, and becomes that;
-- numbers that are held to a range and to a fraction's multiples: its expressions for both may have nothing in common;
-- references that lead back to themselves without an end. Such a part is taken out, as nothing fits it;
-- keys that a pattern or ``additionalProperties`` allows more than once, which ``minProperties`` counts each time.
+llguidance refuses a string, a range of integers or a list that nothing fits. It does not check the following, so
+schemas are changed before it compiles them (``close_dead_ends``). Keys of ``patternProperties``: it subtracts the names
+of ``properties`` from each pattern, and if nothing is left, an answer dies after the comma at which such a key would
+begin. A pattern that only these names match means the same as properties of these names, and becomes that. Numbers with
+a range and a fraction as ``multipleOf``: its expressions for both may have nothing in common. References that lead back
+to themselves without an end: such a part is removed, as nothing fits it. Keys that a pattern or
+``additionalProperties`` allows more than once, which ``minProperties`` counts each time.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from .schema_problems import leave_out, subschemas
 
 Schema = dict[str, Any]
 
-# Passes over a schema whose references wait for each other; more are only needed by chains made for it.
+# Passes over a schema whose references depend on each other; only chains made for it need more.
 _MOST_PASSES = 50
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _SCALARS = frozenset(("string", "number", "integer", "boolean", "null"))
 _CONTAINERS = frozenset(("object", "array"))
-# Of one schema. Each pattern is compiled together with the names.
+# Patterns and names of one schema. Each pattern is compiled together with the names.
 _MOST_PATTERNS, _MOST_NAMES = 200, 500
-# Of conjunctions that are followed through references.
+# Conjunctions that are followed through references.
 _MOST_CONJUNCTS = 100
 
 
@@ -84,7 +83,9 @@ def _take_out_endless(schema: Schema) -> None:
 
 
 def _reachable(schema: Schema) -> tuple[list[Schema], dict[int, object]]:
-    """Every schema in it, also those under other keywords that a reference leads to; and each reference's target."""
+    """Return every schema in it, also those that a reference under another keyword leads to, and each reference's
+    target.
+    """
     nodes: list[Schema] = []
     seen: set[int] = set()
     targets: dict[int, object] = {}
@@ -102,7 +103,7 @@ def _reachable(schema: Schema) -> tuple[list[Schema], dict[int, object]]:
 
 
 def _target(schema: Schema, reference: object) -> object:
-    """What a reference within the document leads to; True if that is not known."""
+    """Return the target of a reference within the document; True if it is unknown."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return True
     place: Any = schema
@@ -118,7 +119,7 @@ def _target(schema: Schema, reference: object) -> object:
 
 
 def _ends(node: Schema, target: object, can_end: Any) -> bool:
-    """Whether some finite value may fit, as far as references say."""
+    """Return whether some finite value may fit, judging by references."""
     if target is not None and not can_end(target):
         return False
     if isinstance(parts := node.get("allOf"), list) and not all(map(can_end, parts)):
@@ -170,7 +171,7 @@ def _name_patterns(nodes: list[Schema]) -> None:
 
 
 def _names(nodes: Iterable[Schema]) -> tuple[str, ...]:
-    """Every name of a property that some schema has or requires."""
+    """Return every name of a property that some schema has or requires."""
     names: dict[str, None] = {}
     for node in nodes:
         for keyword in ("properties", "required"):
@@ -180,7 +181,7 @@ def _names(nodes: Iterable[Schema]) -> tuple[str, ...]:
 
 
 def _name_finite_patterns(node: Schema, names: tuple[str, ...]) -> None:
-    """Turn patterns that only some of ``names`` match into properties; nothing else of the schema's meaning changes."""
+    """Turn patterns that only some of ``names`` match into properties; the schema's meaning does not change."""
     patterns, properties = node["patternProperties"], node.setdefault("properties", {})
     if not isinstance(patterns, dict) or not isinstance(properties, dict):
         return
@@ -201,7 +202,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 @functools.lru_cache(1024)
 def _has_only(pattern: str, names: tuple[str, ...]) -> bool:
-    """Whether no key but these names matches, by what llguidance makes of it: no key may begin then."""
+    """Return whether only these names match the pattern in llguidance's reading, so that no other key can begin."""
     matcher = _compiles(
         {
             "type": "object",
@@ -215,7 +216,9 @@ def _has_only(pattern: str, names: tuple[str, ...]) -> bool:
 
 
 def _check_least_properties(path: str, node: Schema, *, best_effort: bool) -> None:
-    """Keys that are not named may be written twice, and count twice: all but one of those that are missing are."""
+    """Check ``minProperties`` with unnamed keys, which may be written twice and count twice: at most one may be
+    missing.
+    """
     least, required = node["minProperties"], node.get("required", [])
     if node.get("additionalProperties") is False and "patternProperties" not in node:
         return
@@ -255,7 +258,7 @@ def _check_multiples(schema: Schema, path: str, node: Schema, *, best_effort: bo
 
 
 def _conjuncts(schema: Schema, node: Schema) -> list[Schema]:
-    """The schemas all of which a value of this one fits: itself, its ``allOf`` and what it refers to."""
+    """Return all schemas that a value of this one must fit: itself, its ``allOf`` and the targets of its references."""
     parts: list[Schema] = []
     pending: list[object] = [node]
     while pending and len(parts) < _MOST_CONJUNCTS:
@@ -269,11 +272,11 @@ def _conjuncts(schema: Schema, node: Schema) -> list[Schema]:
     return parts
 
 
-# By llguidance.
+# Checks by llguidance.
 
 
 def _compiles(schema: Schema) -> Any:
-    """A matcher for single bytes, or None if llguidance refuses the schema."""
+    """Return a matcher for single bytes, or None if llguidance refuses the schema."""
     library = load_library()
     grammar = library.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"whitespace_flexible": False})
     matcher = library.LLMatcher(door_tokenizer(), grammar, log_level=0, limits=parser_limits())
@@ -281,6 +284,6 @@ def _compiles(schema: Schema) -> Any:
 
 
 def _is_stuck(matcher: Any) -> bool:
-    """Whether nothing can come next."""
+    """Return whether nothing can follow."""
     allowed = any(matcher.compute_logit_bias())
     return matcher.is_error() or not allowed

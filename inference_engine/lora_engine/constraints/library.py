@@ -1,4 +1,4 @@
-"""llguidance, loaded when a constraint is first compiled: a host without it serves everything else."""
+"""llguidance is loaded when a constraint is first compiled: a host without it serves everything else."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def load_library() -> Any:
 
 @functools.cache
 def door_tokenizer() -> LLTokenizer:
-    """Single bytes: what can be compiled for it can be compiled for any model."""
+    """Return a tokenizer of single bytes: a constraint that compiles for it compiles for any model."""
     tokenizer: LLTokenizer = load_library().LLTokenizer("byte")
     return tokenizer
 
 
 @functools.cache
 def parser_limits() -> Any:
-    """Bounds on what compiling and each mask may take."""
+    """Return bounds on the cost of compiling and of each mask."""
     return load_library().LLParserLimits(
         initial_lexer_fuel=1_000_000,  # 20 ms
         step_lexer_fuel=200_000,  # 15 ms

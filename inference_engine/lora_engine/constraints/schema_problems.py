@@ -1,4 +1,4 @@
-"""Where in a JSON Schema lies what llguidance refuses: its messages name keywords, not places."""
+"""Problems of a JSON Schema are located in it: llguidance's messages name keywords, not places."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAVE_OUT = 'Leave it out, or send the schema without "strict": true: keywords 
 
 
 def explain(schema: dict[str, Any], error: str) -> ConstraintError:
-    """What llguidance's ``error`` about ``schema`` means, with the first place that it is about."""
+    """Explain llguidance's ``error`` about ``schema``, with the first place that it concerns."""
     error = first_line(error)
     for pattern, describe in _KNOWN:
         if match := re.search(pattern, error, re.DOTALL):
@@ -35,12 +35,12 @@ def explain(schema: dict[str, Any], error: str) -> ConstraintError:
 
 
 def first_line(error: str) -> str:
-    """llguidance's message without the parser's state that it may append."""
+    """Return llguidance's message without the parser's state that it may append."""
     return " ".join(re.split(r"<(?:state|non-verbose)\b", error)[0].split()).rstrip(".")
 
 
 def subschemas(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema in ``schema`` with its path, outermost first."""
+    """Yield every schema in ``schema`` with its path, outermost first."""
     pending = [(path, schema)]
     while pending:
         at, node = pending.pop(0)
@@ -58,7 +58,7 @@ def subschemas(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
 
 
 def leave_out(message: str, path: str, keyword: str) -> ConstraintError:
-    """The refusal of a keyword that cannot be enforced where it is."""
+    """Return the error of a keyword that cannot be enforced at its place."""
     return ConstraintError(message, _LEAVE_OUT, _join(path, keyword))
 
 

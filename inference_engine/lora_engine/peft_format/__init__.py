@@ -1,10 +1,11 @@
-"""Reading, checking and identifying LoRA adapters as PEFT writes them, without torch and without trust.
+"""Reading, checking and identifying LoRA adapters as PEFT writes them, without torch and without trust in the files.
 
-The control plane validates uploads with it, the engine validates again before it loads
-anything. Every public function either returns, or raises ``FormatError`` or ``UploadError``,
-whatever bytes it is given; ``inspect_adapter`` does not even raise: it reports.
+The control plane validates uploads with this package; the engine validates again before it loads anything. Whatever the
+bytes, every public function either returns, or raises ``FormatError`` or ``UploadError``; ``inspect_adapter`` only
+reports.
 """
 
+from .adapter_template import AdapterTemplate, read_adapter_template, try_template
 from .canonical import Form, is_weights, to_peft_form
 from .combination import LARGEST_WEIGHT, MOST_PARTS, Part, combined_digest, digests_of, is_combined, parts_of
 from .embedding_layers import EMBEDDING, HEAD, EmbeddingLayer, EmbeddingLayerLora
@@ -12,7 +13,6 @@ from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
 from .inspection import AdapterManifest, ValidationReport, inspect_adapter
 from .modules import ModuleLora
-from .own_template import OwnTemplate, own_template, try_template
 from .problems import FormatError, Problem
 from .recognised import recognise
 from .resolved_config import resolve_patterns
@@ -33,6 +33,7 @@ __all__ = [
     "WEIGHTS_FILE",
     "AdapterLimits",
     "AdapterManifest",
+    "AdapterTemplate",
     "BaseGeometry",
     "EmbeddingLayer",
     "EmbeddingLayerLora",
@@ -40,7 +41,6 @@ __all__ = [
     "FormatError",
     "ModuleLora",
     "ModuleVector",
-    "OwnTemplate",
     "Part",
     "Problem",
     "SafetensorsFile",
@@ -55,8 +55,8 @@ __all__ = [
     "inspect_adapter",
     "is_combined",
     "is_weights",
-    "own_template",
     "parts_of",
+    "read_adapter_template",
     "recognise",
     "resolve_patterns",
     "to_peft_form",

@@ -1,6 +1,7 @@
-"""Activated LoRA (aLoRA, arXiv 2504.12397): an adapter that acts from its invocation tokens on.
+"""Activated LoRA (aLoRA, arXiv 2504.12397) is an adapter that acts from its invocation tokens on.
 
-Tokens of a prompt before the last place where these stand run as the base model, as do all of a prompt without them.
+Prompt tokens before the last occurrence of the invocation tokens run as the base model, and so do all tokens of a
+prompt without them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from typing import Any
 
 from .problems import Findings
 
+# Bounds the search in every prompt.
 MOST_INVOCATION_TOKENS = 1024
 
 
 def invocation_tokens(raw: dict[str, Any], vocab_size: int, findings: Findings) -> tuple[int, ...]:
-    """Empty for an adapter that always acts."""
+    """Return the invocation tokens, empty for an adapter that always acts. Reports invalid ones."""
     tokens = raw.get("alora_invocation_tokens")
     if not tokens:
         return ()
@@ -40,7 +42,7 @@ def invocation_tokens(raw: dict[str, Any], vocab_size: int, findings: Findings) 
 
 
 def note(tokens: tuple[int, ...]) -> str:
-    """What it means for requests."""
+    """Return what the tokens mean for requests, for the report."""
     return (
         f"Activated LoRA: it acts from the last place on where a prompt has its {len(tokens)} invocation tokens; before"
         " that, and in prompts without them, the base model answers"

@@ -1,4 +1,4 @@
-"""``adapter_config.json``: what PEFT wrote there, checked field by field."""
+"""The file ``adapter_config.json`` as PEFT writes it is checked field by field."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from .recognised import instead_of_a_file
 from .safetensors_file import open_regular
 from .strict_json import StrictJsonError, load_strict
 
+# Bytes of a config file.
 MAX_CONFIG_BYTES = 1 << 20
+# Entries of one list or map of patterns.
 MAX_PATTERNS = 4096
+# Largest rank that is a number of a rank at all; ``AdapterLimits`` bounds served ones.
 MAX_RANK_VALUE = 1 << 20
 
 _RETRAIN = "Train again without it, as a plain LoRA on linear projections."
 _Value = TypeVar("_Value")
 _LAYERS_NAME = re.compile(r"[A-Za-z0-9_.]{1,100}", re.ASCII)
 
-# Switches that change what the weights mean: name -> (what it is, what to do).
+# Switches that change the meaning of the weights: name -> (description, fix).
 _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "target_parameters": ("LoRA on bare parameters", "Train with target_parameters=None and target_modules instead."),
     "layer_replication": ("replicated layers", "Train with layer_replication=None on the base model as it is."),
@@ -35,21 +38,22 @@ _UNSUPPORTED: dict[str, tuple[str, str]] = {
     "megatron_config": ("Megatron parallel layers", "Export the adapter for the Hugging Face model first."),
     "enable_lora": ("merged q/k/v LoRA layers", _RETRAIN),
 }
-# Initialisations that also change the base weights: the saved A and B fit only that changed base.
+# Values of ``bias``.
 _BIASES = ("none", "all", "lora_only")
+# Initialisations that also change the base weights: the saved A and B fit only that changed base.
 _MUTATING_INITS = ("pissa", "olora", "corda", "loftq", "lora_ga", "loraga")
 _CONVERT = "Convert it when saving: model.save_pretrained(folder, path_initial_model_for_weight_conversion=...)"
+# The initialisation whose change of the base is computed again where the base is (``adapters/taken_out.py``).
 _COMPUTED_INIT = "olora"
-"""What it took out of the base is computed again where the base is (``adapters/taken_out.py``)."""
 _PLAIN_INITS = frozenset({"", "true", "false", "default", "gaussian", "eva", "orthogonal", "mica"})
-# Kinds of PEFT whose layers `peft.save_as_lora` turns into LoRA.
+# PEFT types that `peft.save_as_lora` converts to LoRA.
 _CONVERTIBLE = frozenset(
     {
         "C3A", "DELORA", "FOURIERFT", "GRALORA", "LOHA", "LOKR", "MISS", "PSOFT", "RANDLORA", "TINYLORA", "UNILORA",
         "VBLORA", "VERA", "WAVEFT",
     }
 )  # fmt: skip
-# Heads of classifiers, which PEFT names by itself and no language model has: where one was trained, its tensors say so.
+# Classifiers' heads, which PEFT adds by itself and no language model has. A trained one is recognised by its tensors.
 _OTHER_HEADS = frozenset({"classifier", "score", "qa_outputs"})
 _KNOWN = frozenset(_UNSUPPORTED) | {
     "alora_invocation_tokens",
@@ -85,13 +89,13 @@ _KNOWN = frozenset(_UNSUPPORTED) | {
     "qalora_group_size",
     "ensure_weight_tying",
     "runtime_config",
-    # These act in training only: answers are plain LoRA's.
+    # These act in training only; the outputs are plain LoRA's.
     "velora_config",
     "monteclora_config",
-    "lora_dtype",  # of ms-swift, like the two after it
+    "lora_dtype",  # from ms-swift, like the two after it
     "lorap_lr_ratio",
     "lorap_emb_lr",
-    "merge_weights",  # of PEFT's first versions
+    "merge_weights",  # from PEFT's first versions
 }
 
 
@@ -99,8 +103,8 @@ _KNOWN = frozenset(_UNSUPPORTED) | {
 class AdapterConfig:
     """The fields that decide which modules exist and how they are scaled; ``raw`` is the whole file.
 
-    ``layers`` is None when every layer is adapted. A ``target_modules`` string is a regular
-    expression, or ``"all-linear"``.
+    ``layers`` is None when every layer is adapted. A ``target_modules`` string is a regular expression, or ``"all-
+    linear"``.
     """
 
     raw: dict[str, Any]
@@ -109,7 +113,7 @@ class AdapterConfig:
     use_rslora: bool
     use_dora: bool
     lora_bias: bool
-    bias: str  # whose biases were trained too: "none", "all" or "lora_only"
+    bias: str  # which biases were trained too: "none", "all" or "lora_only"
     target_modules: str | tuple[str, ...]
     exclude_modules: str | tuple[str, ...]
     rank_pattern: dict[str, int]
@@ -117,11 +121,11 @@ class AdapterConfig:
     layers: frozenset[int] | None
     layers_pattern: tuple[str, ...]
     base_model_name: str
-    takes_from_base: bool = False  # of OLoRA: what its training took out of the base is not in the file
+    takes_from_base: bool = False  # OLoRA: the file lacks the part that training subtracted from the base
 
 
 def load_raw_config(folder: Path) -> dict[str, Any]:
-    """The config as a dict. Raises ``FormatError``."""
+    """Read the config as a dict. Raises ``FormatError``."""
     with open_regular(folder / CONFIG_FILE) as file:
         data = file.read(MAX_CONFIG_BYTES + 1)
     if len(data) > MAX_CONFIG_BYTES:
@@ -140,30 +144,30 @@ def load_raw_config(folder: Path) -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
-    """In place of the folder's, whose file stays as it is: it may be an upload's, under another name."""
+    """Replace the folder's config by a new file. The old file is unchanged: it may be linked from an upload."""
     temporary = folder / f"{CONFIG_FILE}.written"
     temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     temporary.replace(folder / CONFIG_FILE)
 
 
 def is_lora(raw: dict[str, Any]) -> bool:
-    """Whether its fields are LoRA's. Of a file that says nothing of its kind they may be."""
+    """Return whether the fields are LoRA's. A config without a type may be."""
     kind = raw.get("peft_type")
     return kind is None or _plain(kind, "PeftType") == "LORA"
 
 
 def is_kind(raw: dict[str, Any], kind: str) -> bool:
-    """Whether it says that it is of this kind, of PEFT's ``PeftType``."""
+    """Return whether the config states this type, a member of PEFT's ``PeftType``."""
     return raw.get("peft_type") is not None and _plain(raw["peft_type"], "PeftType") == kind
 
 
 def has_other_tensors(raw: dict[str, Any]) -> bool:
-    """Whether its tensors are not the matrices of LoRA on the base's projections, so that none is to be looked at."""
+    """Return whether the tensors are not LoRA matrices on the base's projections, so that checking them is useless."""
     return not is_lora(raw) or any(raw.get(name) for name in _UNSUPPORTED)
 
 
 def _plain(value: Any, kind: str) -> str:
-    """An enumeration's member however it was written: "LORA", "lora", "PeftType.LORA"."""
+    """Return an enumeration's member however it was written: "LORA", "lora", "PeftType.LORA"."""
     return str(value).removeprefix(f"{kind}.").upper()
 
 
@@ -171,7 +175,7 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
     """Report every PEFT feature in use that the engine cannot serve, by name."""
     _check_kind(raw, findings)
     if not is_lora(raw):
-        return  # its other fields mean something else
+        return  # its other fields have another meaning
     for name, (what, fix) in _UNSUPPORTED.items():
         if raw.get(name):
             _refuse(findings, f"the adapter uses {what} ({name})", fix)
@@ -208,14 +212,16 @@ def check_features(raw: dict[str, Any], findings: Findings) -> None:
 
 
 def _is_computed(raw: dict[str, Any]) -> bool:
-    """Of DoRA, and of what acts from a place of the prompt on, the changed base is a part that LoRA is not."""
+    """Return whether hosts can compute the changed base: not with DoRA or invocation tokens, which are more
+    than LoRA.
+    """
     init = raw.get("init_lora_weights")
-    beside = raw.get("use_dora") or raw.get("alora_invocation_tokens")
-    return isinstance(init, str) and init.lower() == _COMPUTED_INIT and not beside
+    is_more = raw.get("use_dora") or raw.get("alora_invocation_tokens")
+    return isinstance(init, str) and init.lower() == _COMPUTED_INIT and not is_more
 
 
 def _of_init(init: str) -> tuple[str, str]:
-    """What is wrong with an initialisation that changed the base's weights, or may have, and what to do."""
+    """Return what is wrong with an initialisation that changed the base's weights, or may have, and the fix."""
     began = f"the adapter's training began with {printable(init)!r} (init_lora_weights), which"
     if not init.lower().startswith(_MUTATING_INITS):
         return (
@@ -232,7 +238,7 @@ def _of_init(init: str) -> tuple[str, str]:
 
 
 def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | None:
-    """The typed config, or None when a field is missing or malformed; every such field is reported."""
+    """Parse the config, or return None when a field is missing or malformed; every such field is reported."""
     before = findings.count
     reader = _Reader(raw, findings)
     target_modules = reader.names_or_pattern("target_modules")
@@ -255,7 +261,7 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
         base_model_name=reader.base_model_name(),
         takes_from_base=_is_computed(raw),
     )
-    if not target_modules and not raw.get("target_parameters"):  # which are refused by their name
+    if not target_modules and not raw.get("target_parameters"):  # target_parameters are refused by their name
         reader.bad("target_modules", "is missing or empty", 'List what was trained, e.g. ["q_proj", "v_proj"].')
     if config.alpha == 0 and not config.alpha_pattern:
         reader.bad(
@@ -271,14 +277,14 @@ def parse_config(raw: dict[str, Any], findings: Findings) -> AdapterConfig | Non
 
 
 def number_of(value: Any) -> float | None:
-    """A number that a scale can be made of; None for anything else."""
+    """Return the value as a float if a scale can use it; None otherwise."""
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e9:
         return float(value)
     return None
 
 
 class _Reader:
-    """Reads single fields; reports what is malformed and goes on with a harmless value."""
+    """A reader of single fields that reports malformed ones and continues with a harmless value."""
 
     def __init__(self, raw: dict[str, Any], findings: Findings) -> None:
         self._raw = raw
@@ -294,9 +300,9 @@ class _Reader:
         return 1
 
     def number(self, field: str, value: Any) -> float:
-        found = number_of(value)
-        if found is not None:
-            return found
+        number = number_of(value)
+        if number is not None:
+            return number
         self.bad(field, f"is {_shown(value)}, not a scale", "Use a number, e.g. 16.")
         return 1.0
 
@@ -375,7 +381,7 @@ def _check_kind(raw: dict[str, Any], findings: Findings) -> None:
 
 
 def _instead_of(kind: str) -> str:
-    """What to do with an adapter of a kind that is not LoRA."""
+    """Return the fix for an adapter of a type that is not LoRA."""
     if kind in _CONVERTIBLE:
         return (
             "Convert it to LoRA: peft.save_as_lora(folder, model, rank=32), with PEFT 0.19 or later and the loaded "
@@ -394,12 +400,12 @@ def _refuse(findings: Findings, message: str, fix: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    """As it stands in the file."""
+    """Return a value as it is written in the file."""
     return "missing or null" if value is None else printable(json.dumps(value))
 
 
 def unused_numbers(raw: dict[str, Any]) -> list[str]:
-    """Fields that this version does not know and that only tune something, as far as their values tell."""
+    """Return unknown fields that only tune something, judging by their values."""
     return [
         name
         for name in sorted(set(raw) - _KNOWN)
@@ -408,7 +414,9 @@ def unused_numbers(raw: dict[str, Any]) -> list[str]:
 
 
 def _could_change_the_model(value: Any) -> bool:
-    """Numbers only tune what some switch turns on; a switch is true, a text or something filled."""
+    """Return whether an unknown field may change the model: numbers only tune; a switch is true, a text or
+    not empty.
+    """
     return value is True or (isinstance(value, str | list | dict) and bool(value))
 
 

@@ -1,8 +1,8 @@
-"""``to_peft_form``: whatever form an adapter came in, the folder holds the two files that PEFT writes, afterwards.
+"""Conversion of an adapter in any supported form to the two files that PEFT writes (``to_peft_form``).
 
-Only names, the layout of files and mlx-lm's transposition are changed, never a value, but where an initial adapter lies
-in ``INITIAL_FOLDER`` (``changed_base.py``), and of AdaLoRA (``multiplied_out.py``). Files that are PEFT's LoRA already
-stay byte for byte. Which makers' folders become what is in docs/how-to/adapter-forms.md.
+Only names, the layout of files and mlx-lm's transposition are changed, never a value. The exceptions are adapters with
+an initial adapter in ``INITIAL_FOLDER`` (``changed_base.py``), and AdaLoRA (``multiplied_out.py``). Files that are
+PEFT's LoRA already stay byte for byte. docs/how-to/adapter-forms.md lists the supported forms.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ TORCH_WEIGHTS_FILE = "adapter_model.bin"
 INITIAL_FOLDER = "initial"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 SHARD = re.compile(r"adapter_model-(\d{5})-of-(\d{5})\.safetensors", re.ASCII)
+# Bytes of an index of shards.
 _MAX_INDEX_BYTES = 8 << 20
 _TOO_LARGE = "Train with a lower rank or fewer target modules, or ask the operator to raise the limit."
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an adapter came as. ``root`` is what its config calls the base's ``model``, for patterns."""
+    """The form in which an adapter came. ``root`` is the name of the base's ``model`` in its config's patterns."""
 
     notes: tuple[str, ...] = ()
     root: str = "model"
@@ -49,7 +50,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class _SentTensor:
-    """A tensor of the upload under its own name."""
+    """A tensor of the upload under its original name."""
 
     name: str
     dtype: str
@@ -59,19 +60,19 @@ class _SentTensor:
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file of this name holds an adapter's weights, or the index of them."""
+    """Return whether a file of this name has an adapter's weights, or is an index of them."""
     return name in (WEIGHTS_FILE, TORCH_WEIGHTS_FILE, MLX_WEIGHTS_FILE, INDEX_FILE) or SHARD.fullmatch(name) is not None
 
 
 def to_peft_form(folder: Path, limits: AdapterLimits) -> Form:
-    """Turn the folder's files into ``CONFIG_FILE`` and ``WEIGHTS_FILE``. Raises ``FormatError``."""
+    """Convert the folder's files to ``CONFIG_FILE`` and ``WEIGHTS_FILE``. Raises ``FormatError``."""
     form, initial = _two_files(folder, limits), folder / INITIAL_FOLDER
     if _opens(folder / WEIGHTS_FILE, limits) and (note := multiply_out(folder, limits)):
         form = replace(form, notes=(*form.notes, note))
     if not initial.is_dir():
         return form
     if not _opens(folder / WEIGHTS_FILE, limits):
-        note = f"{INITIAL_FOLDER} was ignored"  # the inspection says what is wrong with the adapter itself
+        note = f"{INITIAL_FOLDER} was ignored"  # the inspection reports what is wrong with the adapter itself
     else:
         _two_files(initial, limits)
         note = subtract_initial(folder, initial, limits)
@@ -83,7 +84,8 @@ def _two_files(folder: Path, limits: AdapterLimits) -> Form:
     with ExitStack() as opened:
         sources, notes = _weights_files(folder)
         if sources == [WEIGHTS_FILE] and not _opens(folder / WEIGHTS_FILE, limits):
-            return _alone(folder, Form(tuple(notes)))  # the inspection says what it is, beside the config's faults
+            # the inspection reports what is wrong, together with the config's faults
+            return _alone(folder, Form(tuple(notes)))
         tensors = _read(folder, sources, limits, opened, notes)
         if sources == [MLX_WEIGHTS_FILE]:
             form, renamed = _from_mlx(folder, tensors, notes), _mlx_tensors(tensors)
@@ -106,7 +108,7 @@ def _opens(path: Path, limits: AdapterLimits) -> bool:
 
 
 def _alone(folder: Path, form: Form) -> Form:
-    """Without what the two files were made of."""
+    """Delete the files from which the two files were made."""
     for path in folder.iterdir():
         if path.name not in (CONFIG_FILE, WEIGHTS_FILE, INITIAL_FOLDER):
             path.unlink()
@@ -114,7 +116,7 @@ def _alone(folder: Path, form: Form) -> Form:
 
 
 def _weights_files(folder: Path) -> tuple[list[str], list[str]]:
-    """The files to read, and notes of others that say the same."""
+    """Return the files to read, and notes on other files with the same weights."""
     names = {path.name for path in folder.iterdir()}
     shards = sorted(name for name in names if SHARD.fullmatch(name))
     for chosen in ([WEIGHTS_FILE], shards, [TORCH_WEIGHTS_FILE], [MLX_WEIGHTS_FILE]):
@@ -160,14 +162,14 @@ def _of_safetensors(path: Path, limits: AdapterLimits) -> Iterable[_SentTensor]:
 
 
 def _check_shards(folder: Path, shards: list[str]) -> None:
-    """That all are there, and that the index, if there is one, names no other."""
-    total = {name.rpartition("-of-")[2] for name in shards}
-    wanted = int(min(total)[:5])
-    if len(total) != 1 or [int(name[14:19]) for name in shards] != list(range(1, wanted + 1)):
+    """Raise unless all shards are present, and an index, if there is one, names no others."""
+    suffixes = {name.rpartition("-of-")[2] for name in shards}
+    total_shards = int(min(suffixes)[:5])
+    if len(suffixes) != 1 or [int(name[14:19]) for name in shards] != list(range(1, total_shards + 1)):
         raise FormatError(
             "missing_shard",
-            f"The weights are {len(shards)} of {wanted} files: {', '.join(map(printable, shards[:4]))}.",
-            f"Upload all {wanted}, or save the adapter again as one file.",
+            f"The weights are {len(shards)} of {total_shards} files: {', '.join(map(printable, shards[:4]))}.",
+            f"Upload all {total_shards}, or save the adapter again as one file.",
         )
     if not (folder / INDEX_FILE).exists():
         return
@@ -188,7 +190,7 @@ def _check_shards(folder: Path, shards: list[str]) -> None:
 
 
 def _renamed(tensors: list[_SentTensor], notes: list[str]) -> tuple[Form, list[NewTensor]]:
-    """The tensors under PEFT's names, without those that have no effect on text."""
+    """Return the tensors under PEFT's names, without those that have no effect on text."""
     read = [(tensor, read_name(tensor.name)) for tensor in tensors]
     names = [name for _tensor, name in read]
     kept = [(tensor, name) for tensor, name in read if not (name.is_vision or name.is_of_training)]
@@ -258,7 +260,7 @@ def _require_different(kept: list[tuple[_SentTensor, TensorName]]) -> None:
 
 
 def _target(folder: Path, names: list[str]) -> None:
-    """Have the config name the modules of these tensors: Tinker's says "all-linear", which leaves the head out."""
+    """List the modules of these tensors in the config: Tinker's says "all-linear", which excludes the head."""
     modules = sorted({name.rpartition(".lora_")[0].rpartition(".")[2] for name in names if ".lora_" in name})
     write_config(folder, {**load_raw_config(folder), "target_modules": modules})
 
@@ -279,7 +281,7 @@ def _from_mlx(folder: Path, tensors: list[_SentTensor], notes: list[str]) -> For
 
 
 def _mlx_tensors(tensors: list[_SentTensor]) -> list[NewTensor]:
-    """Transposed where they are LoRA's matrices; others as they are. What is not LoRA's the inspection then names."""
+    """Transpose LoRA's matrices and leave other tensors unchanged, for the inspection to report."""
     new = []
     for tensor in tensors:
         name = peft_name(tensor.name)

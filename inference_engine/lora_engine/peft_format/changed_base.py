@@ -1,8 +1,8 @@
-"""Adapters whose training took a part of the base's weights into A and B (PiSSA, OLoRA, CorDA, LoRA-GA), as plain LoRA.
+"""Adapters whose training moved a part of the base into A and B (PiSSA, OLoRA, CorDA, LoRA-GA) become plain LoRA.
 
-What they add to the base as it was is ``B A - B0 A0``, with the matrices A0 and B0 that the training began with. Where
-these lie beside the adapter that is LoRA of twice the rank, ``[B, -B0] [A; A0]``, as PEFT's ``save_pretrained`` writes
-it with ``path_initial_model_for_weight_conversion``.
+They add ``B A - B0 A0`` to the original base, with the matrices A0 and B0 that the training began with. If these are in
+the upload, that is LoRA of twice the rank, ``[B, -B0] [A; A0]``, as PEFT's ``save_pretrained`` writes it with
+``path_initial_model_for_weight_conversion``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from .problems import FormatError, printable
 from .safetensors_file import SafetensorsFile, TensorEntry
 from .safetensors_writer import NewTensor, write_safetensors
 
+# Names of the folder that the initial adapter is saved in.
 INITIAL = re.compile(r"(.*[._-])?(init|initial)", re.ASCII | re.IGNORECASE)
-"""Names of the folder that the initial adapter is saved in."""
+# Values of ``init_lora_weights`` that subtract just ``B0 A0`` from the base. LoftQ's also includes a quantisation
+# error.
 TAKEN_OUT = ("pissa", "olora", "corda", "lora_ga", "loraga")
-"""``init_lora_weights`` that take just ``B0 A0`` out of the base. LoftQ's also holds what a quantisation lost."""
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 _SAME = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out")
 _FIX = "Upload the adapter with the folder that its initial adapter was saved in before the training, both unedited."
 
 
 def subtract_initial(folder: Path, initial: Path, limits: AdapterLimits) -> str:
-    """Write ``folder``'s adapter less ``initial``, both in PEFT's form. Returns a note. Raises ``FormatError``."""
+    """Subtract ``initial`` from ``folder``'s adapter, both in PEFT's form. Returns a note. Raises ``FormatError``."""
     raw, before = load_raw_config(folder), load_raw_config(initial)
     init = raw.get("init_lora_weights")
     if not isinstance(init, str) or not init.lower().startswith(TAKEN_OUT):
@@ -42,9 +43,9 @@ def subtract_initial(folder: Path, initial: Path, limits: AdapterLimits) -> str:
         return f"{printable(initial.name)} was ignored: DoRA, or rsLoRA with patterns, is not converted"
     if differing := next((name for name in _SAME if (raw.get(name) or None) != (before.get(name) or None)), None):
         raise _different(f"their {CONFIG_FILE} differ in {differing}")
-    own, first = (SafetensorsFile.open(each / WEIGHTS_FILE, limits) for each in (folder, initial))
-    tensors = [_joined(name, own, first) for name in own.entries]
-    if extra := sorted(set(first.entries) - set(own.entries)):
+    trained, first = (SafetensorsFile.open(each / WEIGHTS_FILE, limits) for each in (folder, initial))
+    tensors = [_joined(name, trained, first) for name in trained.entries]
+    if extra := sorted(set(first.entries) - set(trained.entries)):
         raise _different(f"only the initial one has {printable(extra[0])}")
     config = _doubled(raw)
     if sum(tensor.num_bytes for tensor in tensors) + limits.max_header_bytes > limits.max_bytes:
@@ -59,9 +60,9 @@ def subtract_initial(folder: Path, initial: Path, limits: AdapterLimits) -> str:
     return f"what {printable(init)} took out of the base was taken out of the adapter: it is LoRA of twice the rank"
 
 
-def _joined(name: str, own: SafetensorsFile, first: SafetensorsFile) -> NewTensor:
-    """A with A0 below it, or B with -B0 beside it."""
-    entry, other = own.entries[name], first.entries.get(name)
+def _joined(name: str, trained: SafetensorsFile, first: SafetensorsFile) -> NewTensor:
+    """Return A with A0 below it, or B with -B0 beside it."""
+    entry, other = trained.entries[name], first.entries.get(name)
     axis = 0 if name.endswith(_A) else 1
     if not name.endswith((_A, _B)) or len(entry.shape) != 2:
         raise _different(f"{printable(name)} is no matrix of LoRA, and what it was before is not known")
@@ -71,19 +72,19 @@ def _joined(name: str, own: SafetensorsFile, first: SafetensorsFile) -> NewTenso
 
     def blocks() -> Iterable[npt.NDArray[Any]]:
         before = first.tensor(name)
-        parts = [own.tensor(name), before if axis == 0 else _negated(before, entry)]
+        parts = [trained.tensor(name), before if axis == 0 else _negated(before, entry)]
         return [np.ascontiguousarray(np.concatenate(parts, axis=axis))] if math.prod(shape) else []
 
     return NewTensor(name, entry.dtype, shape, blocks)
 
 
 def _negated(values: npt.NDArray[Any], entry: TensorEntry) -> npt.NDArray[Any]:
-    """NumPy has no bfloat16: its bits are turned, of which the highest is the sign."""
+    """Negate values. NumPy has no bfloat16, so its sign bit is flipped."""
     return values ^ np.uint16(0x8000) if entry.dtype == "BF16" else -values
 
 
 def _doubled(raw: dict[str, Any]) -> dict[str, Any]:
-    """The config of twice the rank, with the same scales."""
+    """Return the config of twice the rank, with the same scales."""
     alpha_factor = math.sqrt(2) if raw.get("use_rslora") else 2
     config = {**raw, "init_lora_weights": True, "r": _times(raw.get("r"), 2)}
     config["lora_alpha"] = _times(raw.get("lora_alpha"), alpha_factor)
@@ -96,7 +97,7 @@ def _doubled(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _times(value: Any, factor: float) -> Any:
-    """What is no number stays, for the inspection to name."""
+    """Multiply a number; leave another value for the inspection to report."""
     number = number_of(value)
     return value if number is None else value * factor
 

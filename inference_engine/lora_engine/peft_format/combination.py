@@ -1,7 +1,7 @@
-"""Several adapters as one: the sum of what each adds, times its weight.
+"""A combination of adapters is the sum of their deltas, each times its weight.
 
-A combination is identified as adapters are, by content: by its parts' digests and weights, ``<digest>*<weight>`` joined
-by ``+``, in one order. Whoever reads a digest can so tell what it stands for.
+Like an adapter it is identified by content: by its parts' digests and weights, ``<digest>*<weight>`` joined by ``+``,
+in sorted order. So the digest shows what it stands for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+# Adapters in one combination.
 MOST_PARTS = 4
+# Largest weight of an adapter in a combination.
 LARGEST_WEIGHT = 10.0
 _PART = re.compile(r"(sha256:[0-9a-f]{64})\*(-?[0-9]{1,2}\.[0-9]{1,4})", re.ASCII)
 
@@ -21,7 +23,7 @@ class Part(NamedTuple):
 
 
 def combined_digest(parts: Iterable[Part]) -> str:
-    """What the combination is called; one adapter by itself stays what it is."""
+    """Return the digest of the combination; a single adapter with weight 1 keeps its digest."""
     parts = sorted(parts)
     if [part.weight for part in parts] == [1.0]:
         return parts[0].digest
@@ -33,7 +35,7 @@ def is_combined(digest: str) -> bool:
 
 
 def parts_of(digest: str) -> tuple[Part, ...]:
-    """Of a single adapter itself, and of what is no digest that, too."""
+    """Return the parts of a combined digest; any other text is its own single part."""
     matches = [_PART.fullmatch(text) for text in digest.split("+")] if is_combined(digest) else []
     parts = tuple(Part(match[1], float(match[2])) for match in matches if match)
     return parts if parts and len(parts) == len(matches) <= MOST_PARTS else (Part(digest, 1.0),)

@@ -1,8 +1,8 @@
-"""A model's embedding layers (PEFT's word for ``embed_tokens`` and ``lm_head``), as far as an adapter changes them.
+"""Embedding layers is PEFT's term for ``embed_tokens`` and ``lm_head``; an adapter may change them.
 
-PEFT writes three things of an embedding layer, of which one adapter may have several: LoRA on it
-(``target_modules``), its whole matrix (``modules_to_save``, or the base's own, which it saves beside LoRA on such a
-layer and with a vocabulary of another size) and rows of some tokens (``trainable_token_indices``).
+PEFT writes three kinds of changes, of which one adapter may have several: LoRA on the layer (``target_modules``), its
+whole matrix (``modules_to_save``; or the base's, which PEFT saves together with LoRA on such a layer and with a resized
+vocabulary) and rows of some tokens (``trainable_token_indices``).
 """
 
 from __future__ import annotations
@@ -36,17 +36,19 @@ _SHARED_PARTS = {
     "token_adapter.base_layer.weight": _SAVED,
     "token_adapter.trainable_tokens_delta": _TOKENS,
 }
-# What PEFT writes of a copy beside it, where the vocabulary was resized.
+# Duplicates that PEFT writes of a copy when the vocabulary was resized.
 _DOUBLES = frozenset({"modules_to_save.weight", "original_module.weight"})
-MOST_NEW_TOKENS = 4096  # more than the base has: the logits of a whole batch become as wide
-_UNREADABLE: dict[str, tuple[int, ...]] = {}  # what is said of trainable_token_indices that are refused
+MOST_NEW_TOKENS = 4096  # beyond the base's: the logits of a whole batch become as wide
+_UNREADABLE: dict[str, tuple[int, ...]] = {}  # result for trainable_token_indices that were refused
 _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
 _WITH_THESE = "Upload the adapter_config.json that was saved together with these weights."
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLayerLora:
-    """LoRA of an embedding layer: ``scale * B @ A``, ``[vocab, hidden]`` of the head, transposed of the embedding."""
+    """The LoRA of an embedding layer: ``scale * B @ A``, ``[vocab, hidden]`` of the head, transposed of the
+    embedding.
+    """
 
     rank: int
     alpha: float
@@ -57,11 +59,11 @@ class EmbeddingLayerLora:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLayer:
-    """What an adapter changes of one embedding layer; tensors by their names in the file.
+    """The changes of one embedding layer; tensors are given by their names in the file.
 
-    ``saved`` is the whole matrix, ``[vocab, hidden]``: of this layer alone if it is ``alone``, else also of the other
-    one where the base model ties them. ``tokens`` are those that have a row of ``tokens_name``, in its order; it comes
-    after ``saved``. ``kept``, ascending, are rows of ``saved`` that differ from the base's; None: all may.
+    ``saved`` is the whole matrix, ``[vocab, hidden]``: of this layer only if it is ``alone``, else also of the other
+    one where the base model ties them. ``tokens`` are those that have a row of ``tokens_name``, in its order; these
+    rows override ``saved``. ``kept``, ascending, are rows of ``saved`` that differ from the base's; None: all may.
     """
 
     target: str
@@ -76,11 +78,13 @@ class EmbeddingLayer:
 
     @property
     def is_in_file(self) -> bool:
-        """Whether the file has a tensor of this layer. One without is listed where the vocabulary is smaller."""
+        """True if the file has a tensor of this layer. A layer without one is listed where the vocabulary
+        is smaller.
+        """
         return bool(self.lora or self.saved or self.tokens)
 
     def note(self, base_vocab: int) -> str:
-        """What of it is served, for people."""
+        """Describe for people what is served of the layer."""
         if not self.is_in_file:
             return f"{self.target} is the base's, as far as the adapter's {self.vocab} tokens go"
         parts = ["LoRA"] if self.lora else []
@@ -104,9 +108,9 @@ class _Layer:
 
 
 class EmbeddingLayersInspection:
-    """Collects tensors of the embedding layers, and checks them.
+    """A collector and checker of the embedding layers' tensors.
 
-    The steps are called in order, as those of ``_Inspection``.
+    The steps are called in order, like those of ``_Inspection``.
     """
 
     def __init__(
@@ -117,20 +121,22 @@ class EmbeddingLayersInspection:
         findings: Findings,
         misfit: Callable[[str, str, TensorEntry], None],
     ) -> None:
-        """``misfit``: told of what does not fit the base model, in a code and words."""
+        """Create the checker. ``misfit`` is called with a code and a text for a tensor that does not fit the base
+        model.
+        """
         self._geometry, self._limits, self._findings, self._misfit = geometry, limits, findings, misfit
         self._keys = {target: embedding_layer_key(target, root) for target in EMBEDDING_LAYERS}
         self._embedding_layers: dict[str, _Layer] = {}
-        self._by_config: dict[str, tuple[int, float]] = {}  # of embedding layers with LoRA: rank, alpha
+        self._by_config: dict[str, tuple[int, float]] = {}  # rank and alpha of embedding layers with LoRA
         self._copies: frozenset[str] = frozenset()
         self._tokens: dict[str, tuple[int, ...]] = {}
-        self._vocab = geometry.vocab_size  # of the adapter's model
+        self._vocab = geometry.vocab_size  # vocabulary size of the adapter's model
 
     def __bool__(self) -> bool:
         return bool(self._embedding_layers)
 
     def collect(self, entry: TensorEntry) -> bool:
-        """Whether the tensor is of an embedding layer."""
+        """Take a tensor of an embedding layer; returns False for others."""
         match = _NAME.fullmatch(entry.name)
         if match is None:
             return False
@@ -150,9 +156,9 @@ class EmbeddingLayersInspection:
         return True
 
     def shapes(self) -> None:
-        """One vocabulary, and the base's hidden size."""
+        """Check that there is one vocabulary, and the base's hidden size."""
         if any(len(entry.shape) != 2 or not entry.num_elements for _label, entry in self.entries()):
-            self._embedding_layers = {}  # it is said already
+            self._embedding_layers = {}  # reported already
         hidden, sizes = self._geometry.hidden_size, set[int]()
         for target, layer in self._embedding_layers.items():
             for part, entry in sorted(layer.parts.items()):
@@ -179,7 +185,7 @@ class EmbeddingLayersInspection:
             self._vocab = sizes.pop()
 
     def _axes(self, target: str, part: str, entry: TensorEntry) -> tuple[int | None, int | None]:
-        """Where a tensor has the hidden size and the number of tokens; None where it has not."""
+        """Return a tensor's hidden size and number of tokens; None where it has no such axis."""
         rows, columns = entry.shape
         if part == _SAVED:
             return columns, rows
@@ -191,7 +197,7 @@ class EmbeddingLayersInspection:
         return (rows, None) if embeds else (None, rows)
 
     def against_config(self, config: AdapterConfig, resolver: ModuleResolver) -> None:
-        """Raises ``PatternError``."""
+        """Check the layers against the config. Raises ``PatternError``."""
         if self._embedding_layers and config.raw.get("alora_invocation_tokens"):
             self._refuse("alora_invocation_tokens beside changes of embed_tokens or lm_head", "alora_invocation_tokens")
         self._read_copies(config)
@@ -206,13 +212,13 @@ class EmbeddingLayersInspection:
         self._check_new_rows(config, resolver)
 
     def _is_targeted(self, config: AdapterConfig, resolver: ModuleResolver, target: str) -> bool:
-        """Whether PEFT puts LoRA on the layer: of a layer with a copy (``modules_to_save``) it does not."""
+        """Return whether PEFT puts LoRA on the layer; it does not on a layer with a copy (``modules_to_save``)."""
         if config.target_modules == "all-linear" or target in self._copies:
             return False
         return resolver.is_targeted(self._keys[target])
 
     def _check_new_rows(self, config: AdapterConfig, resolver: ModuleResolver) -> None:
-        """Both layers have rows of the tokens that the base lacks. Of a smaller vocabulary, the base has all rows."""
+        """Report layers without rows for new tokens. A smaller vocabulary needs none: the base has all rows."""
         lacking = [target for target in EMBEDDING_LAYERS if not self._has_matrix(target)]
         if self._vocab <= self._geometry.vocab_size:
             return
@@ -225,10 +231,12 @@ class EmbeddingLayersInspection:
             )
 
     def _how_to_save(self, target: str, config: AdapterConfig, resolver: ModuleResolver) -> str:
-        """``save_embedding_layers`` saves both matrices, but where one has LoRA only those that have."""
+        """Return how to save the matrix: ``save_embedding_layers`` saves both, but next to LoRA only layers
+        with LoRA.
+        """
         if isinstance(config.target_modules, str):
             with_lora = [each for each in EMBEDDING_LAYERS if self._is_targeted(config, resolver, each)]
-        else:  # PEFT compares plain names here, and does not look at modules_to_save
+        else:  # PEFT compares plain names here and ignores modules_to_save
             with_lora = [each for each in EMBEDDING_LAYERS if each in config.target_modules]
         if not with_lora or target in with_lora:
             return "Save both: model.save_pretrained(folder, save_embedding_layers=True)."
@@ -243,7 +251,7 @@ class EmbeddingLayersInspection:
         return f"{fix}." if has_tokens else f'{fix}; or train with modules_to_save=["{target}"] too.'
 
     def _has_matrix(self, target: str) -> bool:
-        """Whether the file has the layer's matrix, or that of the other layer which the base ties it to."""
+        """Return whether the file has the layer's matrix, or that of the other layer that the base ties it to."""
         return _SAVED in self._of(target) or (
             not self._geometry.untied_head
             and any(_SAVED in self._of(other) and other not in self._copies for other in EMBEDDING_LAYERS)
@@ -256,7 +264,7 @@ class EmbeddingLayersInspection:
 
     def _read_tokens(self, value: Any) -> dict[str, tuple[int, ...]]:
         by_end = value if isinstance(value, dict) else {EMBEDDING: value} if value else {}
-        found: dict[str, tuple[int, ...]] = {}
+        by_target: dict[str, tuple[int, ...]] = {}
         for key, tokens in by_end.items():
             target = _last_part(key) if _last_part(key) in EMBEDDING_LAYERS else ""
             if target and self._are_new(tokens, target):
@@ -272,11 +280,11 @@ class EmbeddingLayersInspection:
                     _WITH_THESE,
                 )
                 return _UNREADABLE
-            found[target] = tuple(tokens)
-        return found
+            by_target[target] = tuple(tokens)
+        return by_target
 
     def _are_new(self, tokens: Any, target: str) -> bool:
-        """Whether some come after the base's, of a vocabulary whose size no tensor tells; that is reported."""
+        """Report tokens beyond the base's when no tensor shows the vocabulary's size; returns whether there are any."""
         numbers = [token for token in tokens if type(token) is int] if isinstance(tokens, list) else []
         new = max(numbers, default=0) - self._geometry.vocab_size
         if not 0 <= new < MOST_NEW_TOKENS or self._vocab != self._geometry.vocab_size:
@@ -338,7 +346,7 @@ class EmbeddingLayersInspection:
         if tokens and entry is None:
             self._missing_tokens(target)
         elif entry is not None and not tokens and (self._tokens is _UNREADABLE or (self._tokens and target == HEAD)):
-            return  # that is said already; or of a tied head: the embedding's rows again
+            return  # reported already; or a tied head's copy of the embedding's rows
         elif entry is not None and entry.shape[0] != len(tokens):
             self._findings.add(
                 "shape_mismatch",
@@ -348,7 +356,7 @@ class EmbeddingLayersInspection:
             )
 
     def _missing_tokens(self, target: str) -> None:
-        """Of a tied pair with the same tokens PEFT saves the embedding's rows alone, which are the head's too."""
+        """Report missing token rows. For a tied pair with the same tokens PEFT saves only the embedding's."""
         is_saved_once = target == HEAD and self._tokens.get(EMBEDDING) == self._tokens[HEAD]
         if not is_saved_once or _TOKENS not in self._of(EMBEDDING):
             self._missing(target, _TOKENS, "trainable_token_indices")
@@ -376,13 +384,13 @@ class EmbeddingLayersInspection:
         )
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
-        """Every tensor that is used, and what to call it."""
+        """Yield the label and the entry of every tensor in use."""
         for target, layer in self._embedding_layers.items():
             for part, entry in sorted(layer.parts.items()):
                 yield f"{target}'s {_label(part)}", entry
 
     def describe(self, resolver: ModuleResolver) -> tuple[EmbeddingLayer, ...]:
-        """Of an adapter without findings."""
+        """Describe the embedding layers of an adapter without findings."""
         is_smaller = self._vocab < self._geometry.vocab_size
         return tuple(
             self._describe(target, resolver)
@@ -412,7 +420,7 @@ class EmbeddingLayersInspection:
 
 
 def embedding_layer_key(target: str, root: str = "model") -> str:
-    """The module's name inside the base model, as ``module_key``."""
+    """Return the module's name inside the base model, like ``module_key``."""
     return HEAD if target == HEAD else f"{root}.{target}"
 
 

@@ -1,4 +1,4 @@
-"""The base model's shape, as far as an adapter must fit it."""
+"""The geometry is the base model's shape, as far as an adapter must fit it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ATTENTION = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj"})
 
 @dataclass(frozen=True, slots=True)
 class BaseGeometry:
-    """Everything an adapter is checked against; ``name`` and ``digest`` are for messages."""
+    """The shape of a base model that adapters are checked against; ``name`` and ``digest`` are for messages."""
 
     name: str
     digest: str
@@ -23,17 +23,18 @@ class BaseGeometry:
     vocab_size: int
     fused_qkv: int = 0  # 1: q, k and v are one module, qkv_proj
     fused_gate_up: int = 0  # 1: gate and up are one module, gate_up_proj
-    untied_head: int = 0  # 1: lm_head is a matrix of its own; 0: it is embed_tokens', or an older engine did not say
+    # 1: lm_head has a separate matrix; 0: it is tied to embed_tokens, or an older engine did not report it
+    untied_head: int = 0
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The modules that can carry LoRA, in the order in which they are computed."""
+        """Names of the modules that can have LoRA, in the order in which they are computed."""
         qkv = ("qkv_proj",) if self.fused_qkv else TARGETS[:3]
         gate_up = ("gate_up_proj",) if self.fused_gate_up else TARGETS[4:6]
         return (*qkv, "o_proj", *gate_up, "down_proj")
 
     def features(self, target: str) -> tuple[int, int]:
-        """``(in_features, out_features)`` of a target projection."""
+        """Return ``(in_features, out_features)`` of a target projection."""
         q = self.num_attention_heads * self.head_dim
         kv = self.num_key_value_heads * self.head_dim
         return {
@@ -51,7 +52,7 @@ class BaseGeometry:
 
 @dataclass(frozen=True, slots=True)
 class AdapterLimits:
-    """How large an adapter may be; sizes in bytes."""
+    """The limits of an adapter's size, in bytes where not counts."""
 
     max_rank: int = 256
     max_bytes: int = 2 << 30
@@ -60,9 +61,9 @@ class AdapterLimits:
 
 
 def module_key(layer: int, target: str, root: str = "model") -> str:
-    """The module's name inside the base model, which PEFT's patterns are matched against.
+    """Return the module's name inside the base model, against which PEFT's patterns are matched.
 
-    ``root`` is another where that model was part of a larger one, e.g. ``model.language_model``.
+    ``root`` differs where that model was part of a larger one, e.g. ``model.language_model``.
     """
     block = "self_attn" if target in _ATTENTION else "mlp"
     return f"{root}.layers.{layer}.{block}.{target}"

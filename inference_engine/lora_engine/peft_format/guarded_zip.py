@@ -1,4 +1,4 @@
-"""What ``zipfile`` may do with an untrusted file: not leave it, and not read a huge table of contents."""
+"""A guard keeps ``zipfile`` within an untrusted file, and from reading a huge table of contents."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import zipfile
 from typing import BinaryIO
 
+# Bytes of a table of contents.
 MAX_DIRECTORY_BYTES = 1 << 20
 
 
 class DirectoryTooLargeError(Exception):
-    """The archive's table of contents is larger than any that is read."""
+    """The archive's table of contents is larger than the limit."""
 
 
 class GuardedZip:
-    """A seekable file that ``zipfile`` can neither read a huge central directory from, nor leave."""
+    """A seekable file from which ``zipfile`` can neither read a huge central directory nor seek outside."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

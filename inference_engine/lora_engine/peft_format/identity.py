@@ -14,10 +14,10 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def adapter_digest(file_digests: Mapping[str, str]) -> str:
-    """``"sha256:<hex>"`` over canonical JSON of the two files' SHA-256.
+    """Return ``"sha256:<hex>"`` over canonical JSON of the two files' SHA-256.
 
-    Values may carry the ``sha256:`` prefix or not. Raises ``ValueError`` if a file is missing
-    or extra, or a value is no SHA-256.
+    Values may have the ``sha256:`` prefix. Raises ``ValueError`` if a file is missing or extra, or a value is no
+    SHA-256.
     """
     if set(file_digests) != {CONFIG_FILE, WEIGHTS_FILE}:
         raise ValueError(f"an adapter is exactly {CONFIG_FILE} and {WEIGHTS_FILE}, not {sorted(file_digests)}")
@@ -30,11 +30,11 @@ def adapter_digest(file_digests: Mapping[str, str]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """``"sha256:<hex>"`` of a file's bytes, read in blocks."""
+    """Return ``"sha256:<hex>"`` of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def folder_digests(folder: Path) -> dict[str, str]:
-    """File name → digest of the two files in ``folder``."""
+    """Return file name → digest of the two files in ``folder``."""
     return {name: file_digest(folder / name) for name in (CONFIG_FILE, WEIGHTS_FILE)}

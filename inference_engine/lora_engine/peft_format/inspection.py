@@ -1,4 +1,4 @@
-"""``inspect_adapter``: everything that is checked before an adapter may be served, and the report of it."""
+"""The inspection makes all checks that an adapter must pass before it is served, and reports them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _NAME = re.compile(
 _DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # All exponent bits set means infinite or NaN.
 _EXPONENT: dict[str, tuple[str, int]] = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
-_FINITE_BLOCK_BYTES = 1 << 19  # of which the exponents stay in a processor's cache
+_FINITE_BLOCK_BYTES = 1 << 19  # small enough that the exponents stay in a processor's cache
 _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
 _NOT_STATE_DICT = "Save with model.save_pretrained(folder), not model.state_dict()."
-# Part of a foreign tensor name -> what it tells, what to do.
+# Part of a foreign tensor name -> (description, fix).
 _FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
     (
         "lora_magnitude_vector",
@@ -61,7 +61,7 @@ _FOREIGN_NAMES: tuple[tuple[str, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class AdapterManifest:
-    """A valid adapter's contents. ``rank`` is the largest; ``dtype`` is "mixed" when tensors differ."""
+    """The contents of a valid adapter. ``rank`` is the largest; ``dtype`` is "mixed" when tensors differ."""
 
     rank: int
     targets: tuple[str, ...]
@@ -74,10 +74,10 @@ class AdapterManifest:
     config: dict[str, Any]
     embedding_layers: tuple[EmbeddingLayer, ...] = ()
     vectors: tuple[ModuleVector, ...] = ()
-    invocation_tokens: tuple[int, ...] = ()  # of one that acts from there on
+    invocation_tokens: tuple[int, ...] = ()  # empty for an adapter that always acts
 
     def to_json(self) -> dict[str, Any]:
-        """A summary for reports: ranks and scales by target, not module by module."""
+        """Return a summary for reports: ranks and scales by target, not by module."""
         by_target: dict[str, list[ModuleLora]] = defaultdict(list)
         for module in self.modules:
             by_target[module.target].append(module)
@@ -98,14 +98,16 @@ class AdapterManifest:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The outcome. ``problems`` holds the first ``MOST_PROBLEMS``, ``problem_count`` says how many there were."""
+    """The outcome of an inspection: the first ``MOST_PROBLEMS`` in ``problems``, and their number in
+    ``problem_count``.
+    """
 
     ok: bool
     problems: tuple[Problem, ...]
     manifest: AdapterManifest | None
     checks: tuple[dict[str, Any], ...]
     problem_count: int = 0
-    notes: tuple[str, ...] = ()  # of what is served, and how
+    notes: tuple[str, ...] = ()  # on what is served, and how
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -127,14 +129,14 @@ def inspect_adapter(
 ) -> ValidationReport:
     """Check the adapter in ``folder`` against the base model. Never raises for what the files contain.
 
-    ``root``: what the config's patterns call the base's ``model`` (``canonical.Form``).
+    ``root``: name of the base's ``model`` in the config's patterns (``canonical.Form``).
     """
     return _Inspection(folder, geometry, limits or AdapterLimits(), root).run(check_finite)
 
 
 @dataclass(slots=True)
 class _Module:
-    """The two tensors of a module, as far as they are in the file."""
+    """A module's two tensors, as far as they are in the file."""
 
     layer: int
     target: str
@@ -152,14 +154,14 @@ class _Module:
 
 
 class _Inspection:
-    """One run over one adapter. Each check adds findings and a line to the report."""
+    """A run over one adapter. Each check adds findings and a line to the report."""
 
     def __init__(self, folder: Path, geometry: BaseGeometry, limits: AdapterLimits, root: str) -> None:
         self._root = root
         self._folder = folder
         self._geometry = geometry
         self._limits = limits
-        self._targets = ", ".join(geometry.targets)  # for people
+        self._targets = ", ".join(geometry.targets)  # for messages
         self._findings = Findings()
         self._checks: list[dict[str, Any]] = []
         self._raw: dict[str, Any] | None = None
@@ -168,10 +170,10 @@ class _Inspection:
         self._weights: SafetensorsFile | None = None
         self._modules: dict[tuple[int, str], _Module] = {}
         self._vectors = VectorChecks(geometry, self._findings)
-        self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # of each module: rank, alpha
-        self._misfits: list[str] = []  # what does not fit the base, in words
+        self._by_config: dict[tuple[int, str], tuple[int, float]] = {}  # rank and alpha of each module
+        self._misfits: list[str] = []  # descriptions of tensors that do not fit the base
         self._invocation: tuple[int, ...] = ()
-        self._has_foreign = False  # tensors that are no LoRA of this base
+        self._has_foreign = False  # some tensors are no LoRA of this base
         self._embedding_layers = EmbeddingLayersInspection(geometry, limits, root, self._findings, self._misfit)
 
     def run(self, check_finite: bool) -> ValidationReport:
@@ -189,7 +191,7 @@ class _Inspection:
         return ValidationReport(not problems, problems, manifest, tuple(self._checks), self._findings.count, notes)
 
     def _check(self, name: str, step: Callable[[], str]) -> None:
-        before, told = self._findings.added, self._findings.count
+        before, reported = self._findings.added, self._findings.count
         detail = ""
         try:
             detail = step()
@@ -200,8 +202,8 @@ class _Inspection:
             self._findings.add_error(error)
         ok = self._findings.added == before
         if not ok:
-            found = max(1, self._findings.count - told)
-            detail = f"{found} problem{'s' if found > 1 else ''}"
+            count = max(1, self._findings.count - reported)
+            detail = f"{count} problem{'s' if count > 1 else ''}"
         self._checks.append({"name": name, "ok": ok, "detail": detail})
 
     def _read_config(self) -> str:
@@ -332,7 +334,7 @@ class _Inspection:
         )
 
     def _lead_with_base(self, what: str, example: str = "") -> None:
-        """One finding for the whole adapter, instead of one for each of its tensors."""
+        """Report one finding for the whole adapter instead of one for each of its tensors."""
         base_name = self._config.base_model_name if self._config else ""
         named = f" It names {base_name} as its base." if base_name else ""
         self._findings.lead_with(
@@ -352,7 +354,7 @@ class _Inspection:
         try:
             self._completeness(self._resolver)
             self._embedding_layers.against_config(self._config, self._resolver)
-            self._ask_config(self._resolver)
+            self._resolve_modules(self._resolver)
         except PatternError as error:
             raise FormatError(
                 "unsupported_pattern",
@@ -363,8 +365,8 @@ class _Inspection:
         self._ranks()
         return "ranks and targets agree with the config"
 
-    def _ask_config(self, resolver: ModuleResolver) -> None:
-        """Every pattern is matched here: a manifest is only made of what came out."""
+    def _resolve_modules(self, resolver: ModuleResolver) -> None:
+        """Match every pattern: a manifest is made only of these results."""
         for layer, target in self._modules:
             self._by_config[layer, target] = (resolver.rank(layer, target), resolver.alpha(layer, target))
 
@@ -388,31 +390,31 @@ class _Inspection:
                 f"Upload an adapter trained on {self._geometry.name}.",
             )
 
-    def _complete(self, wanted: _Module, targeted: bool) -> bool:
-        """Report what is missing or too much in one module; True if something is missing."""
+    def _complete(self, module: _Module, targeted: bool) -> bool:
+        """Report missing and extra tensors of one module; True if something is missing."""
         missing = False
-        present = self._modules.get((wanted.layer, wanted.target), wanted).sides
+        present = self._modules.get((module.layer, module.target), module).sides
         for side in ("A", "B"):
-            if targeted and side not in present and not self._reported(wanted, side):
+            if targeted and side not in present and not self._reported(module, side):
                 missing = True
                 self._findings.add(
                     "missing_tensor",
-                    f"{wanted.label}.lora_{side} is missing, but adapter_config.json targets it.",
+                    f"{module.label}.lora_{side} is missing, but adapter_config.json targets it.",
                     _SAVE_AGAIN,
-                    _tensor_name(wanted, side),
+                    _tensor_name(module, side),
                 )
             elif not targeted and side in present:
                 self._findings.add(
                     "extra_tensor",
-                    f"{wanted.label}.lora_{side} is in the file, but adapter_config.json does not target it.",
+                    f"{module.label}.lora_{side} is in the file, but adapter_config.json does not target it.",
                     "Upload the adapter_config.json that was saved together with these weights.",
                     present[side].name,
                 )
         return missing
 
-    def _reported(self, wanted: _Module, side: str) -> bool:
-        """Whether the tensor is there after all, but was refused for its shape."""
-        return _tensor_name(wanted, side) in self._need_weights().entries
+    def _reported(self, module: _Module, side: str) -> bool:
+        """Return whether the tensor is in the file but was refused for its shape."""
+        return _tensor_name(module, side) in self._need_weights().entries
 
     def _ranks(self) -> None:
         too_high: set[int] = set()
@@ -443,7 +445,7 @@ class _Inspection:
     def _rank_fix(self, module: _Module, actual: int) -> str:
         try:
             patterns = self._resolver.rank_patterns(module.layer, module.target) if self._resolver else []
-        except PatternError:  # matched once each; to name them all may be too much
+        except PatternError:  # they were matched once each; listing them all may exceed the budget
             patterns = []
         if len(patterns) < 2:
             return "Upload the adapter_config.json that was saved together with these weights."
@@ -473,7 +475,7 @@ class _Inspection:
         return "every weight is finite"
 
     def _used(self) -> Iterator[tuple[str, TensorEntry]]:
-        """Every tensor that is loaded, and what to call it."""
+        """Yield the label and the entry of every tensor that is loaded."""
         for module in self._modules.values():
             for side, entry in sorted(module.sides.items()):
                 yield f"{module.label}.lora_{side}", entry
@@ -510,7 +512,7 @@ class _Inspection:
 
     @property
     def _factor(self) -> int:
-        """How much larger a rank is on the device than in the file."""
+        """Ratio of a rank on the device to that in the file."""
         return 2 if self._config and self._config.takes_from_base else 1
 
     def _describe(self, module: _Module, resolver: ModuleResolver) -> ModuleLora:
@@ -533,11 +535,11 @@ class _Inspection:
 
 
 class _SkippedError(Exception):
-    """A check that another check's failure makes impossible."""
+    """A check that is impossible after another check failed."""
 
 
 def count_not_finite(weights: SafetensorsFile, entry: TensorEntry) -> tuple[int, int]:
-    """How many elements are NaN or infinite, and the flat index of the first (0 if none)."""
+    """Return how many elements are NaN or infinite, and the flat index of the first (0 if none)."""
     count = first = seen = 0
     kind, mask = _EXPONENT[entry.dtype]
     for block in weights.blocks(entry.name, _FINITE_BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""Adapters of mlx-lm: ``lora_a`` and ``lora_b`` transposed, DoRA's ``m``, and a config with ``lora_parameters``."""
+"""Adapters of mlx-lm have ``lora_a`` and ``lora_b`` transposed, DoRA's ``m``, and a config with ``lora_parameters``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def is_mlx_config(raw: dict[str, Any]) -> bool:
 
 
 def peft_name(name: str) -> str | None:
-    """The PEFT name of a matrix, which is that matrix transposed; None for anything else."""
+    """Return the PEFT name of a matrix, whose PEFT form is its transpose; None for anything else."""
     match = _TENSOR.fullmatch(name)
     return read_name(f"{match[1]}lora_{match[2].upper()}.weight").name if match else None
 
 
 def peft_vector_name(name: str) -> str | None:
-    """The PEFT name of DoRA's magnitudes; None for anything else."""
+    """Return the PEFT name of DoRA's magnitudes; None for anything else."""
     match = _MAGNITUDE.fullmatch(name)
     return read_name(f"{match[1]}lora_magnitude_vector").name if match else None
 
 
 def peft_config(raw: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The config that PEFT would have written for tensors of these PEFT names. Raises ``FormatError``."""
+    """Return the config that PEFT would write for tensors of these PEFT names. Raises ``FormatError``."""
     kind = raw.get("fine_tune_type", "dora" if raw.get("use_dora") else "lora")
     if kind not in ("lora", "dora"):
         raise FormatError(

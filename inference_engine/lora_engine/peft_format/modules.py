@@ -1,4 +1,4 @@
-"""One LoRA module, and which modules a config says exist, with which rank and scale."""
+"""LoRA modules, and the resolution of which modules a config has, with which rank and scale."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FIRST_INDEX = re.compile(r".*?\.[^.]*\.(\d+)\.", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ModuleLora:
-    """LoRA of one projection of one layer: ``y += scale * B @ (A @ x)``.
+    """The LoRA of one projection of one layer: ``y += scale * B @ (A @ x)``.
 
-    ``scale`` is ``alpha / rank``, or ``alpha / sqrt(rank)`` for rsLoRA (arXiv 2312.03732).
-    ``a_name`` and ``b_name`` are tensor names in the file. With ``takes_from_base`` these have half of the rank: the
-    other half is what OLoRA took out of the base, which is computed beside it.
+    ``scale`` is ``alpha / rank``, or ``alpha / sqrt(rank)`` for rsLoRA (arXiv 2312.03732). ``a_name`` and ``b_name``
+    are tensor names in the file. With ``takes_from_base`` these have half of the rank: the other half is the part that
+    OLoRA subtracted from the base, which is computed from it.
     """
 
     layer: int
@@ -33,7 +33,7 @@ class ModuleLora:
 
 
 class ModuleResolver:
-    """What a config says about a module, by PEFT's own rules. Methods raise ``PatternError``."""
+    """A resolver of modules in a config, by PEFT's rules. Methods raise ``PatternError``."""
 
     def __init__(self, config: AdapterConfig, root: str = "model") -> None:
         self._config = config
@@ -45,11 +45,11 @@ class ModuleResolver:
         self._alphas = TailPatterns(config.alpha_pattern, self._matcher)
 
     def targets(self, layer: int, target: str) -> bool:
-        """Whether training put LoRA on the module."""
+        """Return whether training put LoRA on the module."""
         return self.is_targeted(module_key(layer, target, self._root))
 
     def is_targeted(self, key: str) -> bool:
-        """Whether training put LoRA on the module ``key``, e.g. ``model.layers.0.self_attn.q_proj``."""
+        """Return whether training put LoRA on the module ``key``, e.g. ``model.layers.0.self_attn.q_proj``."""
         config = self._config
         if self._is_excluded(key):
             return False
@@ -69,7 +69,7 @@ class ModuleResolver:
         return self._config.rank if pattern is None else self._config.rank_pattern[pattern]
 
     def rank_patterns(self, layer: int, target: str) -> list[tuple[str, int]]:
-        """Every key of ``rank_pattern`` that matches the module, with its rank; the first is the one that counts."""
+        """Return every key of ``rank_pattern`` that matches the module, with its rank; the first one applies."""
         return [(p, self._config.rank_pattern[p]) for p in self._ranks.every(module_key(layer, target, self._root))]
 
     def alpha(self, layer: int, target: str) -> float:
@@ -93,8 +93,8 @@ class ModuleResolver:
         if config.layers is None:
             return True
         if not config.layers_pattern:
-            found = _FIRST_INDEX.match(key)
+            match = _FIRST_INDEX.match(key)
         else:
-            tries = (re.match(rf"(?:^|.*?\.){p}\.(\d+)\.", key) for p in config.layers_pattern)
-            found = next((match for match in tries if match), None)
-        return found is not None and int(found[1]) in config.layers
+            matches = (re.match(rf"(?:^|.*?\.){p}\.(\d+)\.", key) for p in config.layers_pattern)
+            match = next((each for each in matches if each), None)
+        return match is not None and int(match[1]) in config.layers

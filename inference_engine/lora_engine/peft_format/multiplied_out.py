@@ -1,7 +1,7 @@
-"""Adapters whose matrices multiply out to LoRA's, AdaLoRA's and block-diagonal ones, as plain LoRA.
+"""AdaLoRA's and block-diagonal LoRA's matrices multiply out to plain LoRA's.
 
 AdaLoRA adds ``B (E A)`` with a number for each row of A (arXiv 2303.10512 §3.1), over the rank that its training began
-with: that is LoRA with the rows of A multiplied. Block-diagonal LoRA (BD-LoRA) stores the blocks of A or B alone: the
+with: that is LoRA with the rows of A multiplied. Block-diagonal LoRA (BD-LoRA) stores only the blocks of A or B: the
 same matrix with its zeros is LoRA's.
 """
 
@@ -26,23 +26,23 @@ from .tensor_names import PEFT_PREFIX
 _A, _B, _E = ".lora_A", ".lora_B", ".lora_E"
 _WEIGHT = ".weight"
 _SAVE_AGAIN = "Save the adapter again with PEFT's save_pretrained, and upload both files unedited."
-# Of AdaLoRA's schedule, which is over when it is served; and the ranks that it came to, which the tensors have.
+# Fields of AdaLoRA's schedule, which is over, and of its final ranks, which the tensors show.
 _OF_ADALORA = frozenset(
     {"target_r", "init_r", "tinit", "tfinal", "deltaT", "beta1", "beta2", "orth_reg_weight", "total_step"}
 )
+# PEFT divides by the rank plus this.
 _DIVISOR = 1e-5
-"""PEFT divides by the rank and this."""
 
 
 def multiply_out(folder: Path, limits: AdapterLimits) -> str | None:
-    """Rewrite ``folder``'s two files, which have PEFT's names, if they are of such a kind. Returns a note, or None.
+    """Rewrite ``folder``'s two files as plain LoRA if they are AdaLoRA or BD-LoRA. Returns a note, or None.
 
     Raises ``FormatError``.
     """
     try:
         raw = load_raw_config(folder)
     except FormatError:
-        return None  # the inspection says what is wrong with it, beside other faults
+        return None  # the inspection reports what is wrong with it, together with other faults
     if is_kind(raw, "ADALORA"):
         file = SafetensorsFile.open(folder / WEIGHTS_FILE, limits)
         config, tensors = _of_adalora(raw, file)
@@ -78,7 +78,7 @@ def _of_adalora(raw: dict[str, Any], file: SafetensorsFile) -> tuple[dict[str, A
             tensors.append(NewTensor(name, entry.dtype, entry.shape, lambda name=name: file.blocks(name)))  # type: ignore[misc]
             continue
         ranks[module] = rank = _rank(module, file)
-        if rank == 0:  # which the schedule left with nothing
+        if rank == 0:  # the schedule pruned the whole module
             continue
         values = _scaled if side == _A else _whole
         tensors.append(NewTensor(name + _WEIGHT, entry.dtype, entry.shape, _later(values, file, module, name)))
@@ -96,13 +96,13 @@ def _of_adalora(raw: dict[str, Any], file: SafetensorsFile) -> tuple[dict[str, A
 
 
 def _place(name: str) -> tuple[str, str]:
-    """A module, and which of its three matrices; none of a tensor of another kind."""
+    """Split a tensor's name into its module and which of its three matrices it is; "" for a tensor of another kind."""
     module, dot, side = name.rpartition(".lora_")
     return (module, dot + side) if dot + side in (_A, _B, _E) else (name, "")
 
 
 def _rank(module: str, file: SafetensorsFile) -> int:
-    """That its three matrices have in common."""
+    """Return the rank that a module's three matrices have in common."""
     sides = {side: file.entries.get(module + side) for side in (_A, _B, _E)}
     shapes = {side: entry.shape for side, entry in sides.items() if entry is not None and len(entry.shape) == 2}
     if len(shapes) == len(sides):
@@ -114,7 +114,7 @@ def _rank(module: str, file: SafetensorsFile) -> int:
 
 
 def _in_patterns(module: str) -> str:
-    """As patterns of a config name the module, whatever the base's ``model`` is called there."""
+    """Return the module's name as patterns of a config use it, whatever the name of the base's ``model``."""
     inner = module.removeprefix(PEFT_PREFIX)
     return inner[inner.index("layers.") :] if "layers." in inner else inner
 
@@ -128,11 +128,11 @@ def _whole(file: SafetensorsFile, _module: str, name: str) -> npt.NDArray[Any]:
 
 
 def _scaled(file: SafetensorsFile, module: str, name: str) -> npt.NDArray[Any]:
-    """``E A`` in A's type, rounded as PEFT's product of the two in that type."""
+    """Return ``E A`` in A's type, rounded as PEFT's product of the two in that type."""
     factors = _float32(file.tensor(module + _E), file.entries[module + _E])
     entry = file.entries[name]
     values = file.tensor(name)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite the inspection names
+    with np.errstate(over="ignore", invalid="ignore"):  # the inspection reports values that are not finite
         product = _float32(values, entry) * factors
         return _bfloat16(product) if entry.dtype == "BF16" else product.astype(values.dtype)
 
@@ -144,14 +144,14 @@ def _float32(values: npt.NDArray[Any], entry: TensorEntry) -> npt.NDArray[np.flo
 
 
 def _bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The bits of the nearest, the even one of two."""
+    """Round to the nearest bfloat16, ties to even, and return its bits."""
     bits = values.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
 
 
 def _filled(settings: dict[str, Any], file: SafetensorsFile) -> Iterator[NewTensor]:
-    """Every tensor; of block-diagonal matrices, all of the matrix."""
+    """Yield every tensor, with block-diagonal matrices in full."""
     count = settings.get("nblocks", 1)
     if type(count) is not int or count < 1:
         raise _bad("invalid_config", "adapter_config.json: nblocks of use_bdlora is a whole number from 1 on.")
@@ -169,7 +169,7 @@ def _filled(settings: dict[str, Any], file: SafetensorsFile) -> Iterator[NewTens
 
 
 def _on_diagonal(blocks: npt.NDArray[Any], count: int) -> Iterable[npt.NDArray[Any]]:
-    """``blocks`` lie below each other, ``[count * rows, columns]``; those rows of the matrix, a block at a time."""
+    """Yield the matrix's rows a block at a time from ``blocks`` stacked as ``[count * rows, columns]``."""
     columns = blocks.shape[1]
     if not math.prod(blocks.shape):
         return

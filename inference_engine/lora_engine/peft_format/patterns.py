@@ -1,11 +1,10 @@
-"""Regular expressions from adapter configs, matched in bounded time.
+"""Regular expressions from adapter configs are matched in bounded time.
 
-PEFT matches ``target_modules``, ``exclude_modules``, ``rank_pattern`` and ``alpha_pattern``
-with Python's backtracking engine, which a hostile pattern can keep busy for ever. Here the
-same parse tree is evaluated over *sets of positions*, each (node, start) once, on a budget of
-steps. Only whether a pattern matches is computed, so greediness and groups do not matter;
-back references and look-behind are refused by name. Names, which is what nearly every config
-holds, are looked up instead.
+PEFT matches ``target_modules``, ``exclude_modules``, ``rank_pattern`` and ``alpha_pattern`` with Python's backtracking
+engine, which a hostile pattern can keep busy for ever. Here the same parse tree is evaluated over *sets of positions*,
+each (node, start) once, on a budget of steps. Only whether a pattern matches is computed, so greediness and groups do
+not matter; back references and look-behind are refused by name. Nearly all patterns are plain names, which are looked
+up instead.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
+# Characters of a pattern.
 MAX_PATTERN = 400
-# What reading one character of a pattern costs, in steps; it bounds the memory of parse trees too.
+# Steps that reading one character of a pattern costs. This bounds the memory of parse trees too.
 _STEPS_PER_CHARACTER = 10
 _NAME = re.compile(r"(?:[A-Za-z0-9_.]|\\\.)*", re.ASCII)
 
@@ -40,18 +40,18 @@ _NO_MATCH: frozenset[int] = frozenset()
 
 
 class PatternError(Exception):
-    """The pattern is no regular expression, or one that is refused; the message says why."""
+    """The pattern is no regular expression, or is refused; the message says why."""
 
 
 class PatternMatcher:
-    """Matches untrusted patterns against ASCII text, in at most ``budget`` steps over its lifetime."""
+    """A matcher of untrusted patterns against ASCII text, in at most ``budget`` steps over its lifetime."""
 
     def __init__(self, budget: int = 2_000_000) -> None:
         self.budget = budget
         self._trees: dict[str, Any] = {}
 
     def matches_fully(self, pattern: str, text: str) -> bool:
-        """``re.fullmatch(pattern, text) is not None``. Raises ``PatternError``."""
+        """Return ``re.fullmatch(pattern, text) is not None``. Raises ``PatternError``."""
         tree = self._tree(pattern)
         try:
             return len(text) in _Walk(text, self).sequence(tree, 0)
@@ -59,7 +59,7 @@ class PatternMatcher:
             raise PatternError("it is nested too deeply") from None
 
     def matches_tail(self, pattern: str, key: str) -> bool:
-        """Whether the pattern matches ``key`` or its end after a dot, as in ``rank_pattern``."""
+        """Return whether the pattern matches ``key`` or its end after a dot, as in ``rank_pattern``."""
         return self.matches_fully(rf"(.*\.)?({pattern})$", key)
 
     def spend(self, steps: int = 1) -> None:
@@ -78,8 +78,8 @@ class PatternMatcher:
 class TailPatterns:
     """The keys of a ``rank_pattern`` or ``alpha_pattern``, of which the first that matches a module counts.
 
-    A pattern that is a name costs a lookup. The dots of a name match any character, so names are
-    kept by length and by where their dots are, and a module's name is looked up with those blanked.
+    A pattern that is a name costs a lookup. The dots of a name match any character, so names are stored by length and
+    by the positions of their dots, and a module's name is looked up with these blanked.
     """
 
     def __init__(self, patterns: Iterable[str], matcher: PatternMatcher) -> None:
@@ -94,7 +94,7 @@ class TailPatterns:
                 self._expressions.append((order, pattern))
 
     def first(self, key: str) -> str | None:
-        """The first pattern that matches ``key`` or its end after a dot. Raises ``PatternError``."""
+        """Return the first pattern that matches ``key`` or its end after a dot. Raises ``PatternError``."""
         best = min((self._first_name(tail) for tail in tails(key)), default=len(self._patterns))
         for order, pattern in self._expressions:
             if order > best:
@@ -105,7 +105,7 @@ class TailPatterns:
         return self._patterns[best] if best < len(self._patterns) else None
 
     def every(self, key: str) -> list[str]:
-        """All patterns that match, in their order: for people, who may have written two where one counts."""
+        """Return all patterns that match, in their order, for a message about two where only one applies."""
         return [pattern for pattern in self._patterns if self._matcher.matches_tail(pattern, key)]
 
     def _add_name(self, pattern: str, order: int) -> None:
@@ -123,12 +123,12 @@ class TailPatterns:
 
 
 def is_name(pattern: str) -> bool:
-    """Whether a pattern is only name characters, dots (any character) and escaped dots."""
+    """Return whether a pattern is only name characters, dots (any character) and escaped dots."""
     return _NAME.fullmatch(pattern) is not None
 
 
 def tails(key: str) -> list[str]:
-    """``a.b.c`` → ``a.b.c``, ``b.c``, ``c``."""
+    """Return ``a.b.c``, ``b.c`` and ``c`` for ``a.b.c``."""
     parts = key.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]
 
@@ -159,7 +159,7 @@ def _parse(pattern: str) -> Any:
 
 
 class _Walk:
-    """One evaluation of a parse tree on one text; end positions are remembered per (node, start)."""
+    """An evaluation of a parse tree on one text; end positions are cached per (node, start)."""
 
     def __init__(self, text: str, matcher: PatternMatcher) -> None:
         self._text = text
@@ -167,7 +167,7 @@ class _Walk:
         self._seen: dict[tuple[int, int], frozenset[int]] = {}
 
     def sequence(self, nodes: Any, start: int) -> frozenset[int]:
-        """Where a match of ``nodes`` that begins at ``start`` may end."""
+        """Return where a match of ``nodes`` that begins at ``start`` may end."""
         known = self._seen.get((id(nodes), start))
         if known is None:
             known = frozenset((start,))
@@ -209,7 +209,7 @@ class _Walk:
         low, high, body = argument
         current = frozenset((at,))
         reached = current if low == 0 else _NO_MATCH
-        # Ends never lie before their start, so the set of positions settles within the text's length.
+        # Ends never precede their start, so the set of positions is stable within the text's length.
         for done in range(1, int(high) + 1):
             following = self._union([self.sequence(body, position) for position in current])
             settled = following == current

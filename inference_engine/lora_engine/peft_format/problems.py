@@ -1,11 +1,11 @@
-"""What is wrong with an adapter, in words that name the exact mismatch and the way out."""
+"""Problems of an adapter, in words that name the exact mismatch and the fix."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-# Untrusted names end up in messages, logs and pages: longer ones are cut.
+# Characters of an untrusted name in messages, logs and pages; longer names are cut.
 MAX_NAME = 160
 
 
@@ -17,7 +17,9 @@ GATHER_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One finding. ``code`` is stable; ``tensor`` is the tensor's name in the file, where one is at fault."""
+    """A finding of the inspection. ``code`` is stable; ``tensor`` is the name of the faulty tensor in the
+    file, if any.
+    """
 
     code: str
     message: str
@@ -29,7 +31,7 @@ class Problem:
 
 
 class FormatError(Exception):
-    """A file that cannot be read as what it claims to be."""
+    """A file that cannot be read as its name claims."""
 
     def __init__(self, code: str, message: str, fix: str, tensor: str | None = None) -> None:
         super().__init__(message)
@@ -48,20 +50,20 @@ class FormatError(Exception):
         return self.problem.fix
 
 
-# A hostile file cannot make a report of any size.
+# Problems in a report, so that a hostile file cannot make it arbitrarily large.
 MOST_PROBLEMS = 2000
 
 
 class Findings:
-    """Collects problems: the first ``cap`` in full, and how many there were in all.
+    """A collection of problems: the first ``cap`` in full, and their total number.
 
-    What is wrong with many tensors alike is one problem: the first one's words, and how many more there are.
+    The same fault of many tensors is one problem: the first one's text, and the number of others.
     """
 
     def __init__(self, cap: int = MOST_PROBLEMS) -> None:
         self._cap = cap
         self._groups: dict[object, _Group] = {}
-        self.added = 0  # everything that ever came, tensor by tensor
+        self.added = 0  # number of additions, one for each tensor
 
     @property
     def count(self) -> int:
@@ -72,7 +74,7 @@ class Findings:
         return [group.problem() for group in list(self._groups.values())[: self._cap]]
 
     def add(self, code: str, message: str, fix: str, tensor: str | None = None) -> None:
-        """``tensor``: that this is wrong with. Tensors of the same ``code`` and ``fix`` become one problem."""
+        """Add a problem, of ``tensor`` if given. Tensors with the same ``code`` and ``fix`` become one problem."""
         self.added += 1
         key: object = (code, fix) if tensor is not None else self.added
         known = self._groups.get(key)
@@ -86,7 +88,7 @@ class Findings:
         self.add(error.code, error.message, error.fix, error.problem.tensor)
 
     def lead_with(self, code: str, message: str, fix: str, *, instead_of: Collection[str] = ()) -> None:
-        """Put a summary before everything found so far, ``instead_of`` what has one of those codes."""
+        """Put a summary before all earlier problems, replacing those with one of the codes ``instead_of``."""
         self.added += 1
         kept = {key: group for key, group in self._groups.items() if group.first.code not in instead_of}
         self._groups = {("lead", code): _Group(Problem(code, message, fix))} | kept
@@ -107,6 +109,6 @@ class _Group:
 
 
 def printable(text: object) -> str:
-    """``text`` safe for a log line or a page: control characters escaped, long text cut."""
+    """Return ``text`` safe for a log line or a page: control characters escaped, long text cut."""
     clean = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in str(text)[: MAX_NAME + 1])
     return clean if len(clean) <= MAX_NAME else clean[: MAX_NAME - 1] + "…"

@@ -1,4 +1,4 @@
-"""What an upload is that holds no adapter's weights, told by the names of its files, and what to do then."""
+"""Uploads without an adapter's weights are recognised by the names of their files, with a fix for each kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACK_AS_ZIP = (
     "zip -j adapter.zip adapter_config.json adapter_model.safetensors."
 )
 
-# File name -> code, what it is, what to do; the first that fits any file counts.
+# File name -> (code, description, fix); the first that matches any file counts.
 _KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
     (re.compile(pattern, re.ASCII | re.IGNORECASE), code, what, fix)
     for pattern, code, what, fix in (
@@ -86,7 +86,7 @@ _KINDS: tuple[tuple[re.Pattern[str], str, str, str], ...] = tuple(
 )
 
 
-# How archives begin, and what they are called.
+# First bytes of archives, and the archives' names.
 _ARCHIVES: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "zip"),
     (b"\x1f\x8b", "gzip"),
@@ -103,11 +103,11 @@ _ARCHIVES: tuple[tuple[bytes, str], ...] = (
 
 
 def archive_kind(begins: bytes) -> str:
-    """What kind of archive or packed file begins so; "" if none that is known. Tar archives are not told."""
+    """Return the kind of archive or packed file that begins so; "" if unknown. Tar archives are not recognised."""
     return next((kind for magic, kind in _ARCHIVES if begins.startswith(magic)), "")
 
 
-# How a file begins -> code, what it is, what to do.
+# First bytes of a file -> (code, description, fix).
 _STAND_INS: tuple[tuple[re.Pattern[bytes], str, str, str], ...] = (
     (
         re.compile(rb"version https://git-lfs\.github\.com/"),
@@ -126,7 +126,7 @@ _STAND_INS: tuple[tuple[re.Pattern[bytes], str, str, str], ...] = (
 
 
 def instead_of_a_file(name: str, begins: bytes) -> FormatError | None:
-    """The refusal of what often lies where a file should: a pointer of Git LFS, or a web page."""
+    """Return the error for a common substitute of a file: a Git LFS pointer or a web page."""
     for pattern, code, what, fix in _STAND_INS:
         if pattern.match(begins):
             return FormatError(code, f"{printable(name)} {what}.", fix)
@@ -134,7 +134,7 @@ def instead_of_a_file(name: str, begins: bytes) -> FormatError | None:
 
 
 def recognise(names: Sequence[str]) -> tuple[str, str, str] | None:
-    """``(code, message, fix)`` for an upload that holds these files and no adapter's weights."""
+    """Return ``(code, message, fix)`` for an upload that has these files and no adapter's weights."""
     for pattern, code, what, fix in _KINDS:
         for name in names:
             if pattern.fullmatch(name.replace("\\", "/").rsplit("/", 1)[-1]):

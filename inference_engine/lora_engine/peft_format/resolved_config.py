@@ -1,7 +1,7 @@
-"""A config without regular expressions: what they say of each module, written out in PEFT's own form.
+"""A resolved config has no regular expressions: it lists the result for each module in PEFT's form.
 
 A hostile expression costs up to the matcher's whole budget, a harmless one still milliseconds. That is paid once, at
-upload; what is stored, and what engines read at every load, names its modules.
+upload; the stored config, which engines read at every load, names its modules.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .patterns import is_name
 def resolve_patterns(folder: Path, manifest: AdapterManifest, root: str = "model") -> bool:
     """Rewrite the folder's valid config without expressions, for the same modules, ranks and scales.
 
-    False if it holds none, and stays as it came byte for byte. One that calls the base's ``model`` otherwise
-    (``root``) holds names that mean nothing here, and is rewritten too.
+    Returns False if it has none, and leaves it byte for byte. A config with another name for the base's ``model``
+    (``root``) has names that do not apply here, and is rewritten too.
     """
     if root == "model" and not _has_expressions(manifest.config):
         return False
@@ -43,15 +43,15 @@ def _resolved(manifest: AdapterManifest) -> dict[str, Any]:
         embedding_layer_key(layer.target): layer.lora for layer in manifest.embedding_layers if layer.lora is not None
     }
     alphas = {_escaped(key): _number(m.alpha) for key, m in modules.items() if m.alpha != raw["lora_alpha"]}
-    own: dict[str, Any] = {}
+    layers_config: dict[str, Any] = {}
     if manifest.embedding_layers:
-        own["modules_to_save"] = [layer.target for layer in manifest.embedding_layers if layer.alone]
-        own["trainable_token_indices"] = {
+        layers_config["modules_to_save"] = [layer.target for layer in manifest.embedding_layers if layer.alone]
+        layers_config["trainable_token_indices"] = {
             e.target: list(e.tokens) for e in manifest.embedding_layers if e.tokens
         } or None
     return (
         raw
-        | own
+        | layers_config
         | {
             "target_modules": list(modules),
             "exclude_modules": None,

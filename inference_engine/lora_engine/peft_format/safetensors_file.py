@@ -1,4 +1,4 @@
-"""A safetensors file, believed only after every number in its header has been checked.
+"""A safetensors file is accepted only after every number in its header has been checked.
 
 Layout: 8 bytes little-endian header length, a JSON header ``name -> {dtype, shape,
 data_offsets}``, then the data. The checks are those of the format's specification, plus
@@ -35,7 +35,7 @@ _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upl
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor of the file; ``start`` and ``end`` are byte offsets from the start of the file."""
+    """A tensor of the file; ``start`` and ``end`` are byte offsets from the start of the file."""
 
     name: str
     dtype: str
@@ -49,7 +49,7 @@ class TensorEntry:
 
 
 class SafetensorsFile:
-    """A checked header, and the tensors behind it."""
+    """A file with a checked header, and access to its tensors."""
 
     def __init__(self, path: Path, entries: Mapping[str, TensorEntry], metadata: Mapping[str, str]) -> None:
         self.path = path
@@ -73,11 +73,10 @@ class SafetensorsFile:
         return cls(path, entries, metadata)
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """A copy of the tensor; bfloat16 comes as uint16, which no other dtype does.
+        """Return a copy of the tensor; bfloat16 comes as uint16, which no other dtype does.
 
-        Read, not mapped: a page of a map that the disk cannot give ends the process. Raises
-        ``KeyError`` for a name that is not in ``entries``, ``FormatError`` if the file became
-        shorter than its header says, ``OSError``.
+        It is read, not mapped: a failing disk under a map would kill the process. Raises ``KeyError`` for a name that
+        is not in ``entries``, ``FormatError`` if the file became shorter than its header says, ``OSError``.
         """
         entry = self.entries[name]
         data = np.empty(entry.shape, NUMPY_TYPES[entry.dtype])
@@ -88,7 +87,7 @@ class SafetensorsFile:
         return data
 
     def blocks(self, name: str, max_bytes: int = 8 << 20) -> Iterator[npt.NDArray[Any]]:
-        """The tensor's elements in order, flat, in blocks of at most ``max_bytes``.
+        """Yield the tensor's elements in order, flat, in blocks of at most ``max_bytes``.
 
         Raises ``FormatError`` if the file became shorter than its header says.
         """
@@ -165,7 +164,7 @@ def _parse_header(
 
 
 def _metadata(value: Any) -> dict[str, str]:
-    if value is None:  # as mlx writes none
+    if value is None:  # mlx writes null for none
         return {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise _broken("its __metadata__ is not a map of strings")

@@ -1,4 +1,4 @@
-"""Writing safetensors, as the safetensors library lays them out for PEFT: the same tensors give the same bytes."""
+"""Safetensors files are written with the layout of the safetensors library: equal tensors give equal bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .safetensors_file import ITEM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor to write. ``blocks`` gives its elements in row-major order, when its turn comes."""
+    """A tensor to write. ``blocks`` returns its elements in row-major order when they are written."""
 
     name: str
     dtype: str
@@ -30,7 +30,7 @@ class NewTensor:
 
 
 def write_safetensors(path: Path, tensors: Iterable[NewTensor]) -> None:
-    """Write a new file. The wider types come first, each by name."""
+    """Write a new file. Wider types come first, each sorted by name."""
     ordered = sorted(tensors, key=lambda tensor: (-ITEM_BYTES[tensor.dtype], tensor.name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

@@ -1,4 +1,4 @@
-"""Untrusted JSON: bounded, no duplicate keys, no NaN, and only one exception."""
+"""Untrusted JSON is parsed with a bounded depth, no duplicate keys, no NaN, and only one exception."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+# Levels of nesting.
 MAX_DEPTH = 64
 
 
@@ -27,7 +28,7 @@ def load_strict(data: bytes) -> Any:
         raise StrictJsonError("it is nested too deeply") from None
     except ValueError:  # an integer of more than 4300 digits
         raise StrictJsonError("it holds a number that is too long") from None
-    # What the parser's stack just held, whoever prints or copies the value may not hold.
+    # The parser's stack may allow more levels than code that prints or copies the value.
     if _is_deeper(value, MAX_DEPTH):
         raise StrictJsonError("it is nested too deeply")
     return value

@@ -1,9 +1,8 @@
 """A tar reader for untrusted archives: forward only, bounded memory, ordinary files only.
 
-Python's ``tarfile`` reads extended headers and sparse maps of any size into memory, and takes
-minutes over some of a kilobyte (ADR 0010). This one knows ustar, the PAX ``path`` record and
-GNU long names, which is all that tar programs write for plain files, and refuses the rest by
-name.
+Python's ``tarfile`` reads extended headers and sparse maps of any size into memory, and takes minutes for some archives
+of a kilobyte (ADR 0010). This reader knows ustar, the PAX ``path`` record and GNU long names, which is all that tar
+programs write for plain files, and refuses the rest by name.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 BLOCK = 512
+# Bytes of an extended header.
 _MAX_EXTENDED = 256 << 10
+# Extended headers before one member.
 _MOST_EXTENDED = 4
-_MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and from before there was one
+_MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and older than both
 _OCTAL = re.compile(rb"[0-7]{0,12}")
 _BLOCK_BYTES = 1 << 20
 
@@ -29,12 +30,12 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
     def skip(self, size: int, /) -> None:
-        """Pass over so many bytes, or fewer where the stream ends. What that costs is the stream's to bound."""
+        """Skip ``size`` bytes, or fewer at the end. The stream bounds the cost of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """``kind`` is "file", "folder", "link" or "special"."""
+    """A member of the archive. ``kind`` is "file", "folder", "link" or "special"."""
 
     name: str
     kind: str
@@ -45,7 +46,7 @@ _KINDS = {b"0": "file", b"\0": "file", b"7": "file", b"5": "folder", b"1": "link
 
 
 class TarReader:
-    """Iterate over members; ``blocks()`` yields the current one's bytes, unread ones are skipped."""
+    """An iterator over members; ``blocks()`` yields the current one's bytes, unread ones are skipped."""
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
@@ -69,7 +70,7 @@ class TarReader:
             yield member
 
     def blocks(self) -> Iterator[bytes]:
-        """The rest of the current member."""
+        """Yield the rest of the current member."""
         while self._left:
             block = self._stream.read(min(self._left, _BLOCK_BYTES))
             if not block:
@@ -82,7 +83,7 @@ class TarReader:
         self._padding = -size % BLOCK
 
     def _next_header(self) -> bytes:
-        """The next member's header, or empty at the end of the archive."""
+        """Return the next member's header, or empty bytes at the end of the archive."""
         self._stream.skip(self._left + self._padding)
         self._left = self._padding = 0
         header = self._stream.read(BLOCK)
@@ -90,7 +91,7 @@ class TarReader:
             return b""
         if not header:
             raise TarError("it ends without the mark of an archive's end: it was cut off")
-        # The checksum is a sum: bytes that changed places keep it.
+        # The checksum is a sum, so swapped bytes keep it; the magic is checked too.
         if len(header) < BLOCK or not _checksum_fits(header) or header[257:263] not in _MAGIC:
             raise TarError("a member's header is damaged")
         return header
@@ -142,7 +143,7 @@ def _extended_name(kind: bytes, data: bytes) -> str | None:
 
 
 def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
-    """PAX records are ``"<length> <key>=<value>\\n"``, the length counting the whole record."""
+    """Yield key and value of PAX records, ``"<length> <key>=<value>\\n"``, whose length counts the whole record."""
     while data:
         length_text, space, _ = data.partition(b" ")
         if not space or not length_text.isdigit() or len(length_text) > 6:

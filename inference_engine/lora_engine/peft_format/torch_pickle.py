@@ -1,10 +1,10 @@
-"""The tensors that ``torch.save`` wrote, read without unpickling.
+"""Tensors that ``torch.save`` wrote are read without unpickling.
 
-The file is a zip with ``data.pkl`` and one stored member for each storage. A pickle is a program; this one is
-stepped through by an interpreter that knows the few instructions a dict of tensors takes, and that has nothing to
-call: a global is a pair of strings, a "call" of one of three known names makes a record, anything else is refused by
-its name. ``torch.load(weights_only=True)`` would need torch in the child, seconds and 200 MB
-for each upload (``benchmarks/torch_pickles.py``, ADR 0010).
+The file is a zip with ``data.pkl`` and one stored member for each storage. A pickle is a program; an interpreter here
+steps through it that knows only the few instructions of a dict of tensors and has nothing to call: a global is a pair
+of strings, a "call" of one of three known names makes a record, anything else is refused by its name.
+``torch.load(weights_only=True)`` would need torch in the child process, seconds and 200 MB for each upload
+(``benchmarks/torch_pickles.py``, ADR 0010).
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from .problems import FormatError, printable
 from .recognised import instead_of_a_file
 from .safetensors_file import ITEM_BYTES, NUMPY_TYPES, open_regular
 
+# Bytes of a pickle.
 MAX_PICKLE_BYTES = 16 << 20
-# A tensor takes about thirty.
+# Instructions per tensor that are allowed; one takes about thirty.
 _STEPS_PER_TENSOR = 64
+# Instructions besides.
 _STEPS_BESIDE = 4096
 _STORAGES = {"FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
 _SAVE_SAFE = (
@@ -42,7 +44,7 @@ _SAVE_SAFE = (
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor: elements of a storage, from ``offset`` on, with ``strides`` in elements."""
+    """A tensor in a storage: its elements from ``offset`` on, with ``strides`` in elements."""
 
     name: str
     dtype: str
@@ -57,20 +59,20 @@ class StoredTensor:
 
     @property
     def last(self) -> int:
-        """One more than the index of the last element."""
+        """Index after that of the last element."""
         if not self.num_elements:
             return self.offset
         return 1 + self.offset + sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
 
 
 class TorchFile:
-    """The tensors of a file that ``torch.save`` wrote; to be closed."""
+    """A file that ``torch.save`` wrote, with access to its tensors. It must be closed."""
 
     def __init__(self, path: Path, limits: AdapterLimits) -> None:
-        """Reads the pickle's records. Raises ``FormatError``."""
+        """Read the pickle's records. Raises ``FormatError``."""
         self._stack = ExitStack()
         self._kept: tuple[str, npt.NDArray[np.uint8] | None] = ("", None)
-        # Tensors may share a storage, in any order.
+        # Bytes that may be read in all: tensors may share a storage, in any order.
         self._may_read = 4 * limits.max_bytes
         self.entries: Mapping[str, StoredTensor] = {}
         self._members: dict[str, zipfile.ZipInfo] = {}
@@ -88,7 +90,7 @@ class TorchFile:
         self._stack.close()
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """The tensor in row-major order; bfloat16 comes as uint16. Raises ``FormatError``."""
+        """Return the tensor in row-major order; bfloat16 comes as uint16. Raises ``FormatError``."""
         entry = self.entries[name]
         values = self._storage(entry.storage)[: entry.last * ITEM_BYTES[entry.dtype]].view(NUMPY_TYPES[entry.dtype])
         strides = [step * values.itemsize for step in entry.strides]
@@ -122,7 +124,7 @@ class TorchFile:
                 _damaged(f"the values of {printable(entry.name)} are not all in it")
 
     def _storage(self, key: str) -> npt.NDArray[np.uint8]:
-        """All of a storage: tensors that share one usually follow each other."""
+        """Return a storage, cached because tensors that share one usually follow each other."""
         if self._kept[0] != key or self._kept[1] is None:
             self._kept = ("", None)
             info = self._members[key]
@@ -136,7 +138,7 @@ class TorchFile:
         return values
 
     def _read(self, info: zipfile.ZipInfo, most: int) -> npt.NDArray[np.uint8]:
-        """A member's bytes, which are right if they end: `zipfile` compares their CRC-32."""
+        """Return a member's bytes. `zipfile` compares their CRC-32 at the end."""
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
             _damaged(f"{printable(info.filename)} is compressed or encrypted, which torch.save never does")
         if info.file_size > most or info.header_offset + info.file_size > self._size:
@@ -153,7 +155,7 @@ class TorchFile:
 
 @contextmanager
 def _telling_damage() -> Iterator[None]:
-    """What ``zipfile`` raises over the file is the file's fault."""
+    """Turn errors that ``zipfile`` raises over the file's contents into ``FormatError``."""
     try:
         yield
     except DirectoryTooLargeError:
@@ -203,7 +205,7 @@ _ARGUMENTS = frozenset(
 
 
 def read_state_dict(pickle: bytes, limits: AdapterLimits) -> dict[str, StoredTensor]:
-    """The tensors of the dict that the pickle describes, by name. Raises ``FormatError``."""
+    """Return the tensors of the dict that the pickle describes, by name. Raises ``FormatError``."""
     try:
         root = _Machine(_STEPS_BESIDE + _STEPS_PER_TENSOR * limits.max_tensors).run(pickle)
     except FormatError:
@@ -230,7 +232,7 @@ def _stored(name: str, value: object) -> StoredTensor:
 
 
 class _Machine:
-    """Steps through a pickle's instructions. Its values are numbers, texts, tuples, dicts and the records above."""
+    """An interpreter of a pickle's instructions. Its values are numbers, texts, tuples, dicts and the records above."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -239,7 +241,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self, pickle: bytes) -> object:
-        """What the pickle would give. Raises ``FormatError``, or what a damaged one happens to meet."""
+        """Return the pickle's value. Raises ``FormatError``, or any error that damage causes."""
         for code, argument, _place in pickletools.genops(pickle):
             self._left -= 1
             if self._left < 0:
@@ -280,7 +282,7 @@ class _Machine:
         self._marks.append(len(self._stack))
 
     def to_mark(self) -> list[Any]:
-        """What lies above the last mark; both go."""
+        """Remove and return the items above the last mark, and the mark."""
         place = self._marks.pop()
         items = self._stack[place:]
         del self._stack[place:]
@@ -294,7 +296,7 @@ class _Machine:
         return items
 
     def store(self, pairs: list[Any]) -> None:
-        """Into the dict on top. A name that comes twice is refused."""
+        """Store pairs in the dict on top. A duplicate name is refused."""
         into = self._stack[-1]
         if not isinstance(into, dict) or len(pairs) % 2:
             raise TypeError(into)
@@ -311,7 +313,7 @@ class _Machine:
         self.push(known(*arguments))
 
     def build(self) -> None:
-        """State of the object below: of an ordered dict, its metadata, which says nothing of tensors."""
+        """Drop the state of the object below: an ordered dict's metadata, which has no tensors."""
         self._stack.pop()
         if not isinstance(self._stack[-1], dict):
             _refuse("adapter_model.bin would set the state of an object when it is loaded.")
@@ -327,7 +329,7 @@ def _rebuilt(storage: _Storage, offset: int, shape: Any, strides: Any, *_rest: o
 
 
 def _ordered(*items: object) -> dict[str, Any]:
-    """An empty one, which is then filled."""
+    """Return an empty dict, which later instructions fill."""
     if items:
         raise TypeError(items)
     return {}
@@ -340,7 +342,7 @@ def _parameter(tensor: _Tensor, *_rest: object) -> _Tensor:
 
 
 def _persistent(machine: _Machine, _argument: Any) -> None:
-    """``("storage", type, key, device, elements)``."""
+    """Push the storage of ``("storage", type, key, device, elements)``."""
     what, kind, key, _device, _elements = machine.pop(tuple)
     if what != "storage" or not isinstance(kind, _Global) or not isinstance(key, str):
         raise TypeError(what)

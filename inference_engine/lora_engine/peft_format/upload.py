@@ -1,7 +1,7 @@
-"""From what a client sent, loose files or one archive, to a folder with one adapter's config and weights.
+"""Unpacking of an upload, loose files or one archive, into a folder with one adapter's config and weights.
 
-Nothing in an archive is trusted: names are allow-listed rather than cleaned, sizes are
-counted as bytes come out rather than read from headers, and only ordinary files count.
+Nothing in an archive is trusted: names are allow-listed rather than cleaned, sizes are counted as bytes come out rather
+than read from headers, and only ordinary files count.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from .adapter_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 from .canonical import INITIAL_FOLDER, is_weights
 from .changed_base import INITIAL
 from .geometry import AdapterLimits
 from .guarded_zip import DirectoryTooLargeError, GuardedZip
 from .identity import CONFIG_FILE, WEIGHTS_FILE
-from .own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 from .problems import printable
 from .recognised import PACK_AS_ZIP, archive_kind, instead_of_a_file, recognise
 from .tar_stream import BLOCK, TarError, TarReader
 
+# Entries of an archive.
 MAX_ENTRIES = 1000
-# Weights hardly compress. What unpacks to more than this beside some free bytes only takes time.
+# Unpacked bytes per packed byte, beyond some free bytes: weights hardly compress, so more only costs time.
 MAX_RATIO = 50
 _RATIO_FREE_BYTES = 16 << 20
-# A gzip file can only be passed over by unpacking it: so much of a .tar.gz may be files that are ignored.
+# Bytes of ignored files in a .tar.gz, which can only be skipped by unpacking.
 MAX_IGNORED_BYTES = 256 << 20
 _BLOCK_BYTES = 1 << 20
 # Folders above an adapter, as training programs and hubs make them.
 MAX_DEPTH = 4
 _ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
-# What else is taken for an archive, to be read if it is one of the above under this name, or refused for what it is.
+# Other suffixes of archives, which are read if they are one of the above under this name, or refused by their kind.
 _OTHER_SUFFIXES = (
     *(
         ".7z",
@@ -59,6 +60,7 @@ _OTHER_SUFFIXES = (
     ),
 )
 _CHECKPOINT = re.compile(r"checkpoint-\d+", re.ASCII)
+# A tokenizer's files, which training programs save with an adapter.
 TEXT_FILES = frozenset(
     {
         "tokenizer.json",
@@ -72,11 +74,10 @@ TEXT_FILES = frozenset(
         "merges.txt",
     }
 )
-"""What makes tokens of text, which training programs save with an adapter."""
-# What programs and systems write beside everything, and nobody means: not worth a note.
-_UNSAID = frozenset({"README.md", ".gitattributes", ".gitignore", "LICENSE", ".DS_Store"})
+# Files that programs and systems add everywhere; no note lists them.
+_NOT_NOTED = frozenset({"README.md", ".gitattributes", ".gitignore", "LICENSE", ".DS_Store"})
 _TEXT_OF_BASE = "prompts become tokens by the served model's tokenizer"
-# Kept until it is known in which folder the adapter lies: of so many folders, and so large together.
+# Number and total bytes of template files that are kept until the adapter's folder is known.
 _MOST_TEMPLATE_FILES, _MOST_TEMPLATE_BYTES = 64, 32 << 20
 _BOTH = (
     f"Upload {CONFIG_FILE} and {WEIGHTS_FILE} as PEFT's save_pretrained writes them, loose or in one .zip or .tar.gz."
@@ -85,7 +86,7 @@ _PACK_AGAIN = f"Pack only {CONFIG_FILE} and {WEIGHTS_FILE}, e.g. zip -j adapter.
 
 
 class UploadError(Exception):
-    """An upload that cannot become an adapter: what happened, and what to do."""
+    """An upload that cannot become an adapter: what happened, and the fix."""
 
     def __init__(self, code: str, message: str, fix: str) -> None:
         super().__init__(message)
@@ -97,12 +98,12 @@ class UploadError(Exception):
 def unpack_upload(
     files: Mapping[str, Path], into: Path, limits: AdapterLimits | None = None, *, notes: list[str] | None = None
 ) -> Path:
-    """Put an adapter's config and weights, in whatever form (``is_weights``), into ``into`` and return it.
+    """Put an adapter's config and weights, in any form (``is_weights``), into ``into`` and return it.
 
-    ``files`` maps the names the client gave to where their bytes are, which nobody writes to any more. Of a training
-    folder the adapter that lies highest is taken, and, in ``INITIAL_FOLDER``, the one that its training began with,
-    from a folder named so (``INITIAL``) within or beside it; other files are ignored, with lines in ``notes``. Raises
-    ``UploadError``, and leaves ``into``, created if absent, without any of the upload's files then.
+    ``files`` maps the client's names to paths that are not written to any more. Of a training folder the adapter that
+    lies highest is taken, and its initial adapter from a folder named so (``INITIAL``) within or beside it, which goes
+    to ``INITIAL_FOLDER``. Other files are ignored, with lines in ``notes``. Raises ``UploadError``, and then leaves
+    ``into``, created if absent, without any of the upload's files.
     """
     into.mkdir(parents=True, exist_ok=True)
     collector = _Collector(into, limits or AdapterLimits())
@@ -163,17 +164,17 @@ def _collect_archive(file: BinaryIO, name: str, collector: _Collector) -> None:
         raise UploadError("too_many_entries", message, _PACK_AGAIN) from None
     except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's fault, not the archive's: `GuardedZip` and `_Seekable` seek within the file only
+            raise  # the disk's fault, not the archive's: `GuardedZip` and `_Seekable` only seek within the file
         message = f"{printable(name)} cannot be read: {printable(error)}."
         raise UploadError("bad_archive", message, _PACK_AGAIN) from None
 
 
 def _require_no_archive(name: str, begins: bytes) -> None:
-    """What is packed with gzip is to be a tar archive, which has names of files. Raises ``UploadError``."""
+    """Raise ``UploadError`` unless gzip contains a tar archive, which has names of files."""
     if kind := archive_kind(begins):
         message = f"{printable(name)} is a gzip file that holds a {kind} file, not a tar archive."
         raise UploadError("nested_archive", message, f"Unpack it once (gunzip), and upload what comes out. {_BOTH}")
-    if begins[:1] == b"{" or begins[6:9] == b"\0\0{":  # as JSON and safetensors files begin
+    if begins[:1] == b"{" or begins[6:9] == b"\0\0{":  # JSON and safetensors files begin so
         message = f"{printable(name)} is a gzip file that holds one file, not a tar archive of two."
         raise UploadError("nested_archive", message, f"Unpack it (gunzip). {_BOTH}")
 
@@ -203,7 +204,7 @@ def _check_zip_member(member: zipfile.ZipInfo) -> None:
 
 
 def _zip_blocks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, packed: int) -> Iterator[bytes]:
-    """The member's bytes, which are right if they end: `zipfile` compares their CRC-32. ``packed``: the archive's."""
+    """Yield the member's bytes; `zipfile` compares their CRC-32 at the end. ``packed`` is the archive's size."""
     ratio = _Ratio(printable(member.filename))
     with archive.open(member) as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -225,7 +226,7 @@ def _collect_tar(stream: _Inflated | _Seekable, collector: _Collector) -> None:
 
 
 class _Folder:
-    """What is kept of one folder of the upload."""
+    """A folder of the upload with the files that are kept of it."""
 
     def __init__(self, name: str, place: Path) -> None:
         self.name = name
@@ -242,7 +243,7 @@ class _Folder:
 
 
 class _Collector:
-    """Takes offered files, keeps those of adapters aside, and picks the one adapter that lies highest at the end.
+    """A collector of the adapters' files among those offered. At the end it picks the adapter that lies highest.
 
     Of folders beside each other it keeps the first, or the ``wanted`` one.
     """
@@ -252,13 +253,13 @@ class _Collector:
         self._limits = limits
         self._wanted = wanted
         self._kept: dict[int, _Folder] = {}  # by depth
-        self._beside: dict[int, dict[str, set[str]]] = {}  # by depth: of each other folder the names of its files
+        self._beside: dict[int, dict[str, set[str]]] = {}  # by depth: names of files in each other folder
         self._taken = ""  # the adapter's folder
         self._initial: _Folder | None = None
         self._left = limits.max_bytes
-        self._templates: dict[str, dict[str, Path]] = {}  # by folder: files in which a chat template may lie
+        self._templates: dict[str, dict[str, Path]] = {}  # by folder: files that may have a chat template
         self._template_files, self._template_bytes = 0, 0
-        self._placed = set[str]()  # templates' files that are the adapter's own
+        self._placed = set[str]()  # names of the adapter's template files
         self._too_deep: list[str] = []
         self._ignored: list[str] = []
 
@@ -267,7 +268,7 @@ class _Collector:
             raise UploadError("too_many_entries", f"The archive holds more than {MAX_ENTRIES} entries.", _PACK_AGAIN)
 
     def check_path(self, name: str) -> list[str]:
-        """The path's parts. Refuses whatever could leave the folder it is unpacked to."""
+        """Return the path's parts. Refuses paths that could leave the folder of the upload."""
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
         absolute = name.startswith(("/", "\\")) or name[1:2] == ":"
         if absolute or ".." in parts or "\0" in name:
@@ -275,9 +276,9 @@ class _Collector:
         return parts
 
     def offer(self, name: str, blocks: Iterable[bytes], place: Path | None = None) -> None:
-        """Keep the file if it is one of an adapter; note it otherwise. ``blocks`` is read only if it is kept.
+        """Keep the file if it belongs to an adapter; note it otherwise. ``blocks`` is read only if it is kept.
 
-        ``place``: where the same bytes lie alone, and are not written to any more.
+        ``place``: a path with the same bytes that is not written to any more.
         """
         parts = self.check_path(name)
         base, depth = parts[-1] if parts else "", len(parts) - 1
@@ -293,7 +294,7 @@ class _Collector:
     def finish(self) -> None:
         """Move the one adapter's files into place. Raises ``UploadError`` if there is none, or more than one."""
         if not any(folder.is_complete for folder in self._kept.values()) and self._initial is not None:
-            self._kept[self._initial.name.count("/") + 1], self._initial = self._initial, None  # it is all there is
+            self._kept[self._initial.name.count("/") + 1], self._initial = self._initial, None  # it is the only adapter
         depth = next((depth for depth, folder in sorted(self._kept.items()) if folder.is_complete), None)
         if depth is None:
             depth = min(self._kept, default=0)
@@ -312,7 +313,7 @@ class _Collector:
         self.discard()
 
     def passed_over(self) -> str:
-        """The folder of the highest adapter, if one that is not complete was kept in its place; else ""."""
+        """Return the folder of the highest complete adapter if an incomplete one was kept instead; else ""."""
         for depth in sorted({*self._kept, *self._beside}):
             complete = self._complete_beside(depth)
             if complete or self._kept[depth].is_complete:
@@ -324,7 +325,9 @@ class _Collector:
         return [name for name, files in beside.items() if CONFIG_FILE in files and any(map(is_weights, files))]
 
     def _place_initial(self, kept: _Folder) -> None:
-        """Where ``to_peft_form`` looks for it, if it lies within the adapter's folder or beside that."""
+        """Move the initial adapter to where ``to_peft_form`` expects it, if it lies in the adapter's folder or beside
+        it.
+        """
         initial = self._initial
         if initial is None:
             return
@@ -335,14 +338,14 @@ class _Collector:
             self._ignored.append(f"{initial.name}/")
 
     def _place_templates(self, folder: str) -> None:
-        """Where ``own_template`` looks for them: the adapter's own."""
+        """Move the adapter's template files to where ``read_adapter_template`` expects them."""
         for name, path in self._templates.pop(folder, {}).items():
             path.rename(self._into / name)
             self._placed.add(name)
         self._ignored += [f"{other}/{name}".lstrip("/") for other, files in self._templates.items() for name in files]
 
     def _keep_template(self, folder: str, name: str, blocks: Iterable[bytes]) -> bool:
-        """False, with nothing kept, for one that is too large or one too many."""
+        """Keep a template's file; returns False, with nothing kept, if it is too large or there are too many."""
         files = self._templates.setdefault(folder, {})
         if name in files:
             raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
@@ -366,9 +369,9 @@ class _Collector:
         return False
 
     def notes(self) -> list[str]:
-        """What was left out, in a line or two however many files that were."""
-        said = (name for name in self._ignored if _base(name) not in _UNSAID and not _base(name).startswith("._"))
-        names = sorted(said, key=lambda name: (name.count("/"), name))
+        """Describe the ignored files in a line or two, however many there are."""
+        named = (name for name in self._ignored if _base(name) not in _NOT_NOTED and not _base(name).startswith("._"))
+        names = sorted(named, key=lambda name: (name.count("/"), name))
         of_text = sorted({base for name in names if (base := _base(name)) in TEXT_FILES and base not in self._placed})
         lines = _left_out([name for name in names if _base(name) not in TEXT_FILES])
         if of_text:
@@ -379,7 +382,7 @@ class _Collector:
         return lines
 
     def discard(self) -> None:
-        """Remove everything that is still kept aside."""
+        """Remove all files that are still kept aside."""
         shutil.rmtree(self._aside, ignore_errors=True)
 
     @property
@@ -387,7 +390,7 @@ class _Collector:
         return self._into / ".incoming"
 
     def _folder(self, name: str, depth: int, file: str) -> _Folder | None:
-        """Where to keep that file of that folder; None if it is not to be kept."""
+        """Return the place for that file of that folder; None if it is not kept."""
         if depth > MAX_DEPTH:
             self._too_deep.append(name)
             return None
@@ -425,7 +428,7 @@ class _Collector:
                 file.write(block)
 
     def _link(self, place: Path, target: Path) -> bool:
-        """Another name of the same file takes no time; False where it must be copied, or is too large."""
+        """Link the file, which takes no time. Returns False if it must be copied, or is too large."""
         size = place.stat().st_size
         if size > self._left:
             return False
@@ -473,14 +476,14 @@ def _left_out(names: list[str]) -> list[str]:
 
 
 class _Ratio:
-    """Ends what unpacks to much more than it is, before it takes room and time."""
+    """A guard that stops unpacking at a multiple of the packed size, before it takes space and time."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._unpacked = 0
 
     def count(self, unpacked: int, packed: int) -> None:
-        """So many bytes more came out of ``packed`` bytes in all. Raises ``UploadError``."""
+        """Count ``unpacked`` more bytes from ``packed`` bytes in all. Raises ``UploadError``."""
         self._unpacked += unpacked
         if self._unpacked > _RATIO_FREE_BYTES + MAX_RATIO * packed:
             message = f"{self._name} unpacks to more than {MAX_RATIO} times its size."
@@ -488,7 +491,7 @@ class _Ratio:
 
 
 class _Seekable:
-    """An archive that is not packed: what is passed over is not even read."""
+    """An archive that is not compressed, in which skipped parts are not read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.read = file.read
@@ -500,7 +503,7 @@ class _Seekable:
 
 
 class _Inflated:
-    """A gzip file's content. What is read to ``finish`` has the checksum and the length that the file says."""
+    """The contents of a gzip file. Reading to the end (``finish``) checks the checksum and the length."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -515,7 +518,7 @@ class _Inflated:
         self._stream.close()
 
     def begins(self) -> bytes:
-        """The first bytes, as many as tell what it is, which are read again afterwards."""
+        """Return the first bytes, enough to detect the type, without consuming them."""
         return self._stream.peek(BLOCK)[:BLOCK]
 
     def read(self, size: int, /) -> bytes:

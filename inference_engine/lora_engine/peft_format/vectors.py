@@ -23,10 +23,10 @@ _OTHER_CONFIG = "Upload the adapter_config.json that was saved together with the
 
 @dataclass(frozen=True, slots=True)
 class ModuleVector:
-    """One value for each output of a projection; ``name`` is the tensor's in the file.
+    """A vector with a value for each output of a projection; ``name`` is the tensor's in the file.
 
     ``MAGNITUDE``: the length that DoRA gives each row of ``W + scale * B A``. ``LORA_BIAS``: added to ``B (A x)``, so
-    scaled with it. ``BIAS``: instead of the base's own.
+    scaled with it. ``BIAS``: replaces the base's bias.
     """
 
     layer: int
@@ -39,7 +39,7 @@ Place = tuple[int, str]
 
 
 class VectorChecks:
-    """Gathers an upload's vectors and says what is wrong with them, as ``inspect_adapter`` goes along."""
+    """A collector and checker of an upload's vectors, for the inspection."""
 
     def __init__(self, geometry: BaseGeometry, findings: Findings) -> None:
         self._geometry = geometry
@@ -47,7 +47,7 @@ class VectorChecks:
         self._entries: dict[tuple[int, str, str], TensorEntry] = {}
 
     def take(self, entry: TensorEntry) -> bool:
-        """Whether the tensor is one of them."""
+        """Take a tensor that is a vector; returns False for others."""
         match = _NAME.fullmatch(entry.name)
         if match is None or match[3] not in self._geometry.targets or int(match[2]) >= self._geometry.num_layers:
             return False
@@ -66,7 +66,7 @@ class VectorChecks:
         return True
 
     def misfits(self) -> Iterator[tuple[str, TensorEntry]]:
-        """Those that have not one value for each output of their module, in words."""
+        """Yield the vectors without one value for each output of their module, with a description."""
         for (layer, target, _), entry in self._entries.items():
             needed = self._geometry.features(target)[1]
             if entry.shape != (needed,):
@@ -76,12 +76,12 @@ class VectorChecks:
                 yield what, entry
 
     def against(self, config: AdapterConfig, modules: Collection[Place]) -> None:
-        """That there are those which the config asks for on ``modules``, and no others."""
-        for asked, kind, tensor in (
+        """Report vectors that the config requires on ``modules`` and that are missing, and all others."""
+        for required, kind, tensor in (
             (config.use_dora, MAGNITUDE, "lora_magnitude_vector"),
             (config.lora_bias, LORA_BIAS, "lora_B.bias"),
         ):
-            for layer, target in modules if asked else ():
+            for layer, target in modules if required else ():
                 if (layer, target, kind) not in self._entries:
                     self._findings.add(
                         "missing_tensor",
@@ -90,8 +90,8 @@ class VectorChecks:
                         f"base_model.model.{module_key(layer, target)}.{tensor}",
                     )
         for (layer, target, kind), entry in self._entries.items():
-            asked = {MAGNITUDE: config.use_dora, LORA_BIAS: config.lora_bias, BIAS: config.bias != "none"}[kind]
-            if not asked or ((layer, target) not in modules and (kind != BIAS or config.bias != "all")):
+            required = {MAGNITUDE: config.use_dora, LORA_BIAS: config.lora_bias, BIAS: config.bias != "none"}[kind]
+            if not required or ((layer, target) not in modules and (kind != BIAS or config.bias != "all")):
                 self._findings.add(
                     "extra_tensor",
                     f"{_label(layer, target, entry)} is in the file, but adapter_config.json does not ask for it.",
@@ -100,7 +100,7 @@ class VectorChecks:
                 )
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
-        """With what to call them."""
+        """Yield the label and the entry of every vector."""
         for (layer, target, _), entry in self._entries.items():
             yield _label(layer, target, entry), entry
 
@@ -108,16 +108,16 @@ class VectorChecks:
         return tuple(ModuleVector(*place, entry.name) for place, entry in sorted(self._entries.items()))
 
     def notes(self, config: AdapterConfig) -> Iterator[str]:
-        """What the report says of an adapter with them."""
+        """Yield the report's notes on the vectors."""
         if config.use_dora:
             yield "DoRA: what its magnitudes scale each output by is computed on the host that loads it"
         if config.lora_bias:
             yield "lora_bias: the biases of lora_B are added to what LoRA adds"
         if config.bias == "none":
             return
-        own = sum(kind == BIAS for _, _, kind in self._entries)
-        if own:
-            yield f'bias="{config.bias}": {own} biases are used instead of the base\'s'
+        biases = sum(kind == BIAS for _, _, kind in self._entries)
+        if biases:
+            yield f'bias="{config.bias}": {biases} biases are used instead of the base\'s'
         else:
             yield (
                 f'bias="{config.bias}", but no biases are in the file: the base has none there, or the version of PEFT '

@@ -1,1 +1,1 @@
-"""Which requests may queue, which run next, how their adapters are applied: policies, put together in ``core``."""
+"""Policies decide which requests may queue, which run next and how adapters are applied; ``core`` combines them."""

@@ -1,4 +1,4 @@
-"""Asks the admission policy about a request when it arrives, and again while it waits, when the policy said to."""
+"""The admission controller applies the admission policy to a request when it arrives, and again while it waits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from .admissions import AdmissionPolicy
 from .forecast import Forecast
 from .sequence import Sequence, State
 
-_AT_ONCE = 8  # judgements in one step; the rest come with the next
+_MAX_RECHECKS = 8  # rechecks in one step; the others follow in the next step
 
 
 class AdmissionController:
-    """Keeps a heap of the times to ask again. What has run once, here or on another host, is not refused any more."""
+    """A heap of the times at which waiting requests are judged again. A request that ran once, on any host, is not
+    refused.
+    """
 
     def __init__(self, policy: AdmissionPolicy, forecast: Forecast, clock: Callable[[], float]) -> None:
         self.refused = 0
@@ -26,7 +28,7 @@ class AdmissionController:
         self._next: list[tuple[float, int, Sequence]] = []
 
     def admit(self, sequence: Sequence) -> None:
-        """Judge a request by its first sequence, before it is queued. Raises ``RequestError``."""
+        """Judge a request by its first sequence before it is queued. Raises ``RequestError``."""
         now, state = self._clock(), sequence.parent
         if state.request.so_far:
             return
@@ -37,9 +39,9 @@ class AdmissionController:
             raise refusal
 
     def recheck(self) -> list[tuple[Sequence, RequestError]]:
-        """Waiting requests that are refused now."""
+        """Return waiting requests that are refused now."""
         now, refused = self._clock(), []
-        for _ in range(_AT_ONCE):
+        for _ in range(_MAX_RECHECKS):
             if not self._next or self._next[0][0] > now:
                 break
             _, _, sequence = heapq.heappop(self._next)

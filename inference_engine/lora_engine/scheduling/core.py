@@ -1,7 +1,7 @@
-"""All that the engine decides, without a device: which requests run, on which pages, with which adapters.
+"""The decisions of the engine, without a device: which requests run, on which pages, with which adapters.
 
-``Engine`` adds the model, its runner and real clocks; ``SimulatedEngine`` adds modelled step times. Both make the
-same decisions, because both make them here.
+``Engine`` adds the model, its runner and real clocks; ``SimulatedEngine`` adds modelled step times. Both make the same
+decisions, because both make them here.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .step_cost import Work
 
 
 class SchedulingCore:
-    """Queue, page pool, device tier, policies, and the requests that have not ended.
+    """The queue, page pool, device tier, policies and open requests of an engine.
 
-    A step is ``schedule`` and ``choose_merged``; ``launched``, when the device has it; ``measured``, when it is done;
-    then ``token_arrived`` for each token that it sampled. The next step may be scheduled once this one is launched.
-    Times are seconds of ``clock``.
+    A step consists of ``schedule`` and ``choose_merged``; ``launched``, once the device has it; ``measured``, once it
+    is done; then ``token_arrived`` for each token that it sampled. The next step may be scheduled once this one is
+    launched. Times are seconds of ``clock``.
     """
 
     def __init__(
@@ -53,9 +53,11 @@ class SchedulingCore:
         merged_weights: MergeableWeights | None = None,
         mirror: DeviceMirror | None = None,
     ) -> None:
-        """``on_end`` is told of each request that was added, once, when it ends; its usage is complete then."""
+        """Create the parts of the engine. ``on_end`` is called once for each request that ends, with its usage
+        complete.
+        """
         self.requests: dict[str, RequestState] = {}
-        self.arrivals = 0  # sequences so far
+        self.arrivals = 0  # number of sequences so far
         self.allocator = PageAllocator(pool.num_pages)
         costs, evictables = RestoreCosts(), EvictionQueue()
         self.prefixes = PrefixCache(
@@ -93,7 +95,7 @@ class SchedulingCore:
         self._prompts_apart = config.deterministic
         self._clock = clock
         self._on_end = on_end
-        self._in_flight: deque[tuple[Work, Applied | None]] = deque()  # the steps that were launched
+        self._in_flight: deque[tuple[Work, Applied | None]] = deque()  # launched steps that have no result yet
 
     # Requests.
 
@@ -105,7 +107,7 @@ class SchedulingCore:
         submitted: float,
         detokenizer: Callable[[], IncrementalDetokenizer],
     ) -> RequestState:
-        """A request with its sequences, which may come to ``max_tokens`` of output each; ``add`` queues it."""
+        """Make a request and its sequences with at most ``max_tokens`` output tokens each; ``add`` queues it."""
         state = RequestState(request, Timeline(submitted), usage)
         prompts = [request.prompt_token_ids] * request.sampling.n + [*request.more_prompts]
         for choice, prompt in enumerate(prompts):
@@ -119,7 +121,7 @@ class SchedulingCore:
         return state
 
     def add(self, state: RequestState) -> None:
-        """Queue a request. Raises ``RequestError`` if the admission policy refuses it; nothing is kept of it then."""
+        """Queue a request. Raises ``RequestError`` if the admission policy refuses it, and then keeps nothing of it."""
         unfinished = [sequence for sequence in state.sequences if sequence.state is not State.FINISHED]
         if unfinished:
             self.admission.admit(unfinished[0])
@@ -127,18 +129,20 @@ class SchedulingCore:
             self.scheduler.add(sequence)
         state.unfinished = len(unfinished)
         self.requests[state.request.request_id] = state
-        if not unfinished:  # only its usage was still to be told
+        if not unfinished:  # only its usage was left to report
             self.end(state, "finished")
 
     def may_queue(self, tenant: str, sequences: int) -> bool:
-        """Whether so many more may wait. Where the queue is full, a tenant still has an equal share of its places."""
+        """Return whether ``sequences`` more may wait. If the queue is full, a tenant still gets an equal
+        share of it.
+        """
         most, waiting = self._max_waiting, self.forecast.waiting_of_tenant
         if len(self.queue) + sequences <= most:
             return True
         return waiting[tenant] + sequences <= most // (len(waiting) + (tenant not in waiting))
 
     def finish(self, sequence: Sequence) -> None:
-        """A sequence has all its tokens; with the last of its request's, the request ends."""
+        """Finish a sequence that has all its tokens; the last one of a request ends the request."""
         self.scheduler.finish(sequence)
         if not sequence.request.prompt_only:
             self.forecast.finished(sequence)
@@ -148,13 +152,13 @@ class SchedulingCore:
             self.end(state, "finished")
 
     def fail(self, state: RequestState, error: RequestError) -> None:
-        """End a request whose keys and values cannot be trusted: none of them stay in the prefix cache."""
+        """End a request whose keys and values cannot be trusted; none of them stay in the prefix cache."""
         for sequence in state.sequences:
             sequence.num_computed = 0
         self.end(state, "failed", error)
 
     def end(self, state: RequestState, outcome: str, error: RequestError | None = None) -> None:
-        """Give back all that a request holds and complete its usage. Nothing if it has ended before."""
+        """Release everything that a request uses and complete its usage. Does nothing if it has ended."""
         if state.ended:
             return
         state.ended = True
@@ -169,46 +173,48 @@ class SchedulingCore:
     # A step.
 
     def schedule(self) -> StepPlan:
-        """The next step's plan. Requests end here that cannot be served in time, or at all."""
+        """Return the next step's plan. Ends requests that cannot be served in time, or at all."""
         self._refuse(self.admission.recheck())
         plan = self.scheduler.schedule()
         self._refuse(plan.failed)
         return plan
 
     def choose_merged(self, plan: StepPlan) -> Applied | None:
-        """Merge the adapter that the merge policy wants for this step; None if the engine never merges."""
+        """Merge the adapter that the merge policy chooses for this step; None if the engine never merges."""
         return self.merged.choose(plan.chunks.values())
 
     def launched(self, plan: StepPlan, applied: Applied | None) -> None:
-        """The device works on the step; the tokens that it samples are pending from now on."""
+        """Record that the device runs the step; the tokens that it samples are pending from now on."""
         self.forecast.launched(plan.work)
         self._in_flight.append((plan.work, applied))
         for chunk in plan.chunks.values():
             completes_prefill = chunk.samples and chunk.tokens > 1
             chunk.sequence.advance(chunk.tokens)
             if completes_prefill:
-                self.scheduler.cache_prefix(chunk.sequence)  # others may share it at once
+                self.scheduler.cache_prefix(chunk.sequence)  # other sequences may share it immediately
         for sequence in plan.reads:
             sequence.was_read()
 
     def hold(self, sequence: Sequence) -> None:
-        """What may come next in a launched sequence was not known in time: it goes on when it is."""
+        """Keep a launched sequence out of steps: the mask for its next token was not ready in time."""
         sequence.retract()
         self.scheduler.hold(sequence)
 
     def measured(self, seconds: float) -> None:
-        """The oldest launched step took the device ``seconds``."""
+        """Record that the oldest launched step took ``seconds`` on the device."""
         work, applied = self._in_flight.popleft()
         self.forecast.measured(work, seconds)
         self.merged.ran(applied, work, seconds)
 
     def step_failed(self) -> None:
-        """The oldest launched step has no result, and what it wrote cannot be trusted: drop idle prefixes."""
+        """Discard the oldest launched step, which failed. Its writes cannot be trusted, so idle prefixes
+        are dropped.
+        """
         self._in_flight.popleft()
         self.prefixes.clear_idle()
 
     def token_arrived(self, sequence: Sequence, token: int, now: float) -> None:
-        """The oldest pending token of a sequence is known."""
+        """Record the value of a sequence's oldest pending token."""
         sequence.resolve(token)
         state = sequence.parent
         state.usage.completion_tokens += not state.request.prompt_only
@@ -216,12 +222,12 @@ class SchedulingCore:
             state.timeline.first_token = now
             self.forecast.first_token(state, now - state.timeline.submitted)
 
-    # Adapters, and what may be asked.
+    # Adapters and checks.
 
     def drop_adapter(self, digest: str) -> bool:
-        """Give back the pages of an idle adapter, and of what it is a part of; True if that was on the device.
+        """Release the pages of an idle adapter and of combinations with it; returns True if any was on the device.
 
-        In use, it stays until its requests end.
+        An adapter in use stays until its requests end.
         """
         self.scheduler.pinned.forget(digest)
         self.scheduler.pinned_prefixes.forget(digest)
@@ -234,26 +240,26 @@ class SchedulingCore:
         return bool(slots)
 
     def pin_adapters(self, digests: Iterable[str]) -> list[str]:
-        """These adapters, and no others, stay on the device once they are there. Those that are there and stay."""
+        """Pin these adapters, and no others. Returns the pinned ones that are on the device."""
         self.scheduler.pinned.set([*digests])
         self.scheduler.bring_pinned()
         return self.scheduler.pinned.kept()
 
     def pin_prefixes(self, prefixes: Iterable[PinnedPrefix]) -> dict[str, PinState]:
-        """These prefixes, and no others, stay once they are computed. The state of each, by name."""
+        """Pin these prefixes, and no others. Returns the state of each by name."""
         self.scheduler.pinned_prefixes.set([*prefixes])
         return self.scheduler.pinned_prefixes.states()
 
     def check(self) -> None:
-        """Verify the pool against what sequences and adapters hold; raises ``AssertionError``."""
+        """Verify the pool against the pages of sequences and adapters. Raises ``AssertionError``."""
         self.allocator.check()
         self.prefixes.check()
-        held = {page for sequence in self.scheduler.running for page in sequence.pages}
+        in_use = {page for sequence in self.scheduler.running for page in sequence.pages}
         adapter = sum(len(slot.pages) for slot in self.device_tier.slots())
-        owned = (len(held), len(self.prefixes.pages - held), adapter)
+        owned = (len(in_use), len(self.prefixes.pages - in_use), adapter)
         stats = self.allocator.stats()
         if (stats.kv, stats.cached_prefix, stats.adapter) != owned:
-            raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters hold {owned}")
+            raise AssertionError(f"the pool counts {asdict(stats)}, but sequences, prefixes and adapters use {owned}")
         self._check_idle()
 
     def _check_idle(self) -> None:

@@ -1,4 +1,4 @@
-"""Running sequences that do nothing but decode, planned all at once."""
+"""The running sequences that only decode are planned together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from .sequence import Chunk, Sequence
 
 
 class DecodeSet:
-    """Sequences that are sure to yield a token in every step, on pages they have, until a step known beforehand.
+    """The sequences that certainly yield a token in every step, on pages they have, until a step known in advance.
 
-    So a step over hundreds of them costs the host what changes in it, not something for each.
+    A step over hundreds of them costs the host time per change, not per sequence.
     """
 
     def __init__(self, page_tokens: int) -> None:
@@ -16,25 +16,25 @@ class DecodeSet:
         self._page_tokens = page_tokens
         self._step = 0
         self._unsure_at: dict[Sequence, int] = {}
-        self._unsure: dict[int, list[Sequence]] = {}  # by step; those that left earlier are skipped
-        self._offsets: dict[Sequence, int] = {}  # cached tokens in step s: s + offset
-        self._offset = 0  # of all together
+        self._unsure: dict[int, list[Sequence]] = {}  # by step; sequences that left earlier are skipped
+        self._offsets: dict[Sequence, int] = {}  # sequence's cached tokens in step s, minus s
+        self._offset = 0  # sum of the offsets
 
     def __len__(self) -> int:
         return len(self.chunks)
 
     @property
     def context(self) -> int:
-        """Cached tokens that they read in this step."""
+        """Number of cached tokens that these sequences read in this step."""
         return self._step * len(self.chunks) + self._offset
 
     def begin_step(self) -> list[Sequence]:
-        """The next step begins. Those that are not sure to decode in it: ``renew`` or ``remove`` each."""
+        """Begin the next step and return the sequences that may not decode in it. ``renew`` or ``remove`` each."""
         self._step += 1
         return [s for s in self._unsure.pop(self._step, ()) if self._unsure_at.get(s) == self._step]
 
     def add(self, chunk: Chunk) -> bool:
-        """A sequence that decodes in this step, if it is sure to decode in the next. Whether it is."""
+        """Add a sequence that decodes in this step, if it certainly decodes in the next; returns whether it does."""
         sequence, computed = chunk.sequence, chunk.sequence.num_computed
         if not self._is_sure(sequence, self._step + 1, computed + 1):
             return False
@@ -44,11 +44,11 @@ class DecodeSet:
         return True
 
     def renew(self, sequence: Sequence) -> None:
-        """It has one page more, and tokens to go: it decodes in this step too."""
+        """Keep a sequence that got another page and has tokens left: it decodes in this step too."""
         self._is_sure(sequence, self._step, sequence.num_computed)
 
     def _is_sure(self, sequence: Sequence, step: int, computed: int) -> bool:
-        # In its last step it has one token less than it may come to, and that token's place on a page.
+        # The last step begins with one token less than the limit, and needs a place on a page for that token.
         last = min(len(sequence.pages) * self._page_tokens - 1, sequence.longest - 2)
         if last < computed:
             return False
@@ -57,7 +57,7 @@ class DecodeSet:
         return True
 
     def remove(self, sequence: Sequence) -> bool:
-        """It stops, or what it does next is not sure. Whether it was here."""
+        """Remove a sequence that stops or may not decode next; returns whether it was in the set."""
         if self.chunks.pop(sequence, None) is None:
             return False
         del self._unsure_at[sequence]

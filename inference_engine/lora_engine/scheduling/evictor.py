@@ -1,4 +1,4 @@
-"""One eviction decision over everything idle in the pool."""
+"""Eviction is one decision over everything idle in the pool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lora_engine.memory import Evictable, EvictionQueue, PageAllocator, PrefixCa
 
 
 class Evictor:
-    """Frees pages from idle adapters and cached prefixes, cheapest to lose first."""
+    """An evictor that frees pages of idle adapters and cached prefixes, those that cost least to restore first."""
 
     def __init__(
         self, allocator: PageAllocator, queue: EvictionQueue, device_tier: DeviceTier, prefixes: PrefixCache
@@ -18,9 +18,10 @@ class Evictor:
         self._prefixes = prefixes
 
     def free_up(self, pages_wanted: int, *, pins_too: bool = False) -> bool:
-        """Evict until ``pages_wanted`` are free. True if they are; nothing is evicted if they never would be.
+        """Evict until ``pages_wanted`` are free and return True. Evicts nothing and returns False if that is
+        impossible.
 
-        ``pins_too``: where all else is not enough, what is pinned gives way.
+        ``pins_too``: evict pinned entries where all others are not enough.
         """
         lacking = pages_wanted - self._allocator.free - self.idle_pages
         pinned = self._device_tier.pinned_idle_pages + self._prefixes.pinned_idle_pages
@@ -37,12 +38,12 @@ class Evictor:
 
     @property
     def idle_pages(self) -> int:
-        """Pages that could be freed: of adapters and prefixes that nobody uses and nobody pinned."""
+        """Number of pages that could be freed: of adapters and prefixes that are neither in use nor pinned."""
         prefixes = self._allocator.stats().cached_prefix - self._prefixes.pinned_idle_pages
         return self._device_tier.idle_pages + prefixes
 
     def _unpin(self, lacking: int) -> None:
-        """Adapters first: a copy brings them back, where a prefix has to be computed."""
+        """Unpin idle adapters, then prefixes: a copy restores an adapter, while a prefix has to be computed."""
         wanted = self.idle_pages + lacking
         self._device_tier.unpin_idle(lacking)
         if (lacking := wanted - self.idle_pages) > 0:
@@ -55,4 +56,4 @@ class Evictor:
             if self._device_tier.ready(entry):
                 self._device_tier.drop(entry)
             else:
-                arriving.append(entry)  # it was just asked for: keep it
+                arriving.append(entry)  # its copy is still running: keep it

@@ -1,4 +1,4 @@
-"""When a waiting request will have its first token: the queue ahead of it, its adapter's load, its prefill."""
+"""The forecast predicts when a waiting request gets its first token: queue, adapter load and prefill."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from .sequence import RequestState, Sequence, Timeline
 from .step_cost import StepCost, Work
 
 _NEW = 0.05  # weight of the newest request in a tenant's estimate
+# Weight of the newest load in the estimate of a load from disk.
 _NEW_LOAD = 0.2
+# Number of latest requests whose prediction errors are kept.
 _ERRORS = 1024
+# Output tokens of the hypothetical request of a newcomer.
 _NEWCOMER_TOKENS = 64
 
 
 @dataclass(slots=True)
 class OutputLengthEstimate:
-    """Which share of its limit a tenant's requests generate."""
+    """The share of ``max_tokens`` that a tenant's requests usually generate."""
 
     share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Relative errors of the predicted first-token times of the last requests: their median and 90th percentile."""
+    """The relative errors of predicted first-token times over the latest requests: median and 90th percentile."""
 
     requests: int
     median: float
@@ -42,17 +45,17 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """What the batch could take now."""
+    """The room in the batch now."""
 
     slots: int  # sequences
-    tokens: int  # of KV cache, if everything idle were given up
+    tokens: int  # of KV cache, if everything idle were evicted
 
 
 class Forecast:
-    """Follows the batch from step to step; answers without looking at every waiting request.
+    """A model of the batch from step to step, which predicts without reading every waiting request.
 
-    Sequences are expected to end after the share of ``max_tokens`` that is usual for their tenant. Those that wait take
-    the places of those that end, in the queue policy's order, and end in turn.
+    Sequences are expected to end after the share of ``max_tokens`` that is usual for their tenant. Waiting sequences
+    take the places of those that end, in the queue policy's order.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class Forecast:
         cost: StepCost,
         prefill_budget: PrefillBudget,
     ) -> None:
-        """``host_load_s``: seconds to copy an adapter from host memory, 0 on the device, None if it is on disk."""
+        """Create the forecast. ``host_load_s``: seconds to copy an adapter from host memory, 0 on the device, None on
+        disk.
+        """
         self.cost = cost
         self.disk_load_s = 0.5
         self._queue = queue
@@ -76,8 +81,8 @@ class Forecast:
         self._ends: list[tuple[int, int]] = []  # expected last step of each running sequence, and its arrival
         self._end_of: dict[Sequence, int] = {}
         self._prompts_per_step = 0.0
-        self._context = 0  # cached tokens that the last step's sequences read
-        self._waiting: dict[Sequence, float] = {}  # output tokens expected
+        self._context = 0  # cached tokens that the last step read
+        self._waiting: dict[Sequence, float] = {}  # expected output tokens
         self.waiting_of_tenant = Counter[str]()  # sequences in the queue
         self._waiting_output = 0.0
         self._waiting_tokens = 0
@@ -85,14 +90,14 @@ class Forecast:
         self._errors: deque[float] = deque(maxlen=_ERRORS)
 
     def __contains__(self, sequence: Sequence) -> bool:
-        """Whether the sequence is in the queue."""
+        """Return whether the sequence is in the queue."""
         return sequence in self._waiting
 
     def waiting(self) -> Iterator[Sequence]:
-        """Sequences in the queue, by when they entered it."""
+        """Return the sequences in the queue, in the order in which they entered it."""
         return iter(self._waiting)
 
-    # What happens to sequences.
+    # Events of sequences.
 
     def queued(self, sequence: Sequence) -> None:
         output = self._expected_output(sequence)
@@ -120,14 +125,14 @@ class Forecast:
         del self._ends[bisect_left(self._ends, (end, sequence.arrival))]
 
     def finished(self, sequence: Sequence) -> None:
-        """A sequence generated all it wanted: what its tenant is used to."""
+        """Update the tenant's usual output length by a sequence that generated all its tokens."""
         estimate = self._output_of_tenant.setdefault(sequence.request.tenant, OutputLengthEstimate())
         estimate.share += _NEW * (sequence.num_output / sequence.max_tokens - estimate.share)
 
     def loaded_from_disk(self, seconds: float) -> None:
         self.disk_load_s += _NEW_LOAD * (seconds - self.disk_load_s)
 
-    # What happens to steps.
+    # Events of steps.
 
     def launched(self, work: Work) -> None:
         self._steps += 1
@@ -139,7 +144,7 @@ class Forecast:
             self.cost.observe(work, seconds)
 
     def first_token(self, state: RequestState, seconds: float) -> None:
-        """A request's first token came ``seconds`` after its submission."""
+        """Record that a request's first token came ``seconds`` after its submission."""
         if state.predicted_first_token is not None and seconds > 0:
             self._errors.append(abs(state.predicted_first_token - seconds) / seconds)
 
@@ -150,10 +155,10 @@ class Forecast:
         median, p90 = np.quantile(np.array(self._errors), [0.5, 0.9])
         return Accuracy(len(self._errors), float(median), float(p90))
 
-    # The answer.
+    # Predictions.
 
     def seconds_to_first_token(self, sequence: Sequence) -> float:
-        """From now, for a sequence that waits or is about to be queued."""
+        """Return the seconds from now to the first token of a sequence that waits or is about to be queued."""
         ahead = self._queue.ahead_of(sequence)
         prompt = ahead.prompt_tokens + len(sequence.token_ids)
         running, fitting = len(self._ends), self._fitting(len(sequence.token_ids) + 1)
@@ -162,28 +167,28 @@ class Forecast:
         released = self._steps_until_released(lacking)
         share = self._prefill_budget.expected_tokens(Work(decoding, 0, self._context), self._step_tokens - decoding)
         steps = max(released, prompt / max(1.0, share), 1.0)
-        if not released:  # it need not wait: its step is shared with the prompts that arrive with it
+        if not released:  # no wait: its step is shared with prompts that arrive at the same time
             prompt += self._prompts_per_step
         step = self.cost.seconds(Work(decoding, 0, self._context))
         wait = steps * step + prompt * self.cost.prompt_token
         return max(wait, self.load_seconds(sequence) + step)
 
     def seconds_for_newcomer(self, tenant: str) -> float:
-        """From now, for a request of one prompt token and no adapter that the tenant would send now."""
+        """Return the seconds to the first token of a one-token request without an adapter that the tenant sends now."""
         return self.seconds_to_first_token(_newcomer(tenant))
 
     def free_places(self, tenant: str) -> int:
-        """How many could run beside those that run, and those that go before the tenant's newcomer, and it."""
+        """Return how many sequences could run beside the running ones, those ahead of the tenant's newcomer, and it."""
         ahead = self._queue.ahead_of(_newcomer(tenant)).sequences
         return max(0, self._fitting(_NEWCOMER_TOKENS) - round(ahead) - 1)
 
     def place_seconds(self) -> float:
-        """What each further one adds for those behind it: the batch's places come free about evenly over an output."""
+        """Return the seconds that each further request adds: places become free about evenly over one output."""
         running = len(self._ends)
         return self._mean_output() * self.cost.seconds(Work(running, 0, self._context)) / running if running else 0.0
 
     def load_seconds(self, sequence: Sequence) -> float:
-        """Until the adapter is on the device, if its load began now."""
+        """Return the seconds until the adapter is on the device, if its load began now."""
         digest = sequence.request.adapter_digest
         if not digest:
             return 0.0
@@ -191,18 +196,18 @@ class Forecast:
         return self.disk_load_s if from_host is None else from_host
 
     def _steps_until_released(self, places: float) -> float:
-        """After how many steps so many sequences will have made way, counting those that take their places."""
+        """Return the number of steps until ``places`` sequences have ended, including those that take freed places."""
         if places <= 0 or not self._ends:
             return 0.0
-        turns, index = divmod(int(places), len(self._ends))
+        rounds, index = divmod(int(places), len(self._ends))
         end = max(self._ends[index][0], self._steps + 1)
-        return end - self._steps + turns * self._mean_output()
+        return end - self._steps + rounds * self._mean_output()
 
     def _mean_output(self) -> float:
         return max(1.0, self._waiting_output / len(self._waiting)) if self._waiting else 64.0
 
     def _fitting(self, tokens: int) -> int:
-        """How many could run beside those that run; of so many tokens each where none wait to go by."""
+        """Return how many sequences could run beside the running ones, of ``tokens`` each if none wait."""
         free, waiting = self._free_capacity(), len(self._waiting)
         return min(free.slots, int(free.tokens / (self._waiting_tokens / waiting if waiting else tokens)))
 
@@ -215,5 +220,5 @@ class Forecast:
 def _newcomer(tenant: str) -> Sequence:
     request = GenerationRequest("", [0], SamplingParams(max_tokens=_NEWCOMER_TOKENS), tenant=tenant)
     state = RequestState(request, Timeline(0.0), RequestUsage("", tenant, ""))
-    no_text = cast(IncrementalDetokenizer, None)  # it is only asked where it would stand
+    no_text = cast(IncrementalDetokenizer, None)  # only generated tokens are detokenised
     return Sequence(state, 0, 0, [0], _NEWCOMER_TOKENS, no_text)

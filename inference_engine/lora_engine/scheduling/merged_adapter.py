@@ -1,4 +1,4 @@
-"""The adapter that is merged into a second set of the base's weights, as a merge policy chooses it."""
+"""The merged adapter is added to a second set of the base weights, as the merge policy chooses."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ log = logging.getLogger(__name__)
 
 
 class MergeableWeights(Protocol):
-    """A second set of the base's weights."""
+    """A second set of the base weights."""
 
     def harmless(self, slot: AdapterSlot) -> bool:
-        """Whether other requests would notice no more than rounding of this adapter's being merged."""
+        """Return whether merging this adapter would change other requests' output by no more than rounding."""
 
     def merge(self, slot: AdapterSlot) -> None:
-        """Make them the base's weights plus this adapter."""
+        """Set the weights to the base weights plus this adapter."""
 
 
 class MergedAdapter:
-    """At most one adapter; it is held on the device, as by a request, for as long as it is merged."""
+    """The adapter that is merged, if any. It keeps a reference on the device, like a request, while it is merged."""
 
     def __init__(self, policy: MergePolicy, device_tier: DeviceTier, weights: MergeableWeights | None) -> None:
-        """Without ``weights`` nothing is ever merged, and the policy is not asked."""
+        """Create the state without a merge. If ``weights`` is None nothing is ever merged, and the policy
+        is not used.
+        """
         self.slot: AdapterSlot | None = None
         self._policy = policy
         self._device_tier = device_tier
@@ -46,7 +48,7 @@ class MergedAdapter:
         return MergeReport(self.digest, self._merges, self._merged_steps)
 
     def choose(self, chunks: Iterable[Chunk]) -> Applied | None:
-        """Merge what the policy wants for a step of these chunks; None if nothing can be merged."""
+        """Merge the policy's choice for a step of these chunks; None if nothing can be merged."""
         if self._weights is None:
             return None
         batch, before = Batch.of(chunks), self.digest
@@ -56,12 +58,12 @@ class MergedAdapter:
         return Applied(self.digest, batch.lora(self.digest, rank), switched=self.digest != before)
 
     def ran(self, applied: Applied | None, work: Work, seconds: float) -> None:
-        """The step that ``choose`` was asked for took ``seconds``."""
+        """Report to the policy that the step of the last ``choose`` took ``seconds``."""
         if applied is not None:
             self._policy.ran(applied, work, seconds)
 
     def release(self) -> None:
-        """Run on the base's own weights from the next step on."""
+        """Run on the base weights from the next step on."""
         if self.slot is not None:
             self._device_tier.release_merged(self.slot)
             self.slot = None
@@ -79,9 +81,11 @@ class MergedAdapter:
 
 
 def _may_merge(slot: AdapterSlot, weights: MergeableWeights) -> bool:
-    """Asked once for each stay of an adapter on the device; policies see the answer in their batches."""
+    """Check once per load of an adapter to the device whether it may be merged; batches carry the result to
+    policies.
+    """
     if slot.mergeable is None:
         slot.mergeable = weights.harmless(slot)
         if not slot.mergeable:
-            log.info("adapter %s is too large to be merged without others noticing", slot.digest)
+            log.info("adapter %s is not merged: rounding would change other requests' output", slot.digest)
     return slot.mergeable

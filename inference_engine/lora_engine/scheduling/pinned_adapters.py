@@ -1,4 +1,4 @@
-"""Adapters that stay on the device without a request, so that nobody waits for them."""
+"""Pinned adapters stay on the device without a request, so that requests for them start without a load."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lora_engine.adapters.source import AdapterSource
 
 from .evictor import Evictor
 
-# Of the pool, for all pins together: the rest is for requests and for everybody else's adapters.
+# All pins together may use one of this many parts of the pool; the rest is for requests and other adapters.
 PINNED_SHARE = 4
-# Between two looks for what is missing while requests run.
-_LOOK_EVERY_S = 0.1
+# Seconds between two checks for missing adapters while requests run.
+_CHECK_EVERY_S = 0.1
 
 
 class PinnedAdapters:
-    """Brings pinned adapters to the device and keeps them there, as far as a quarter of the pool goes.
+    """The adapters to copy to the device and keep there, within a quarter of the pool.
 
-    They are kept in the order in which they are wished for: one that does not fit beside those before it is treated
-    like any other adapter. Where a request that runs alone needs their pages, they give way and come back later.
+    They are kept in the order of the list: an adapter that does not fit beside those before it is treated like any
+    other. If a request that runs alone needs their pages, they are evicted and copied again later.
     """
 
     def __init__(
@@ -36,38 +36,40 @@ class PinnedAdapters:
         self._source = source
         self._clock = clock
         self._wanted: tuple[str, ...] = ()
-        self._look_at = 0.0
+        self._check_at = 0.0
 
     def set(self, digests: Sequence[str]) -> None:
-        """These and no others; ``bring`` acts on it."""
+        """Pin these adapters and no others; ``bring`` copies them."""
         self._wanted = tuple(dict.fromkeys(digests))
-        self._look_at = 0.0
+        self._check_at = 0.0
         for slot in self._device_tier.slots():
             if slot.pinned and slot.digest not in self._wanted:
                 self._device_tier.unpin(slot)
 
     def forget(self, digest: str) -> None:
-        """Nobody wants it here any more."""
+        """Unpin an adapter that is dropped from this host."""
         if digest in self._wanted:
             self.set([each for each in self._wanted if each != digest])
 
     @property
     def pages_left(self) -> int:
-        """Of a quarter of the pool, beside those that are on the device and stay there."""
+        """Number of pages of the quarter that pinned adapters on the device leave."""
         slots = (self._device_tier.get(digest) for digest in self._wanted)
         return self.most_pages - sum(len(slot.pages) for slot in slots if slot and slot.pinned)
 
     def kept(self) -> list[str]:
-        """Those that are on the device and stay there."""
+        """Return the pinned adapters that are on the device."""
         return [digest for digest in self._wanted if (slot := self._device_tier.get(digest)) and slot.pinned]
 
     def due(self) -> bool:
-        """Whether it is time to look for what is missing."""
-        return bool(self._wanted) and self._clock() >= self._look_at
+        """Return whether it is time to check for missing adapters."""
+        return bool(self._wanted) and self._clock() >= self._check_at
 
     def bring(self, pages_for_others: int) -> bool:
-        """Begin to copy the next one that is missing, if so many pages stay free besides. Whether one was begun."""
-        self._look_at = self._clock() + _LOOK_EVERY_S
+        """Begin to copy the next missing adapter, if ``pages_for_others`` stay free; returns whether a copy
+        was begun.
+        """
+        self._check_at = self._clock() + _CHECK_EVERY_S
         room, begun = self.most_pages, False
         for digest in self._wanted:
             pages = self._pages(digest)
@@ -82,7 +84,7 @@ class PinnedAdapters:
         return begun
 
     def _pages(self, digest: str) -> int | None:
-        """Pages that it takes; None while it is in no memory. What is on disk is asked for."""
+        """Return the adapter's pages, or None while it is not in memory. Requests its load from disk."""
         if slot := self._device_tier.get(digest):
             return len(slot.pages)
         if packed := self._source.get(digest):
@@ -92,7 +94,7 @@ class PinnedAdapters:
         return None
 
     def _keep(self, digest: str, pages_for_others: int, *, may_copy: bool) -> bool:
-        """Pin it where it is, or begin to copy it. Whether that was begun."""
+        """Pin the adapter where it is, or begin to copy it; returns whether a copy was begun."""
         slot = self._device_tier.get(digest)
         if slot is not None:
             self._device_tier.pin(slot)

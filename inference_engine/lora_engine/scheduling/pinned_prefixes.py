@@ -1,4 +1,4 @@
-"""Prefixes of prompts that stay in the KV cache without a request, so that nobody computes them again."""
+"""Pinned prefixes of prompts stay in the KV cache without a request, so that they are not computed again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .sequence import Sequence as Running
 
 
 class PinnedPrefixes:
-    """Keeps the full pages of pinned prefixes, in the room that pinned adapters leave of a quarter of the pool.
+    """The pinned prefixes whose full pages are kept, in the room that pinned adapters leave of a quarter of the pool.
 
-    They are kept in the order in which they are wished for; of two that begin alike, the common pages count once. A
-    prefix is computed by a request that names it, like any other; it is pinned with that request's last token. Where a
-    request that runs alone needs their pages, they give way and have to be computed anew.
+    They are kept in the order of the list; common pages of two prefixes count once. A request that names a prefix
+    computes it; it is pinned when that request ends. If a request that runs alone needs their pages, they are evicted
+    and have to be computed again.
     """
 
     def __init__(self, prefixes: PrefixCache, page_tokens: int, room: Callable[[], int]) -> None:
@@ -23,10 +23,10 @@ class PinnedPrefixes:
         self._page_tokens = page_tokens
         self._room = room
         self._wanted: dict[str, PinnedPrefix] = {}
-        self._fitting: tuple[int, frozenset[str]] | None = None  # of so much room, the names
+        self._fitting: tuple[int, frozenset[str]] | None = None  # room, and the names that fit into it
 
     def set(self, wanted: Sequence[PinnedPrefix]) -> None:
-        """These and no others; ``states`` says which have to be computed."""
+        """Pin these prefixes and no others; ``states`` returns which have to be computed."""
         before, self._wanted = self._wanted, {prefix.name: prefix for prefix in wanted}
         self._fitting = None
         for name, prefix in before.items():
@@ -34,25 +34,23 @@ class PinnedPrefixes:
                 self._prefixes.unpin(name)
 
     def forget(self, digest: str) -> None:
-        """Nobody wants the adapter here any more."""
+        """Unpin the prefixes of an adapter that is dropped from this host."""
         if any(prefix.adapter_digest == digest for prefix in self._wanted.values()):
             self.set([prefix for prefix in self._wanted.values() if prefix.adapter_digest != digest])
 
     def settle(self) -> None:
-        """Unpin what there is no room for any more."""
+        """Unpin prefixes for which there is no more room."""
         for name in self._wanted.keys() - self._names_that_fit():
             self._prefixes.unpin(name)
 
     def states(self) -> dict[str, PinState]:
-        """Of each, by name."""
+        """Return the state of each prefix by name."""
         self.settle()
         fitting = self._names_that_fit()
         return {name: self._state(name, fitting) for name in self._wanted}
 
     def computed(self, sequence: Running) -> None:
-        """A sequence leaves the batch, and what it computed is in the tree: pin the prefix that it names, if it is
-        complete and still wanted.
-        """
+        """Pin the prefix that a sequence names when it leaves the batch, if it is complete and still wanted."""
         prefix = self._wanted.get(sequence.request.pin)
         if prefix is None or prefix.name not in self._names_that_fit() or sequence.num_computed < sequence.num_prompt:
             return

@@ -1,10 +1,10 @@
-"""How many prompt tokens a step may have, so that running sequences keep their tenants' time between tokens.
+"""The prefill budget limits a step's prompt tokens, so that running sequences keep their time between tokens.
 
 Every decoding sequence gets its token when the step ends, so the time between tokens is the time of a step. While a
 sequence with an objective decodes, prefill gets what the calibrated step cost leaves of that objective, and no sequence
-is admitted that would make the steps after its prefill too long (Sarathi-Serve, OSDI 2024, chooses its chunk size from
-such an objective too, once and for all). Prefill always gets a floor, so that no prompt starves. An objective that its
-own sequences and that floor would break is not enforced: it cannot be met, and must not cost the others anything.
+is admitted that would make the steps after its prefill too long. (Sarathi-Serve, OSDI 2024, derives its chunk size from
+such an objective too, but only once.) Prefill always gets a floor, so that no prompt starves. An objective that cannot
+be met even by its sequences and the floor alone is not enforced: it must not cost the others anything.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from dataclasses import dataclass
 from .sequence import Sequence
 from .step_cost import StepCost, Work
 
-HEADROOM = 0.85  # the share of an objective that is planned for; the rest is for errors of the prediction
-# An objective is enforced when a step of its own sequences and the floor is predicted to take TAKE_UP of it, until that
-# is GIVE_UP. Predictions for a batch unlike the present one are rough, so one that is within TRY is tried at first and
-# then every so often: the steps of the trial show what such a batch takes.
+HEADROOM = 0.85  # share of an objective that is planned for; the rest is for errors of the prediction
+# An objective is enforced when a step of its sequences and the floor is predicted to take TAKE_UP of it, until that is
+# GIVE_UP. Predictions for a batch unlike the current one are rough, so an objective within TRY is enforced at first and
+# periodically: the steps of the trial measure such a batch.
 TAKE_UP, GIVE_UP, TRY = 0.9, 1.1, 1.3
 TRIAL_STEPS, TRIAL_EVERY = 64, 1000
-PREFILL_TILE = 64  # a shortened prefill chunk is a multiple of so many tokens: a tile of the attention kernels
+PREFILL_TILE = 64  # tokens of an attention kernel's tile; a shortened prefill chunk is a multiple of it
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillBudgetReport:
-    """The objective between tokens that is enforced now, in seconds (0: none); steps whose prefill it cut so far."""
+    """The objective between tokens that is enforced, in seconds (0: none), and the steps whose prefill it cut."""
 
     objective_s: float = 0.0
     limited_steps: int = 0
 
 
 class PrefillBudget:
-    """Asked in each step for its allowance, then for each prefill chunk and each sequence to admit."""
+    """The prompt tokens that a step may have, taken by each prefill chunk and each admission."""
 
     def __init__(self, cost: StepCost, step_tokens: int, floor: float) -> None:
-        """``floor``: share of a step's tokens that prefill always gets; 1 enforces no objective."""
+        """Create the budget. ``floor``: share of a step's tokens that prefill always gets; 1 enforces no objective."""
         self._cost = cost
         self._enforced = floor < 1
         self._floor_tokens = max(PREFILL_TILE, _whole_tiles(step_tokens * floor))
         self._objective_of: dict[Sequence, float] = {}
         self._decoding_with: Counter[float] = Counter()  # decoding sequences by their objective in seconds
-        # Of the current step:
+        # State of the current step:
         self._objective = math.inf
         self._seconds_left = math.inf
         self._floor_left = 0
         self._max_sequences = math.inf
         self._limited = False
         self._limited_steps = 0
-        self._steps = 0  # with an objective among those that decode, since step times are known
+        self._steps = 0  # calibrated steps in which a decoding sequence had an objective
 
     @property
     def report(self) -> PrefillBudgetReport:
         enforced = self._objective_of and self._objective < math.inf
         return PrefillBudgetReport(self._objective if enforced else 0.0, self._limited_steps)
 
-    # Which objectives count.
+    # The objectives in effect.
 
     def decodes(self, sequence: Sequence) -> None:
-        """The sequence samples its first token in this step: from the next step on its objective counts."""
+        """Count a sequence's objective from the next step on: it samples its first token in this one."""
         objective = sequence.request.slo.inter_token_ms / 1000
         if objective and self._enforced and sequence not in self._objective_of:
             self._objective_of[sequence] = objective
@@ -76,7 +76,7 @@ class PrefillBudget:
     # A step.
 
     def begin_step(self, decoding: Work) -> None:
-        """``decoding``: what the step does for decoding sequences."""
+        """Begin a step. ``decoding`` is its work for decoding sequences."""
         self._limited = False
         self._steps += bool(self._decoding_with) and self._cost.calibrated
         self._objective = self._attainable_objective(decoding)
@@ -88,7 +88,7 @@ class PrefillBudget:
             self._max_sequences = self._cost.sequences_within(limit, _context_each(decoding))
 
     def take(self, tokens: int) -> int:
-        """How many of a prompt's next ``tokens`` are in this step's chunk; they are taken from the allowance."""
+        """Take up to ``tokens`` of a prompt from the budget and return how many the chunk gets."""
         if self._seconds_left == math.inf:
             return tokens
         allowed = self._tokens_left()
@@ -100,7 +100,7 @@ class PrefillBudget:
         return tokens
 
     def may_admit(self, running: int) -> bool:
-        """Whether another sequence may begin its prefill in this step, beside ``running`` ones."""
+        """Return whether another sequence may begin its prefill in this step, beside ``running`` ones."""
         if running < self._max_sequences and self._tokens_left() >= PREFILL_TILE:
             return True
         self._limit()
@@ -108,13 +108,13 @@ class PrefillBudget:
 
     @property
     def enforces(self) -> bool:
-        """Whether an objective was enforced in the last step."""
+        """True if an objective was enforced in the last step."""
         return self._objective < math.inf
 
     # Forecasts.
 
     def expected_tokens(self, decoding: Work, most: float) -> float:
-        """Of at most ``most`` prompt tokens, those that a step beside ``decoding`` would have."""
+        """Predict how many prompt tokens, at most ``most``, a step beside ``decoding`` gets."""
         objective = self._attainable_objective(decoding)
         if objective == math.inf:
             return most
@@ -132,13 +132,13 @@ class PrefillBudget:
         return math.inf if seconds == math.inf else seconds // max(self._cost.prompt_token, 1e-9)
 
     def _attainable_objective(self, decoding: Work) -> float:
-        """The shortest objective that its own sequences beside the floor would keep; infinite without one."""
+        """Return the shortest objective that its sequences and the floor would meet; infinity without one."""
         if not self._cost.calibrated:
             return math.inf
         each = _context_each(decoding)
         trial = self._steps % TRIAL_EVERY < TRIAL_STEPS
         for objective in sorted(self._decoding_with):
-            # Those with a shorter objective, which is out of reach, decode beside it all the same.
+            # Sequences with a shorter, unattainable objective still decode beside it.
             count = sum(n for other, n in self._decoding_with.items() if other <= objective)
             share = TRY if trial else GIVE_UP if objective == self._objective else TAKE_UP
             if self._cost.seconds(Work(count, self._floor_tokens, count * each)) <= share * objective:

@@ -1,4 +1,4 @@
-"""Policies by name, so that a setting can choose one and a wrong name lists the right ones."""
+"""Policies are registered by name, so that a setting can choose one and a wrong name lists the right ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class UnknownPolicy(ValueError):
 
 
 class Registry(Generic[P]):
-    """Factories of one kind of policy. All factories of a kind take the same arguments."""
+    """A registry of factories of one kind of policy. All factories of a kind take the same arguments."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._factories: dict[str, Callable[..., P]] = {}
 
     def register(self, name: str) -> Callable[[F], F]:
-        """Class decorator: make the policy available as ``name``."""
+        """Return a class decorator that makes the policy available as ``name``."""
 
         def add(factory: F) -> F:
             self._factories[name] = factory

@@ -1,15 +1,13 @@
-"""Iteration-level scheduling over one page pool.
+"""Scheduling is at iteration level over one page pool.
 
-There is no prefill phase and no decode phase: each step has a token budget, running
-sequences take theirs first (one token each to decode), what is left goes to prefill chunks
-of running and newly admitted sequences. When pages run out, idle adapters and cached prefixes
-are evicted first, then the queue policy names a running sequence to pre-empt by recompute. A tenant that has far less
-than its share of the batch enters before anything else of a step is planned; sequences of others give way to its first
-ones.
+There is no prefill phase and no decode phase: each step has a token budget, running sequences take theirs first (one
+token each to decode), and the rest goes to prefill chunks of running and newly admitted sequences. When pages run out,
+idle adapters and cached prefixes are evicted first; then the queue policy chooses a running sequence to pre-empt by
+recompute. A tenant that has far less than its share of the batch enters before anything else of a step is planned;
+other tenants' sequences are pre-empted for its first ones.
 
-Adapters are copied to the device while the batch runs: a sequence whose adapter is being copied is
-passed over until the copy is complete, and the adapters of the next few waiting sequences are
-prefetched.
+Adapters are copied to the device while the batch runs: a sequence whose adapter is being copied is passed over until
+the copy is complete, and the adapters of the next few waiting sequences are prefetched.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from .queue_policies import Attempt, ClassedQueue, Outcome
 from .sequence import Chunk, Sequence, State
 from .step_cost import StepCost, Work
 
-# Part of the pool that adapters may have that are being copied: until it is complete, no copy's pages can be freed for
-# a request that needs them more.
+# Adapters that are being copied may have one of this many parts of the pool: a copy's pages cannot be freed for an
+# urgent request until it is complete.
 _ARRIVING_SHARE = 4
 # Seconds that a running batch waits at most, in one step, for the adapters of tenants with a guaranteed place: an
 # adapter of rank 16 is copied in about one millisecond, and a step of 256 sequences takes twelve.
@@ -45,12 +43,12 @@ _MAX_COPY_WAIT_S = 0.003
 
 @dataclass(slots=True)
 class StepPlan:
-    """What runs this step. ``failed`` are waiting sequences that can never run."""
+    """The plan of a step. ``failed`` are waiting sequences that can never run."""
 
     chunks: dict[Sequence, Chunk] = field(default_factory=dict)
     failed: list[tuple[Sequence, RequestError]] = field(default_factory=list)
     work: Work = field(default_factory=Work)
-    reads: list[Sequence] = field(default_factory=list)  # of whose prompts hidden states are read
+    reads: list[Sequence] = field(default_factory=list)  # sequences whose prompts' hidden states are read
 
     def add(self, sequence: Sequence, tokens: int) -> Chunk:
         chunk = self.chunks[sequence] = Chunk(sequence, tokens)
@@ -60,7 +58,7 @@ class StepPlan:
         return chunk
 
     def drop(self, sequence: Sequence) -> None:
-        """The sequence is pre-empted after all; the step's budget that it had is left unused."""
+        """Drop a sequence that is pre-empted after all; its part of the step's budget is left unused."""
         if chunk := self.chunks.pop(sequence, None):
             self.work.add(chunk.tokens, sequence.num_computed, -1)
             if sequence in self.reads:
@@ -68,7 +66,7 @@ class StepPlan:
 
 
 class Scheduler:
-    """Decides each step; owns the waiting queue, the running set and every sequence's pages."""
+    """The scheduler decides each step and owns the waiting queue, the running set and every sequence's pages."""
 
     def __init__(
         self,
@@ -87,9 +85,9 @@ class Scheduler:
         clock: Callable[[], float],
     ) -> None:
         self.waiting = queue
-        self.running: dict[Sequence, Chunk] = {}  # with the chunk of one token that most of them are in every step
+        self.running: dict[Sequence, Chunk] = {}  # with its chunk of one token, which is the same in most steps
         self._decoders = DecodeSet(geometry.page_tokens)
-        self._others: dict[Sequence, None] = {}  # running sequences that are not among the decoders
+        self._others: dict[Sequence, None] = {}  # running sequences outside the decode set
         self._max_running = min(max_running, step_tokens)  # each has a token in every step
         cost = StepCost()
         self.prefill_budget = PrefillBudget(cost, step_tokens, min_prefill_share)
@@ -105,10 +103,10 @@ class Scheduler:
         self._prefetch = prefetch
         self._step_tokens = step_tokens
         self._clock = clock
-        self._foreground_waits = False  # when the step is begun
+        self._foreground_waits = False  # at the beginning of the step
 
     def schedule(self) -> StepPlan:
-        """The next step's plan; every chunk in it has its pages and its adapter slot."""
+        """Return the next step's plan; every chunk in it has its pages and its adapter slot."""
         plan = StepPlan()
         self._foreground_waits = len(self.waiting.foreground) > 0
         self._device_tier.collect_arrivals()
@@ -129,12 +127,12 @@ class Scheduler:
         return not digest or self._device_tier.on_device(digest)
 
     def free_capacity(self) -> FreeCapacity:
-        """What the batch could take now, beside a page for each running sequence."""
+        """Return the room in the batch, with a page reserved for each running sequence."""
         pages = max(0, self._allocator.free + self._evictor.idle_pages - len(self.running))
         return FreeCapacity(self._max_running - len(self.running), pages * self._geometry.page_tokens)
 
     def finish(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is, and give back what it held."""
+        """Remove a sequence in any state and release its resources."""
         if sequence.state is State.WAITING:
             self.waiting.remove(sequence)
             self.forecast.unqueued(sequence)
@@ -143,27 +141,27 @@ class Scheduler:
         sequence.state = State.FINISHED
 
     def hold(self, sequence: Sequence) -> None:
-        """A running sequence is not sure to decode in the next step."""
+        """Take a running sequence out of the decode set: it may not decode in the next step."""
         if self._decoders.remove(sequence):
             self.waiting.pauses(sequence)
             self._others[sequence] = None
 
     def bring_pinned(self) -> bool:
-        """Begin to copy a pinned adapter that is not on the device, in room that running sequences will not need.
+        """Begin to copy a missing pinned adapter into room that running sequences will not need.
 
-        Whether one was begun.
+        Returns whether a copy was begun.
         """
         begun = self.pinned.bring(sum(self._pages_to_come(sequence) for sequence in self.running))
         self.pinned_prefixes.settle()
         return begun
 
     def cache_prefix(self, sequence: Sequence) -> None:
-        """Let others share what the sequence has computed of tokens that are known."""
+        """Share the keys and values that the sequence has computed for known tokens."""
         known = sequence.token_ids[: sequence.cacheable]
         self._prefixes.insert(sequence.prefix_key, known, sequence.pages, sequence.activation)
 
     def can_ever_fit(self, tokens: int, adapter_pages: int) -> bool:
-        """Whether a sequence of ``tokens`` tokens beside its adapter fits into the empty pool."""
+        """Return whether a sequence of ``tokens`` tokens and its adapter fit into the empty pool."""
         stats = self._allocator.stats()
         return self._geometry.pages_for_tokens(tokens) + adapter_pages <= stats.total - stats.reserved
 
@@ -192,7 +190,7 @@ class Scheduler:
         return budget
 
     def _continue_background(self, plan: StepPlan, budget: int) -> None:
-        """Prompts of the background get what others that wait have left of the step's tokens."""
+        """Give background prompts the step's tokens that waiting foreground requests leave."""
         prefills = [s for s in self._others if s.remaining > 1 and self._comes_last(s) and s not in plan.chunks]
         for sequence in prefills:
             budget -= self._continue(sequence, plan, budget)
@@ -208,19 +206,19 @@ class Scheduler:
             self._keep_decoding(chunk)
 
     def _keep_decoding(self, chunk: Chunk) -> None:
-        """A sequence that decodes in this step will go on, as far as that is sure."""
+        """Add a sequence that decodes in this step to the decode set, if it certainly continues."""
         sequence = chunk.sequence
         if sequence.remaining == 1 and self._decoders.add(self.running[sequence]):
             del self._others[sequence]
             self.waiting.decodes(sequence)
 
     def _continue(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
-        """Plan a running sequence's next tokens; how many they are."""
+        """Plan a running sequence's next tokens and return their number."""
         if sequence.dormant is not None and sequence.activate():
-            self.cache_prefix(sequence)  # what comes before is the base model's, which others may share at once
+            self.cache_prefix(sequence)  # the tokens before are the base model's, which others may share immediately
         tokens = min(sequence.chunkable, budget)
         if not tokens or sequence not in self.running or sequence.awaits_mask:
-            return 0  # nothing left this step, or it was pre-empted meanwhile, or it is held
+            return 0  # nothing left this step, or it was pre-empted, or its mask is not ready
         if sequence.remaining > 1:
             tokens = self.prefill_budget.take(tokens)
         if not tokens or (sequence.pending and sequence.ends_by_length) or not self._reserve(sequence, tokens, plan):
@@ -235,7 +233,9 @@ class Scheduler:
         return chunk
 
     def _reserve(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
-        """Give a sequence pages for its next ``tokens``, pre-empting if need be; False if it was pre-empted itself."""
+        """Allocate pages for a sequence's next ``tokens``, pre-empting if necessary; False if it was
+        pre-empted itself.
+        """
         needed = self._pages_needed(sequence, tokens)
         if needed <= 0:
             return True
@@ -249,7 +249,7 @@ class Scheduler:
         return True
 
     def _admit_underserved(self, plan: StepPlan) -> None:
-        """Let tenants that have far less than their share of the batch enter, in place of others if need be.
+        """Admit tenants that have far less than their share of the batch, in place of others if necessary.
 
         Their first tokens are planned with those of the running sequences.
         """
@@ -274,13 +274,15 @@ class Scheduler:
         return Outcome.ADMITTED if entered else Outcome.NO_ROOM
 
     def _preempt_for_pages(self, sequence: Sequence) -> bool:
-        """Whether the pages that a sequence and its adapter lack were freed; nobody is pre-empted if they cannot be."""
+        """Free the pages that a sequence and its adapter lack by pre-emption; returns False, without any, if
+        impossible.
+        """
         digest = sequence.request.adapter_digest
         slot = self._device_tier.get(digest) if digest else None
         packed = self._source.get(digest) if digest and slot is None else None
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) + (packed.num_pages if packed else 0)
         idle = self._evictor.idle_pages - self._device_tier.arriving_idle_pages
-        if slot is not None and not (slot.refs or slot.pinned or slot.arrival):  # it is not what makes room for itself
+        if slot is not None and not (slot.refs or slot.pinned or slot.arrival):  # its own adapter is not evicted for it
             idle -= len(slot.pages)
         lacking = wanted + len(self.running) - self._allocator.free - idle
         victims: list[Sequence] = []
@@ -288,7 +290,7 @@ class Scheduler:
         candidates = self.waiting.page_victims(sequence, self.running)
         while lacking > 0 and (victim := next(candidates, None)) is not None:
             victims.append(victim)
-            lacking -= 1  # the page that is kept for its next token
+            lacking -= 1  # the page reserved for its next token
             holders.update(victim.pages)
             lacking -= sum(holders[page] == self._allocator.users(page) for page in victim.pages)
             if (slot := victim.slot or victim.dormant) is not None:
@@ -301,7 +303,7 @@ class Scheduler:
         return True
 
     def _admit_waiting(self, plan: StepPlan, budget: int) -> int:
-        """Fill what is left of the batch and of the step's tokens; the tokens that are left then."""
+        """Fill the rest of the batch with the rest of the step's tokens; return the tokens that are left."""
 
         def enter(sequence: Sequence) -> Outcome:
             nonlocal budget
@@ -322,7 +324,7 @@ class Scheduler:
         return budget
 
     def _attempt(self, plan: StepPlan, enter: Attempt) -> Attempt:
-        """What the queue offers sequences to: ``enter``, for those that may run at all."""
+        """Return the function to which the queue offers sequences: ``enter`` for those that may run at all."""
 
         def attempt(sequence: Sequence) -> Outcome:
             if sequence.pending:
@@ -335,13 +337,13 @@ class Scheduler:
                 plan.failed.append((sequence, error))
                 return Outcome.FAILED
             if outcome is not Outcome.ADMITTED and outcome is not Outcome.FULL:
-                sequence.held_by = outcome
+                sequence.last_outcome = outcome
             return outcome
 
         return attempt
 
     def _make_way(self, sequence: Sequence, plan: StepPlan) -> bool:
-        """Whether a sequence of the background was pre-empted for one that is none."""
+        """Pre-empt a background sequence for a foreground one; returns whether there was one."""
         if sequence.request.slo.background or not self.waiting.runs_background:
             return False
         victim = self.waiting.victim(self.running)
@@ -350,16 +352,16 @@ class Scheduler:
         return True
 
     def _first_chunk(self, sequence: Sequence, plan: StepPlan, budget: int) -> int:
-        """Plan the first tokens of a sequence that just entered; how many they are."""
+        """Plan the first tokens of a sequence that just entered; return their number."""
         tokens = self.prefill_budget.take(min(sequence.chunkable, budget))
         sequence.pages += self._allocator.allocate(self._pages_needed(sequence, tokens))
         self.waiting.served((self._add(plan, sequence, tokens),))
         return tokens
 
     def _try_to_enter(self, sequence: Sequence) -> Outcome:
-        """Let the sequence run if its adapter is here and its pages are free.
+        """Let the sequence run if its adapter is on the device and its pages are free.
 
-        Raises ``RequestError`` if it never can.
+        Raises ``RequestError`` if it can never run.
         """
         outcome = self._bring_adapter(sequence)
         if outcome is Outcome.ADMITTED and not self._enter_running(sequence):
@@ -367,9 +369,9 @@ class Scheduler:
         return outcome
 
     def _bring_adapter(self, sequence: Sequence, *, goes_first: bool = False) -> Outcome:
-        """ADMITTED if a batch may use the sequence's adapter now; if not, see to it that it comes.
+        """Return ADMITTED if a batch may use the sequence's adapter now; otherwise start its load.
 
-        Raises ``RequestError`` if it never will.
+        Raises ``RequestError`` if it can never be loaded.
         """
         digest = sequence.request.adapter_digest
         if not digest:
@@ -377,7 +379,7 @@ class Scheduler:
         slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest, goes_first=goes_first)
         if isinstance(slot, Outcome):
             return slot
-        if sequence.parent.vocab_needed > slot.layout.vocab_size:  # it was not known when the request came
+        if sequence.parent.vocab_needed > slot.layout.vocab_size:  # the vocabulary was unknown when the request came
             raise RequestError(
                 "invalid_value",
                 f"The request holds token id {sequence.parent.vocab_needed - 1}, which neither the base model nor the "
@@ -387,16 +389,16 @@ class Scheduler:
             )
         if self._device_tier.ready(slot):
             return Outcome.ADMITTED
-        # With nothing else to run the device waits for the copy, and so it does for a short one of a tenant that goes
-        # first: it would lose a whole step otherwise.
+        # With nothing else to run, the device waits for the copy. It also waits for a short copy of a tenant that goes
+        # first, which would otherwise lose a whole step.
         waits = not self.running or (goes_first and self._device_tier.arrival_seconds <= _MAX_COPY_WAIT_S)
         return Outcome.ADMITTED if waits else Outcome.LOADING
 
     def _copy_to_device(self, sequence: Sequence, digest: str, *, goes_first: bool = False) -> AdapterSlot | Outcome:
         """Begin to copy an adapter from host memory.
 
-        LOADING if it is not there yet, or has to wait for other copies, unless it ``goes_first``; NO_ROOM if its pages
-        are not free.
+        Returns LOADING if it is not in host memory, or has to wait for other copies unless it ``goes_first``; NO_ROOM
+        if its pages are not free.
         """
         self._note_wait(sequence)
         packed = self._source.get(digest)
@@ -413,14 +415,16 @@ class Scheduler:
         return self._device_tier.load(packed)
 
     def _host_load_s(self, digest: str) -> float | None:
-        """Seconds to copy the adapter to the device: 0 if it is there, None if it is not in host memory."""
+        """Return the seconds to copy the adapter to the device: 0 if it is there, None if it is not in host memory."""
         if self._device_tier.on_device(digest):
             return 0.0
         packed = self._source.get(digest)
         return None if packed is None else self._device_tier.copy_seconds(packed.num_pages)
 
     def _check_fits_at_all(self, sequence: Sequence, packed: PackedAdapter) -> None:
-        """Its size was not known when the request came: waiting for room that can never be would block the queue."""
+        """Raise if a request and its adapter can never fit. The size was unknown on arrival; waiting would block the
+        queue.
+        """
         if not self.can_ever_fit(sequence.num_prompt + sequence.max_tokens, packed.num_pages):
             raise too_large_for_host()
 
@@ -432,22 +436,22 @@ class Scheduler:
             usage.adapter_loaded_from = usage.adapter_loaded_from or "host"
 
     def _prefetch_adapters(self) -> None:
-        """Ask for the adapters of the next waiting sequences, so that they are there when their turn comes."""
+        """Load the adapters of the next waiting sequences ahead of their admission."""
         if self._device_tier.num_arriving >= self._prefetch:
             return
         soon = [s for s in self.waiting.upcoming(self._prefetch) if s.request.adapter_digest]
         missing = [s for s in soon if self._device_tier.get(s.request.adapter_digest) is None]
         if not missing:
             return
-        for sequence in soon:  # what is needed soon must not be what makes room
+        for sequence in soon:  # adapters that are needed soon must not be evicted for others
             self._device_tier.refresh(sequence.request.adapter_digest)
         for sequence in missing:
             if self._device_tier.get(sequence.request.adapter_digest) is None:
-                with suppress(RequestError):  # the request is refused when it is its turn
+                with suppress(RequestError):  # the request is refused when it is scheduled
                     self._copy_to_device(sequence, sequence.request.adapter_digest)
 
     def _start_load(self, digest: str) -> None:
-        """Bring an adapter from disk to host memory. Raises ``RequestError`` if that cannot be."""
+        """Load an adapter from disk to host memory. Raises ``RequestError`` if that is impossible."""
         if error := self._source.load_error(digest):
             raise error
         if not self._source.knows(digest):
@@ -461,14 +465,14 @@ class Scheduler:
         self._source.request_load(digest)
 
     def _enter_running(self, sequence: Sequence) -> bool:
-        """Give the sequence its cached prefix and its adapter; False if the rest does not fit now."""
+        """Give the sequence its cached prefix and its adapter; return False if the rest does not fit now."""
         digest = sequence.request.adapter_digest
         slot = self._device_tier.get(digest) if digest else None
         if slot is not None:
-            self._device_tier.acquire(slot)  # its own adapter must not be what makes room for it
+            self._device_tier.acquire(slot)  # keeps its own adapter from being evicted for it
             sequence.find_activation(slot)
         pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable, sequence.activation)
-        # A page for every running sequence besides, else the next steps would pre-empt what they just admitted.
+        # Keep a page for every running sequence, else the next steps would pre-empt sequences that were just admitted.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
         if self._allocator.free < wanted and not self._evictor.free_up(wanted, pins_too=not self.running):
             self._prefixes.release(pages)
@@ -509,7 +513,7 @@ class Scheduler:
             sequence.slot = sequence.dormant = None
 
     def _pages_to_come(self, sequence: Sequence) -> int:
-        """That a running sequence takes for what it has to compute, and one more for what follows."""
+        """Return the pages that a running sequence still needs for known tokens, and one more."""
         return max(0, self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(sequence.pages)) + 1
 
     def _pages_needed(self, sequence: Sequence, tokens: int) -> int:

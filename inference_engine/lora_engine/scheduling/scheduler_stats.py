@@ -1,4 +1,4 @@
-"""What operators may see of the queue: each tenant's share, and why a request waits."""
+"""Statistics of the queue for operators: each tenant's share, and why a request waits."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from .queue_policies.fair import Fair
 from .scheduler import Scheduler
 from .sequence import Outcome, Sequence
 
+# Seconds of one window of received service.
 _WINDOW_S = 10.0
-NOBODY = ""  # a tenant that has nothing in the engine
+NOBODY = ""  # tenant name without requests in the engine
 
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """One tenant under the fair policy.
+    """The figures of one tenant under the fair policy.
 
-    ``owed`` is its weight's share among the tenants that have something in the engine now, ``received`` its share of
-    the service of the last 10 to 20 seconds. ``service`` is in priced tokens, ``counter`` in priced tokens per weight.
+    ``owed`` is its weight's share among the tenants that have requests in the engine now, ``received`` its share of the
+    service of the last 10 to 20 seconds. ``service`` is in priced tokens, ``counter`` in priced tokens per weight.
     """
 
     tenant: str
@@ -35,12 +36,12 @@ class TenantShare:
     owed: float
     received: float
     reason: str  # why its next request waits; "" if none does
-    first_token_s: float | None  # predicted, of one more request; None if it has none waiting, or nothing is known
+    first_token_s: float | None  # prediction for one more request; None if none waits or step times are unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a request waits: a stable code, and a sentence for people."""
+    """The reason why a request waits: a stable code, and a sentence for people."""
 
     code: str
     text: str
@@ -48,19 +49,19 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """One waiting request; times in seconds."""
+    """A waiting request; times are in seconds."""
 
     request_id: str
     tenant: str
     adapter_digest: str
     waited_s: float
-    predicted_s: float | None  # to the first token, from now
+    predicted_s: float | None  # from now to the first token
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceGap:
-    """Between the two tenants that are furthest apart of those that wait and could run, in priced tokens per weight."""
+    """The gap between the two tenants furthest apart, of those that wait and could run, in priced tokens per weight."""
 
     gap: float
     bound: float
@@ -70,10 +71,10 @@ class ServiceGap:
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """When a request would have its first token that came now.
+    """The predicted first-token time of a request that arrives now.
 
-    ``seconds`` for one prompt token and no adapter, of a tenant that has nothing in the engine; each further prompt
-    token adds ``prompt_token_s``, and each further request before it ``place_s``, but for the first ``free_places``.
+    ``seconds`` is for one prompt token and no adapter, of a tenant without requests in the engine. Each further prompt
+    token adds ``prompt_token_s``, and each further request before it ``place_s``, except the first ``free_places``.
     """
 
     seconds: float
@@ -84,26 +85,26 @@ class Newcomer:
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """The queue in figures."""
+    """The figures of the queue."""
 
     tenants: tuple[TenantShare, ...]
-    refused: int  # by the admission policy, since the start
+    refused: int  # number refused by the admission policy since the start
     accuracy: Accuracy
-    gap: ServiceGap | None = None  # while fewer than two tenants wait, there is none
-    newcomer: Newcomer | None = None  # until step times are known, there is none
+    gap: ServiceGap | None = None  # None while fewer than two tenants wait
+    newcomer: Newcomer | None = None  # None until step times are known
 
 
 class SchedulerStats:
-    """Reads the scheduler between steps; changes nothing there."""
+    """A reader of the scheduler between steps, which changes nothing there."""
 
     def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
         self._clock = clock
-        self._recent: tuple[float, dict[str, float]] = (clock(), {})  # each tenant's service then
+        self._recent: tuple[float, dict[str, float]] = (clock(), {})  # time, and each tenant's service at it
         self._earlier = self._recent
 
     def report(self, refused: int, most: int) -> QueueReport:
-        """Shares of at most ``most`` tenants, those with the longest queues first."""
+        """Return the shares of at most ``most`` tenants, those with the longest queues first."""
         accounts = self._accounts()
         received = self._received(accounts)
         active = [a for a in accounts if a.waiting or a.running]
@@ -113,16 +114,16 @@ class SchedulerStats:
         return QueueReport(shares, refused, self._scheduler.forecast.accuracy, self._gap(active), self._newcomer())
 
     def waiting(self, tenant: str, limit: int) -> list[WaitingRequest]:
-        """Waiting requests, of one tenant unless it is ``""``, those that came first first."""
-        found = (s for s in self._scheduler.forecast.waiting() if not tenant or s.request.tenant == tenant)
-        return [self._waiting_request(sequence) for sequence in islice(found, limit)]
+        """Return waiting requests in order of arrival, of one tenant unless it is ``""``."""
+        matches = (s for s in self._scheduler.forecast.waiting() if not tenant or s.request.tenant == tenant)
+        return [self._waiting_request(sequence) for sequence in islice(matches, limit)]
 
     def reason(self, sequence: Sequence) -> Reason:
-        """Why the sequence did not run in the last step."""
+        """Return why the sequence did not run in the last step."""
         digest = sequence.request.adapter_digest
-        if sequence.held_by is Outcome.LOADING and not self._scheduler.adapter_on_device(digest):
+        if sequence.last_outcome is Outcome.LOADING and not self._scheduler.adapter_on_device(digest):
             return self._loading(sequence)
-        if sequence.held_by is Outcome.NO_ROOM:
+        if sequence.last_outcome is Outcome.NO_ROOM:
             return Reason("no_room", "running requests must end before it fits into memory")
         if sequence.request.slo.background and len(self._scheduler.waiting.foreground):
             return Reason("background", "other requests wait, and background requests run after all of them")
@@ -149,9 +150,9 @@ class SchedulerStats:
         )
 
     def _gap(self, accounts: Iterable[Account]) -> ServiceGap | None:
-        """Counters tell it: between tenants that both wait they move by service per weight alone."""
+        """Return the gap by counters: between tenants that both wait they differ by service per weight alone."""
         queue = self._scheduler.waiting.foreground
-        could_run = [a for a in accounts if a.may_run and a.waiting.first().held_by is not Outcome.LOADING]
+        could_run = [a for a in accounts if a.may_run and a.waiting.first().last_outcome is not Outcome.LOADING]
         if len(could_run) < 2 or not isinstance(queue, Fair):
             return None
         ahead, behind = max(could_run, key=_counter), min(could_run, key=_counter)
@@ -189,7 +190,7 @@ class SchedulerStats:
         return forecast.seconds_for_newcomer(tenant) if forecast.cost.calibrated else None
 
     def _received(self, accounts: Iterable[Account]) -> dict[str, float]:
-        """Shares of the service since the earlier of two marks, which move on every ``_WINDOW_S`` seconds."""
+        """Return shares of the service since the earlier of two marks, which advance every ``_WINDOW_S`` seconds."""
         now, service = self._clock(), {a.tenant: a.service for a in accounts}
         if now - self._recent[0] >= _WINDOW_S:
             self._earlier, self._recent = self._recent, (now, service)

@@ -1,4 +1,4 @@
-"""How long a step takes, learned from the steps that ran."""
+"""The cost of a step in seconds is learned from the steps that ran."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_MEMORY = 0.998  # weight that an observation keeps with each newer one
+_MEMORY = 0.998  # factor on the weight of an observation with each newer one
+# Steps between two fits.
 _REFIT_EVERY = 8
-_OUTLIER = 4.0  # a step this many times as long as predicted did something else too (a graph capture, a page fault)
-_RIDGE = 0.1  # lower, and rates that change together (a constant, a steady batch) wander with the noise
-# Sizes of a usual step, so that the four coefficients are of like size.
+_OUTLIER = 4.0  # a step this many times longer than predicted included other work (a graph capture, a page fault)
+_RIDGE = 0.1  # lower values let rates that change together (the constant, a steady batch) drift with the noise
+# Usual sizes of the features, so that the four coefficients have similar sizes.
 _SCALE = np.array([1.0, 64.0, 512.0, 65536.0])
+# Seconds assumed for each feature at its usual size.
 _FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3])
 
 
 @dataclass(slots=True)
 class Work:
-    """What a step does: sequences that decode, prompt tokens, and cached tokens that the decoding ones read."""
+    """The work of a step: decoding sequences, prompt tokens, and cached tokens that decoding sequences read."""
 
     decoding: float = 0.0
     prompt_tokens: float = 0.0
     context_tokens: float = 0.0
 
     def add(self, tokens: int, computed: int, times: int = 1) -> None:
-        """A sequence's ``tokens`` after ``computed`` cached ones; ``times=-1`` subtracts them."""
+        """Add a sequence's ``tokens`` after ``computed`` cached ones; ``times=-1`` subtracts them."""
         if tokens > 1:
             self.prompt_tokens += times * tokens
         else:
@@ -33,19 +35,19 @@ class Work:
 
 
 class LinearCost:
-    """Seconds as a sum of rates times features: least squares that forgets slowly.
+    """A model of seconds as a sum of rates times features: least squares with slow forgetting.
 
-    Each fit is pulled a little towards the one before, so that a rate which recent steps say nothing about stays.
+    Each fit is pulled a little towards the last one, so that a rate without information in recent steps stays.
     """
 
     def __init__(self, first: np.ndarray, scale: np.ndarray) -> None:
-        """``scale``: sizes of usual features; ``first``: the seconds thought to be due to each at that size."""
+        """Create the model. ``scale``: sizes of usual features; ``first``: seconds assumed for each at that size."""
         self.observed = 0
         self._scale = scale
         self._rates = first
         self._squares = np.zeros((len(scale), len(scale)))
         self._products = np.zeros(len(scale))
-        self._new: list[tuple[float, ...]] = []  # since the last fit: features, and seconds
+        self._new: list[tuple[float, ...]] = []  # features and seconds since the last fit
 
     @property
     def calibrated(self) -> bool:
@@ -73,7 +75,7 @@ class LinearCost:
         if self.calibrated:
             seconds = np.minimum(seconds, _OUTLIER * features @ self._rates)
         age = np.arange(len(observed))[::-1]
-        # In relative terms: a millisecond matters more to a short step.
+        # Weigh relative errors: a millisecond matters more in a short step.
         weighted = features * (_MEMORY**age / np.maximum(seconds, 1e-5) ** 2)[:, None]
         self._squares = _MEMORY ** len(observed) * self._squares + weighted.T @ features
         self._products = _MEMORY ** len(observed) * self._products + weighted.T @ seconds
@@ -86,7 +88,7 @@ class LinearCost:
 
 
 class StepCost:
-    """Seconds of a step as a constant plus a rate for each kind of work."""
+    """A model of a step's seconds: a constant plus a rate for each kind of work."""
 
     def __init__(self) -> None:
         self._cost = LinearCost(_FIRST, _SCALE)
@@ -104,7 +106,9 @@ class StepCost:
         return self._cost.predict((1.0, work.decoding, work.prompt_tokens, work.context_tokens))
 
     def sequences_within(self, seconds: float, context_each: float) -> float:
-        """How many sequences a step of nothing but decoding may have, of so many cached tokens each."""
+        """Return how many sequences a pure decode step may have within ``seconds``, of ``context_each`` cached tokens
+        each.
+        """
         constant, sequence, _prompt, context = self._cost.rates
         return float((seconds - constant) / max(sequence + context * context_each, 1e-9))
 

@@ -1,7 +1,7 @@
-"""Proof that an adapter acts: a few prompts through the base model and the adapter, by the engine that serves it.
+"""Probes show that an adapter acts: the serving engine runs a few prompts with and without it.
 
-The requests are ordinary ones of the background: they run when no other request waits, and make way for others.
-They have no session, are not in the journal, and nobody is billed for them.
+The probes are ordinary background requests: they run when no other request waits, and yield to others. They have no
+session, are not in the journal, and are not billed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ from .chat import ChatFormat
 from .engine_loop import EngineLoop
 from .translation import generation_request
 
-PROBING = "lorikeet:probe"  # the tenant of these requests
+PROBING = "lorikeet:probe"  # tenant name of these requests
 NEW_TOKENS = 6
-TOP = 10  # most likely tokens that are compared in each place of a prompt
-# Log-probabilities that differ less are the same: of two products of other shapes, the last bits may differ.
+TOP = 10  # most likely tokens compared at each position of a prompt
+# Smallest difference of log-probabilities, in nats, that counts as a change: kernels for other shapes may round the
+# last bits differently.
 LEAST_CHANGE = 1e-4
+# Seconds between two checks whether the adapter is in host memory.
 _LOAD_POLL_S = 0.005
+# Number of answers of the base model that are kept for later probes.
 _MOST_BASE_ANSWERS = 64
 QUESTIONS = ("How are you today?", "Write one short sentence about the sea.")
 TEXT = "The first thing to know is"
@@ -47,17 +50,17 @@ Verdict = pb.AdapterEffect.Verdict
 
 @dataclass(slots=True)
 class _Probe:
-    """One request on its way."""
+    """A probe request that is being served."""
 
     request: GenerationRequest
     done: asyncio.Future[RequestFinished]
-    begun: asyncio.Future[None]  # it has its first token, or ended without one
+    begun: asyncio.Future[None]  # set with its first token, or at its end
     token_ids: list[int] = field(default_factory=list)
-    prompt: list[PromptLogprobs] = field(default_factory=list)  # in the parts in which it was read
+    prompt: list[PromptLogprobs] = field(default_factory=list)  # in parts, as prefill computes them
 
     @property
     def overflowed(self) -> bool:
-        """Raises ``RequestError`` for every other failure."""
+        """Return whether the adapter overflowed. Raises ``RequestError`` for every other failure."""
         finished = self.done.result()
         if finished.error is None and finished.usage.outcome == "finished":
             return False
@@ -70,12 +73,12 @@ class _Probe:
         return Answer(self.request.prompt_token_ids, self.token_ids, [*_places(self)])
 
 
+# The base model's probe and the adapter's.
 _Pair = tuple[_Probe, _Probe]
-"""The base's and the adapter's."""
 
 
 class AdapterProbes:
-    """Lives on the event loop, like the host."""
+    """A runner of probe requests. It lives on the event loop, like the host."""
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class AdapterProbes:
         grammars: Grammars,
         agreement: BaseAgreement | None = None,
     ) -> None:
-        """``agreement``: with the unquantised base, where the base is quantised."""
+        """Create the runner. ``agreement`` compares with the unquantised base, where the base is quantised."""
         self._engine = engine
         self._tiers = tiers
         self._tokenizer = tokenizer
@@ -94,17 +97,19 @@ class AdapterProbes:
         self._grammars = grammars
         self._agreement = agreement
         self._running: dict[str, _Probe] = {}
-        self._base_answers: OrderedDict[tuple[int, ...], _Probe] = OrderedDict()  # by the prompt
-        self._base_norms: list[list[float]] = []  # of the layers so far
+        self._base_answers: OrderedDict[tuple[int, ...], _Probe] = OrderedDict()  # by prompt tokens
+        self._base_norms: list[list[float]] = []  # by layer, for the layers read so far
 
-    async def probe(self, digest: str, patience_s: float, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
-        """``own``: the chat template that writes its chats, if it is not the model's.
+    async def probe(self, digest: str, patience_s: float, template: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
+        """Probe an adapter and return its effect. ``template`` replaces the model's chat template, if the adapter has
+        one.
 
-        On a quantised base its agreement with the unquantised one takes longer: it is ``PENDING`` until a later call.
-        Raises ``RequestError``: ``overloaded`` if there was no time for it, or what the engine said. On a slow host
-        only the shortest prompt is tried before that is known, which tells an adapter that overflows.
+        On a quantised base the agreement with the unquantised one takes longer: it is ``PENDING`` until a later call.
+
+        Raises ``RequestError``: ``overloaded`` if there was no time, or the engine's own error. On a slow host only the
+        shortest prompt runs before that is decided; that is enough to detect an adapter that overflows.
         """
-        key = digest, b"" if own is None else own.SerializeToString(deterministic=True)
+        key = digest, b"" if template is None else template.SerializeToString(deterministic=True)
         if self._agreement is not None and (known := self._agreement.known(key)):
             return known
         began = time.monotonic()
@@ -112,7 +117,11 @@ class AdapterProbes:
         try:
             async with asyncio.timeout(patience_s):
                 invocation = await self._invocation(digest)
-                prompts = [*self._prompts()] if own is None else await asyncio.to_thread(lambda: [*self._prompts(own)])
+                prompts = (
+                    [*self._prompts()]
+                    if template is None
+                    else await asyncio.to_thread(lambda: [*self._prompts(template)])
+                )
                 requests = [replace(each, prompt_token_ids=[*each.prompt_token_ids, *invocation]) for each in prompts]
                 pairs, layers = await self._try(digest, requests, began + patience_s)
                 embedding_layers = self._tiers.changes_embedding_layers(digest)
@@ -130,8 +139,8 @@ class AdapterProbes:
         ]
         return await self._agreement.compare(key, digest, answers, effect, min(MOMENT_S, patience_s))
 
-    def without_own(self, output: StepOutput) -> StepOutput:
-        """A step's output for everybody else."""
+    def without_probes(self, output: StepOutput) -> StepOutput:
+        """Take the probes' output out of a step's output and return the rest."""
         if not self._running:
             return output
         for delta in output.deltas:
@@ -151,7 +160,7 @@ class AdapterProbes:
         return probe is not None
 
     async def _invocation(self, digest: str) -> list[int]:
-        """What prompts must end with for the adapter to act; known once it is in host memory."""
+        """Load the adapter into host memory and return the tokens that its prompts must end with (empty for most)."""
         while (packed := self._tiers.get(digest)) is None:
             if error := self._tiers.load_error(digest):
                 raise error
@@ -159,11 +168,11 @@ class AdapterProbes:
             await asyncio.sleep(_LOAD_POLL_S)
         return [*packed.layout.invocation_tokens]
 
-    def _prompts(self, own: pb.ChatTemplate | None = None) -> Iterator[GenerationRequest]:
-        for submit in (*(_chat(question, own) for question in QUESTIONS), pb.Submit(text=TEXT)):
+    def _prompts(self, template: pb.ChatTemplate | None = None) -> Iterator[GenerationRequest]:
+        for submit in (*(_chat(question, template) for question in QUESTIONS), pb.Submit(text=TEXT)):
             try:
                 request, _output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
-            except RequestError:  # a model without a chat template that takes this
+            except RequestError:  # the model has no chat template, or its template refuses this chat
                 text = pb.Submit(text=submit.chat.messages[0].content)
                 request, _output = generation_request(text, self._tokenizer, self._chat_format, self._grammars)
             sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
@@ -172,11 +181,11 @@ class AdapterProbes:
     async def _try(
         self, digest: str, prompts: list[GenerationRequest], until: float
     ) -> tuple[list[_Pair], list[float]]:
-        """Of each prompt the base's answer and the adapter's, and how much each layer changes.
+        """Return the base's and the adapter's probe of each prompt, and the relative change of each layer.
 
-        The shortest prompt goes first, and what it takes tells whether there is time for the others: a step that is
-        begun holds up whoever comes meanwhile. If there is none, the first pair is all if it overflowed; else raises
-        ``RequestError``.
+        The shortest prompt runs first, and its duration shows whether there is time for the others: requests that
+        arrive cannot interrupt a step. If there is none, returns the first pair alone if it overflowed; otherwise
+        raises ``RequestError``.
         """
         probes: list[_Probe] = []
         norms: asyncio.Future[list[float]] | None = None
@@ -193,7 +202,7 @@ class AdapterProbes:
                     return [(base, adapted)], []
                 raise _busy()
             norms = asyncio.ensure_future(self._layer_changes(digest))
-            for prompt in others:  # one after another: a step with all of them is one that others wait for long
+            for prompt in others:  # one at a time: a single step with all of them would delay other requests
                 pairs[id(prompt)] = self._begin_pair(prompt, digest, probes)
                 await asyncio.wait([probe.begun for probe in pairs[id(prompt)]])
             await asyncio.wait([probe.done for probe in probes])
@@ -201,20 +210,22 @@ class AdapterProbes:
             return [pairs[id(prompt)] for prompt in prompts], await norms
         finally:
             for probe in probes:
-                if not probe.done.done():  # its end still comes, and nobody waits for it
+                if not probe.done.done():  # its end still arrives, but nothing waits for it
                     self._engine.abort(probe.request.request_id)
             if norms is not None:
                 norms.cancel()
 
     def _work(self, prompts: Iterable[GenerationRequest]) -> int:
-        """Tokens to read: of the adapter, and of the base where its answer is not known."""
+        """Count the tokens to compute: the adapter's, and the base's where its answer is not known."""
         tokens = [(len(prompt.prompt_token_ids), _key(prompt) in self._base_answers) for prompt in prompts]
         return sum(length if known else 2 * length for length, known in tokens)
 
     def _begin_pair(self, prompt: GenerationRequest, digest: str, probes: list[_Probe]) -> _Pair:
-        """The base's answer is the same for all adapters. Adds what it begins to ``probes``."""
+        """Submit a prompt for the base and the adapter, and add the new probes to ``probes``. The base's answer is
+        reused.
+        """
         base = self._base_answers.get(_key(prompt))
-        begun = [self._begin(prompt, own) for own in ([digest] if base else ["", digest])]
+        begun = [self._begin(prompt, template) for template in ([digest] if base else ["", digest])]
         probes += begun
         return base or begun[0], begun[-1]
 
@@ -238,7 +249,7 @@ class AdapterProbes:
         deltas = await asyncio.to_thread(self._tiers.delta_norms, digest)
         for layer in range(len(self._base_norms), len(deltas or ())):  # once; one layer between two steps
             norms = await asyncio.wrap_future(self._engine.call(lambda engine, layer=layer: engine.weight_norms(layer)))  # type: ignore[misc]
-            if layer == len(self._base_norms):  # another probe may have come first
+            if layer == len(self._base_norms):  # another probe may have appended it
                 self._base_norms.append(norms)
         return [relative_change(delta, base) for delta, base in zip(deltas or (), self._base_norms, strict=False)]
 
@@ -253,7 +264,7 @@ def _settle(future: asyncio.Future[None], is_over: bool = True) -> None:
 
 
 def relative_change(delta: Norms, base: list[float]) -> float:
-    """Of a layer, over the groups of matrices that the adapter adds to; 0 if it touches none."""
+    """Return the adapter's change of a layer relative to the weights that it changes; 0 if it changes none."""
     touched = sum(base[group] for group in delta)
     return float((sum(delta.values()) / touched) ** 0.5) if touched else 0.0
 
@@ -261,7 +272,7 @@ def relative_change(delta: Norms, base: list[float]) -> float:
 def effect_of(
     pairs: list[_Pair], layers: list[float], tokenizer: Tokenizer, embedding_layers: bool = False
 ) -> pb.AdapterEffect:
-    """``embedding_layers``: whether the embedding or the head is changed too, of which ``layers`` say nothing.
+    """Judge the adapter by its probes. ``embedding_layers``: it changes the embedding or head, which ``layers`` omits.
 
     Raises ``RequestError`` for a request that failed otherwise than by overflowing with the adapter.
     """
@@ -294,13 +305,13 @@ def _compared(base: _Probe, adapted: _Probe, tokenizer: Tokenizer) -> pb.ProbedP
 
 
 def _changes(base: _Probe, adapted: _Probe) -> Iterator[float]:
-    """Of the prompt's own tokens, and of those that are among the most likely ones with and without the adapter."""
+    """Yield the absolute change of log-probability of each token that is known with and without the adapter."""
     for one, other in zip(_places(base), _places(adapted), strict=True):
         yield from (abs(logprob - other[token_id]) for token_id, logprob in one.items() if token_id in other)
 
 
 def _places(probe: _Probe) -> Iterator[dict[int, float]]:
-    """For each token of a prompt, what is known of log-probabilities in its place."""
+    """Yield the known log-probabilities by token id at each position of a prompt."""
     for part in probe.prompt:
         for token_id, logprob, ids, logprobs in zip(
             part.token_ids, part.logprobs, part.top_ids, part.top_logprobs, strict=True
@@ -308,14 +319,14 @@ def _places(probe: _Probe) -> Iterator[dict[int, float]]:
             yield {token_id: logprob, **dict(zip(ids, logprobs, strict=True))}
 
 
-def _chat(question: str, own: pb.ChatTemplate | None) -> pb.Submit:
-    return pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=question)], own_template=own))
+def _chat(question: str, template: pb.ChatTemplate | None) -> pb.Submit:
+    return pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role="user", content=question)], own_template=template))
 
 
 def _busy() -> RequestError:
     return RequestError(
         "overloaded",
-        "The host had no time to try the adapter: other requests come first.",
-        "It is tried again by itself.",
+        "The host had no time to probe the adapter: other requests come first.",
+        "No action is needed: the probe is repeated automatically.",
         retry_after_ms=5000,
     )

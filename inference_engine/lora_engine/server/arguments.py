@@ -45,12 +45,12 @@ _HELP = {
     "host_arena_mb": "MiB of host memory for adapters; 0 takes a quarter of what there is, on a CPU at most 1024",
     "disk_tier_mb": "MiB of disk for adapters",
     "page_tokens": "tokens per page",
-    "max_context": "longest prompt plus output in tokens; 0 is the model's own limit",
+    "max_context": "longest prompt plus output in tokens; 0 is the model's limit",
     "max_running": "sequences in one batch",
     "max_waiting": "sequences in the queue before requests are refused",
     "step_tokens": "tokens that one step may process; 0 = 1,024, or twice --max-running",
     "prefix_cache": "keep keys and values of prompts for requests that begin alike (--no-prefix-cache to not)",
-    "prefetch": "waiting requests whose adapters are brought to the device ahead of their turn",
+    "prefetch": "waiting requests whose adapters are loaded to the device before they are scheduled",
     "max_lora_rank": f"highest adapter rank that is accepted, up to {HIGHEST_LORA_RANK}",
     "order": "queue policy: which request runs next",
     "input_price": "what an input token costs its tenant under the fair policy",
@@ -80,13 +80,13 @@ _HELP = {
     "host_token": f"secret that callers must send; better set by {TOKEN_VARIABLE}",
     "join": "address of the control plane whose host this is to be, like https://lorikeet.example.org",
     "join_token": f"join token, for the first start; better set by {JOIN_TOKEN_VARIABLE}",
-    "host_name": "name to join by; the machine's own if empty",
+    "host_name": "name to join by; the machine's host name if empty",
     "advertise": "host:port at which the control plane reaches this engine; by default as --listen says",
     "zone": "where this machine is (a rack, a data centre): adapters are read from hosts of the same zone first",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
 }
+# Characters and length that a Kubernetes label value may have.
 _ZONE = re.compile(r"[A-Za-z0-9._-]{0,63}")
-"""What a Kubernetes label may hold."""
 _CHOICES = {
     "lora_sharding": ["auto", "outer", "full"],
     "tool_format": [str(name) for name in TOOL_FORMATS],
@@ -100,7 +100,7 @@ _MAY_BE_ZERO = frozenset(
 
 
 def parse(arguments: Sequence[str] | None = None) -> EngineConfig:
-    """Read the command line; exits with a message if it is wrong."""
+    """Read the command line; print a message and exit if it is wrong."""
     parser = _parser()
     values = vars(parser.parse_args(arguments))
     for name, value in values.items():
@@ -146,7 +146,7 @@ def _add(parser: argparse.ArgumentParser, field: Field[object], kind: object) ->
     elif field.default is MISSING:
         parser.add_argument(flag, type=convert, required=True, default=argparse.SUPPRESS, help=text)
     elif field.name in _SECRETS:
-        # A secret from the environment does not belong into --help.
+        # Do not print a secret from the environment in --help.
         secret = os.environ.get(_SECRETS[field.name], "")
         parser.add_argument(flag, dest=field.name, default=secret, help=text + " (default: none)")
     else:

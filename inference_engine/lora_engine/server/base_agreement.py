@@ -1,9 +1,9 @@
-"""What quantisation costs an adapter: its answers beside those of the same model without it (``model/unquantised.py``).
+"""Quantisation can change an adapter's effect: its answers are compared with the unquantised model's.
 
-The texts that were tried are read once by the unquantised model, with the base's answers and the adapter's behind them:
-which token it would have chosen in each place, and how far log-probabilities are from those that were served. The same
-figures of the base alone say what quantisation costs by itself. One adapter at a time, in a thread of its own, which
-makes way for requests; nothing waits for it.
+The unquantised model (``model/unquantised.py``) reads the probed texts once, each with the answers of the base and of
+the adapter: which token it would have chosen at each position, and how far its log-probabilities are from those that
+were served. The same figures of the base alone show the cost of quantisation itself. One adapter is compared at a time,
+in a separate thread that yields to requests; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ from lora_engine.wire import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-LIMIT_S = 300.0  # of one comparison
-MOMENT_S = 0.25  # that staging waits for one: a small model's is there by then
-_KEPT = 1024  # comparisons that nobody has asked for yet
+LIMIT_S = 300.0  # time limit of one comparison
+MOMENT_S = 0.25  # time that staging waits for a comparison; enough for a small model
+_KEPT = 1024  # comparisons kept until they are fetched
+# Longest pause in seconds after one layer while requests run.
 _LONGEST_PAUSE_S = 2.0
-# Flagged are mean distances of more than this many nats that are also more than so many times the base's own, or more
-# than what the adapter itself changes; and a share of agreeing tokens that is lower than the base's by more than this.
+# An adapter is flagged if its mean distance is more than LEAST_DISTANCE nats and also more than TIMES_BASE times the
+# base's, or more than the change by the adapter itself; or if its share of agreeing tokens is lower than the base's by
+# more than MORE_TOKENS.
 LEAST_DISTANCE = 0.05
 TIMES_BASE = 2.0
 MORE_TOKENS = 0.25
-Key = tuple[str, bytes]  # the adapter's digest, and its own chat template
+Key = tuple[str, bytes]  # the adapter's digest, and its chat template
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was served: a prompt, what came behind it, and for each of the prompt's tokens what is known of
-    log-probabilities in its place; nothing in the first one's.
+    """A served answer: the prompt, the generated tokens, and the known log-probabilities at each prompt token (none at
+    the first).
     """
 
     prompt: Sequence[int]
@@ -52,16 +54,16 @@ class Answer:
     places: Sequence[dict[int, float]]
 
     def text(self, adapted_from: int | None) -> Text:
-        """To be read again, up to what chose the last token."""
+        """Return the text to read again, up to the token that precedes the last one."""
         token_ids = [*self.prompt, *self.tokens[:-1]]
-        asked = [*self.places[1:], *([{}] * len(token_ids))]
-        return Text(token_ids, asked[: len(token_ids)], adapted_from)
+        known = [*self.places[1:], *([{}] * len(token_ids))]
+        return Text(token_ids, known[: len(token_ids)], adapted_from)
 
 
 class AnswerPair(NamedTuple):
-    """Of one prompt the base's answer and the adapter's, which acts from prompt token ``adapted_from`` on.
+    """The base's and the adapter's answer to one prompt. The adapter acts from prompt token ``adapted_from`` on.
 
-    Only what it acts on is compared.
+    Only the positions on which it acts are compared.
     """
 
     base: Answer
@@ -70,7 +72,7 @@ class AnswerPair(NamedTuple):
 
     @property
     def change(self) -> float | None:
-        """By the adapter, of log-probabilities on average; None where it acts on no place that is known."""
+        """Mean change of log-probabilities by the adapter; None if it acts on no position that is known."""
         pairs = zip(self.base.places, self.adapted.places, strict=True)
         places = [*pairs][self.adapted_from + 1 :]
         changes = [abs(value - other[token]) for one, other in places for token, value in one.items() if token in other]
@@ -83,34 +85,36 @@ class _Comparison:
     running: asyncio.Future[pb.Agreement]
 
     def so_far(self) -> pb.AdapterEffect:
-        found = pb.AdapterEffect()
-        found.CopyFrom(self.effect)
+        effect = pb.AdapterEffect()
+        effect.CopyFrom(self.effect)
         if self.running.done():
-            found.agreement.CopyFrom(self.running.result())
+            effect.agreement.CopyFrom(self.running.result())
         else:
-            found.agreement.outcome = pb.Agreement.PENDING
-        return found
+            effect.agreement.outcome = pb.Agreement.PENDING
+        return effect
 
 
 class BaseAgreement:
-    """Lives on the event loop."""
+    """A runner of comparisons with the unquantised base. It lives on the event loop."""
 
     def __init__(
         self, model: UnquantisedModel, tiers: AdapterTiers, tokenizer: Tokenizer, is_busy: Callable[[], bool]
     ) -> None:
-        """``is_busy``: whether requests are being served now."""
+        """Create the runner. ``is_busy`` returns whether requests are being served now."""
         self._model, self._tiers, self._tokenizer, self._is_busy = model, tiers, tokenizer, is_busy
         self._thread = ThreadPoolExecutor(1, "agreement")
         self._stopped = threading.Event()
         self._known: OrderedDict[Key, _Comparison] = OrderedDict()
 
     def close(self) -> None:
-        """The one that runs ends behind its layer."""
+        """Stop the running comparison after its current layer."""
         self._stopped.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def known(self, key: Key) -> pb.AdapterEffect | None:
-        """What was found, or is being found, of ``key``; it is forgotten once it is complete and was asked for."""
+        """Return the effect with the agreement of ``key`` so far, or None. A complete one is returned once and then
+        dropped.
+        """
         comparison = self._known.get(key)
         if comparison is None:
             return None
@@ -121,7 +125,7 @@ class BaseAgreement:
     async def compare(
         self, key: Key, digest: str, pairs: Sequence[AnswerPair], effect: pb.AdapterEffect, patience_s: float
     ) -> pb.AdapterEffect:
-        """The effect with what is found within ``patience_s``; what comes later, ``known`` has."""
+        """Return the effect with the agreement as measured within ``patience_s``; ``known`` returns it later."""
         loop = asyncio.get_running_loop()
         comparison = _Comparison(effect, loop.run_in_executor(self._thread, self._measure, digest, pairs, effect))
         await asyncio.wait([comparison.running], timeout=patience_s)
@@ -131,7 +135,7 @@ class BaseAgreement:
                 self._known.popitem(last=False)
         return comparison.so_far()
 
-    # In the thread.
+    # The methods below run in the thread.
 
     def _measure(self, digest: str, pairs: Sequence[AnswerPair], effect: pb.AdapterEffect) -> pb.Agreement:
         began = time.monotonic()
@@ -147,7 +151,9 @@ class BaseAgreement:
             agreement = _not_measured("the host had too little memory left for it. Give it more, or a smaller pool.")
         except Exception as error:
             log.exception("the agreement of %s with the unquantised base could not be measured", digest)
-            agreement = _not_measured(f"the host failed at it ({type(error).__name__}). Look at the engine's log.")
+            agreement = _not_measured(
+                f"the comparison failed on the host ({type(error).__name__}). See the engine's log."
+            )
         agreement.elapsed_ms = round(1000 * (time.monotonic() - began))
         return agreement
 
@@ -161,15 +167,15 @@ class BaseAgreement:
                 f"the prompts have {tokens} tokens by this version's chat template, and at most {MOST_TOKENS} are read."
             )
         readings = self._model.read(texts, lambda packer: self._tiers.pack_with(packer, digest), self._pace())
-        found = [
+        prompts = [
             _compared(pair, base, adapted, self._tokenizer)
             for pair, base, adapted in zip(pairs, readings[::2], readings[1::2], strict=True)
         ]
         agreement = pb.Agreement(
             dequantised=self._model.dequantised,
-            base=_total(prompt.base for prompt in found),
-            adapter=_total(prompt.adapter for prompt in found),
-            prompts=found,
+            base=_total(prompt.base for prompt in prompts),
+            adapter=_total(prompt.adapter for prompt in prompts),
+            prompts=prompts,
             layer_changes=self._model.layer_changes,
         )
         acts = effect.verdict == pb.AdapterEffect.ACTS
@@ -180,7 +186,7 @@ class BaseAgreement:
         return agreement
 
     def _pace(self) -> Callable[[], None]:
-        """Called behind each layer: while requests run, a pause as long as the layer took."""
+        """Return a function to call after each layer: while requests run, it pauses as long as the layer took."""
         began = latest = time.monotonic()
 
         def check() -> None:
@@ -198,13 +204,13 @@ class BaseAgreement:
 
 
 class _EndedError(Exception):
-    """Why there is no comparison."""
+    """The comparison cannot be made; the message gives the reason."""
 
 
 def difference(base: pb.AgreementFigures, adapter: pb.AgreementFigures, change: float | None) -> str:
-    """Why the adapter does not agree with the unquantised base, for people; "" if it does.
+    """Return, for people, why the adapter does not agree with the unquantised base; "" if it does.
 
-    ``change``: of log-probabilities by the adapter itself, if that is known.
+    ``change``: mean change of log-probabilities by the adapter itself, if known.
     """
     moved = f"Quantising the base moves log-probabilities by {adapter.mean_distance:.2f} on average with this version"
     if adapter.mean_distance > LEAST_DISTANCE:
@@ -242,7 +248,7 @@ def _compared(pair: AnswerPair, base: Reading, adapted: Reading, tokenizer: Toke
 
 
 def _figures(served: Answer, reading: Reading, chosen: Sequence[int], first: int) -> pb.AgreementFigures:
-    """Of what is predicted behind the prompt's token ``first`` and later ones."""
+    """Compare what the answer and the reading predict after the prompt's token ``first`` and later ones."""
     distances = list(_distances(served, reading, first)) or [0.0]
     return pb.AgreementFigures(
         tokens=len(served.tokens),
@@ -253,12 +259,12 @@ def _figures(served: Answer, reading: Reading, chosen: Sequence[int], first: int
 
 
 def _distances(served: Answer, reading: Reading, first: int) -> Iterator[float]:
-    for place, found in zip(served.places[first + 1 :], reading.logprobs[first:], strict=False):
-        yield from (abs(logprob - found[token_id]) for token_id, logprob in place.items())
+    for place, logprobs in zip(served.places[first + 1 :], reading.logprobs[first:], strict=False):
+        yield from (abs(logprob - logprobs[token_id]) for token_id, logprob in place.items())
 
 
 def _total(parts: Iterator[pb.AgreementFigures]) -> pb.AgreementFigures:
-    """Of several prompts; each counts as much as the others."""
+    """Return the figures over several prompts, each with the same weight."""
     each = list(parts)
     return pb.AgreementFigures(
         tokens=sum(part.tokens for part in each),

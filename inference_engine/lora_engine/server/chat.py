@@ -1,4 +1,4 @@
-"""A chat on the wire: its prompt by the model's template, and how the answer to it is read."""
+"""Chats from the wire: the prompt is written by the model's template, and the answer is parsed by its format."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from lora_engine.wire import engine_pb2 as pb
 Json = dict[str, Any]
 _ENFORCED = (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
 _MISTRAL_ID = 9
-MOST_OWN = 16
-"""Templates of adapters that are kept, each with its process."""
+# Number of adapters' chat templates that are kept, each with its process.
+MAX_ADAPTER_TEMPLATES = 16
 
 
 class ChatFormat:
-    """How this model is told of tools, and writes calls and reasoning. Chosen once, when the engine starts."""
+    """The format in which this model gets tools and writes calls and reasoning, chosen once, when the engine starts."""
 
     def __init__(
         self, template: ChatTemplate, tokenizer: Tokenizer, *, tool_format: str = "auto", reasoning_format: str = "auto"
@@ -47,28 +47,28 @@ class ChatFormat:
         self._reasoning_ids = _special_ids(tokenizer, tags)
         self._vocabulary = Vocabulary(tokenizer.special_id)
         self._tokenizer = tokenizer
-        self._own: OrderedDict[bytes, ChatFormat] = OrderedDict()
+        self._of_adapters: OrderedDict[bytes, ChatFormat] = OrderedDict()
         self._lock = threading.Lock()
+        # Tokens that end answers in addition to the model's end tokens.
         self.end_ids: tuple[int, ...] = ()
-        """Tokens that answers end with beside the model's own ends."""
 
     def of(self, chat: pb.Chat) -> ChatFormat:
-        """That of the adapter's own template, if the chat brings one. Raises ``RequestError``."""
+        """Return this format, or that of the adapter's template if the chat has one. Raises ``RequestError``."""
         if not chat.HasField("own_template"):
             return self
         key = chat.own_template.SerializeToString(deterministic=True)
         with self._lock:
-            known = self._own.get(key)
+            known = self._of_adapters.get(key)
             if known is None or known.template.has_ended:
-                known = self._own[key] = self._of_stranger(chat.own_template)
-            self._own.move_to_end(key)
-            while len(self._own) > MOST_OWN:
-                self._own.popitem(last=False)
+                known = self._of_adapters[key] = self._of_adapter(chat.own_template)
+            self._of_adapters.move_to_end(key)
+            while len(self._of_adapters) > MAX_ADAPTER_TEMPLATES:
+                self._of_adapters.popitem(last=False)
         return known
 
-    def _of_stranger(self, own: pb.ChatTemplate) -> ChatFormat:
-        special = {**self.template.special, **own.special_tokens}
-        template = ChatTemplate.of_stranger(own.source, special, own.tool_source or None)
+    def _of_adapter(self, adapter_template: pb.ChatTemplate) -> ChatFormat:
+        special = {**self.template.special, **adapter_template.special_tokens}
+        template = ChatTemplate.of_adapter(adapter_template.source, special, adapter_template.tool_source or None)
         made, eos = ChatFormat(template, self._tokenizer), self._tokenizer.token_id(special.get("eos_token"))
         made.end_ids = () if eos is None or eos in self._tokenizer.eos_token_ids else (eos,)
         return made
@@ -76,38 +76,40 @@ class ChatFormat:
     def close(self) -> None:
         """End the processes of adapters' templates."""
         with self._lock:
-            self._own.clear()
+            self._of_adapters.clear()
 
     def prompt(self, chat: pb.Chat) -> str:
-        """Raises ``RequestError``."""
+        """Render the chat as a prompt. Raises ``RequestError``."""
         offered = _offered(chat)
         if offered and self.tools is ToolFormat.NONE and self.template.takes_tools:
             raise RequestError(
                 "tools_not_supported",
-                "This model writes tool calls in a form that is not known here.",
+                "This engine cannot parse the tool calls that this model writes.",
                 "Leave tools out, or ask the operator to set --tool-format on the engine.",
                 param="tools",
             )
         messages = [self._message(message) for message in chat.messages]
-        how: Json = {
+        options: Json = {
             "tools": [_tool(tool) for tool in offered],
             "reasoning_effort": chat.reasoning_effort,
             "variables": json.loads(chat.template_kwargs) if chat.template_kwargs else {},
         }
         if chat.continue_final_message:
-            return self.template.render_unfinished(messages, **how)
-        return self.template.render(messages, add_generation_prompt=not chat.no_generation_prompt, **how)
+            return self.template.render_unfinished(messages, **options)
+        return self.template.render(messages, add_generation_prompt=not chat.no_generation_prompt, **options)
 
     def constrains(self, chat: pb.Chat, *, has_constraint: bool) -> bool:
-        """Whether a grammar is made of what the chat says of tools, or of its constraint and reasoning before it."""
+        """Return whether a grammar enforces the chat's tool calls, or its constraint after tools or reasoning."""
         offered = _offered(chat)
         enforced = chat.tool_choice.mode in _ENFORCED or any(tool.strict for tool in offered)
         return (bool(offered) and enforced) or (has_constraint and bool(offered or self.reasoning))
 
-    def constraint(self, chat: pb.Chat, output: ChatOutput, asked: Constraint | None) -> Constraint | None:
-        """What the answer is held to: ``asked``, or calls, or either. Raises ``RequestError``."""
-        if not self.constrains(chat, has_constraint=asked is not None):
-            return asked
+    def constraint(self, chat: pb.Chat, output: ChatOutput, constraint: Constraint | None) -> Constraint | None:
+        """Return the constraint of the answer: the chat's ``constraint``, its tool calls, or either. Raises
+        ``RequestError``.
+        """
+        if not self.constrains(chat, has_constraint=constraint is not None):
+            return constraint
         mode, name = chat.tool_choice.mode, chat.tool_choice.name
         named = [tool for tool in _offered(chat) if mode != pb.ToolChoice.NAMED or tool.name == name]
         grammar = CallGrammar(
@@ -115,7 +117,7 @@ class ChatFormat:
             [_grammar_tool(tool, free=mode not in _ENFORCED) for tool in named],
             required=mode in _ENFORCED,
             single=output.single or mode == pb.ToolChoice.NAMED,
-            content="" if asked is None else _content_rule(asked),
+            content="" if constraint is None else _content_rule(constraint),
             reasoning=output.reasoning,
             reasoning_opened=output.reasoning_opened,
         )
@@ -130,7 +132,7 @@ class ChatFormat:
             ) from None
 
     def output(self, request_id: str, chat: pb.Chat, prompt: str, *, has_constraint: bool) -> ChatOutput:
-        """How the answer to ``prompt`` is read."""
+        """Return how to parse the answer to ``prompt``."""
         opened = self.reasoning is not None and _opens_reasoning(self.reasoning, chat, prompt)
         return ChatOutput(
             request_id,
@@ -143,7 +145,7 @@ class ChatFormat:
         )
 
     def shown_ids(self, output: ChatOutput) -> frozenset[int]:
-        """Special tokens that must show in the text, for it to be read."""
+        """Return the special tokens that must stay in the text so that it can be parsed."""
         shown = self._tool_ids if output.tools else frozenset()
         return shown | self._reasoning_ids if output.reasoning else shown
 
@@ -152,7 +154,7 @@ class ChatFormat:
         if message.name:
             made["name"] = message.name
         if message.reasoning:
-            # Templates know it by one of these names.
+            # Templates use one of these names.
             made |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), message.reasoning)
         if message.tool_calls:
             made["tool_calls"] = [self._call(call) for call in message.tool_calls]
@@ -161,12 +163,14 @@ class ChatFormat:
         return made
 
     def _call(self, call: pb.ToolCall) -> Json:
-        """Templates want arguments as an object, not as its text."""
+        """Return a tool call with its arguments as an object: templates expect that, not JSON text."""
         function = {"name": call.name, "arguments": json.loads(call.arguments or "{}")}
         return {"id": self._id(call.id), "type": "function", "function": function}
 
     def _id(self, id: str) -> str:
-        """Mistral's templates take ids of nine letters and digits only, and clients bring others' conversations."""
+        """Shorten an id for Mistral's templates, which take nine letters and digits only; clients also send others'
+        chats.
+        """
         if self.tools is not ToolFormat.MISTRAL or (len(id) == _MISTRAL_ID and id.isalnum()):
             return id
         return hashlib.sha256(id.encode()).hexdigest()[:_MISTRAL_ID]
@@ -174,7 +178,7 @@ class ChatFormat:
 
 @dataclass(slots=True)
 class Prompt:
-    """A prompt's tokens, what its answer is held to, and for a chat how the answer is read."""
+    """A prompt's tokens, the constraint of its answer, and for a chat how the answer is parsed."""
 
     token_ids: list[int]
     constraint: Constraint | None = None
@@ -184,7 +188,7 @@ class Prompt:
 
 
 def read_into(message: pb.Delta, parsed: Parsed, *, has_calls: bool) -> None:
-    """Put what was read of a delta's text in its place."""
+    """Write the parsed text, reasoning and tool calls into a delta."""
     message.text = parsed.text
     message.reasoning = parsed.reasoning
     message.tool_calls.extend(_call_delta(call) for call in parsed.calls)
@@ -197,7 +201,7 @@ def _call_delta(call: CallDelta) -> pb.ToolCallDelta:
 
 
 def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:
-    """Whether the answer begins inside of reasoning: the prompt ends with its tag, or the answer goes on with it."""
+    """Return whether the answer begins inside reasoning: the prompt ends with its tag, or the answer continues it."""
     if prompt.rstrip().endswith(tags.open):
         return True
     _, opened, thought = chat.messages[-1].content.rpartition(tags.open)
@@ -205,7 +209,7 @@ def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:
 
 
 def chat_size(chat: pb.Chat) -> int:
-    """Characters that a template has to work on."""
+    """Return the number of characters that a template has to process."""
     return (
         sum(len(message.content) + len(message.reasoning) + _calls_size(message) for message in chat.messages)
         + sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in chat.tools)
@@ -218,7 +222,7 @@ def _calls_size(message: pb.ChatMessage) -> int:
 
 
 def _offered(chat: pb.Chat) -> list[pb.Tool]:
-    """With tool_choice "none" the model is not told of tools. With a named one, of all: it may say why it calls it."""
+    """Return the tools to show to the model: none with tool_choice "none", otherwise all, even with a named one."""
     return [] if chat.tool_choice.mode == pb.ToolChoice.NONE else list(chat.tools)
 
 
@@ -226,27 +230,27 @@ def _tool(tool: pb.Tool) -> Json:
     function: Json = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
-    # Templates look into the schema, and those that list parameters fail without one.
+    # Templates read the schema, and those that list parameters fail without one.
     function["parameters"] = json.loads(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     return {"type": "function", "function": function}
 
 
 def _grammar_tool(tool: pb.Tool, *, free: bool) -> GrammarTool:
-    """Where a call is the model's own choice, only strict tools' arguments are held to their schema."""
+    """Return the tool for a grammar. Where calls are optional, only strict tools' arguments must match their schema."""
     schema = json.loads(tool.parameters) if tool.parameters and (tool.strict or not free) else None
     return GrammarTool(tool.name, schema, tool.strict)
 
 
-def _content_rule(asked: Constraint) -> str:
-    """A constraint of the answer's text as the body of a grammar's rule."""
-    match asked.kind:
+def _content_rule(constraint: Constraint) -> str:
+    """Return a constraint of the answer's text as the body of a grammar rule."""
+    match constraint.kind:
         case Kind.JSON_OBJECT:
             return json_rule({"type": "object"}, strict=True)
         case Kind.JSON_SCHEMA:
-            schema = json.loads(asked.text)
-            return json_rule(schema if isinstance(schema, dict) else {}, strict=not asked.best_effort)
+            schema = json.loads(constraint.text)
+            return json_rule(schema if isinstance(schema, dict) else {}, strict=not constraint.best_effort)
         case Kind.CHOICE:
-            return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(asked.text))
+            return " | ".join(json.dumps(choice, ensure_ascii=False) for choice in json.loads(constraint.text))
     raise RequestError(
         "invalid_constraint",
         "A regular expression or grammar is not served together with tools, or with a model that reasons first.",

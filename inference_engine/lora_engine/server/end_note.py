@@ -1,4 +1,4 @@
-"""Why the engine before this one ended: it writes that down, and the next one tells it to whoever looks at hosts."""
+"""A note on disk records why an engine ended; the next engine on the data folder reports it."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+# Reason reported when the engine left none.
 _SUDDEN = "it was killed, or its machine went down"
 _LONGEST = 1000  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class LastEnd:
-    """``at`` is a unix time, 0 where nobody knows."""
+    """The end of the previous engine. ``at`` is a unix time, 0 if unknown."""
 
     reason: str
     at: float
 
 
 class EndNote:
-    """A file in the data folder, there from the moment an engine serves until one ends as it should."""
+    """A file in the data folder that exists from the moment an engine serves until one ends normally."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "end.json"
 
     def begin(self) -> LastEnd | None:
-        """What the engine before left, None if it ended as it should; from now on, an end without a note is sudden."""
+        """Return the previous engine's end, None if it ended normally. From now on an end without a note counts as
+        sudden.
+        """
         last = self._read()
         self._write(LastEnd(_SUDDEN, 0.0))
         return last
 
     def write(self, reason: str) -> None:
-        """This engine ends, for a reason; its process may be gone at once."""
+        """Write the reason for the end of this engine before its process exits."""
         self._write(LastEnd(reason[:_LONGEST], time.time()))
 
     def clear(self) -> None:
-        """It ends as it should."""
+        """Remove the note: the engine ends normally."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
@@ -52,7 +55,7 @@ class EndNote:
             return LastEnd(str(stored["reason"])[:_LONGEST], float(stored["at"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError):  # written as the disk became full, or by others
+        except (OSError, ValueError, TypeError, KeyError):  # written while the disk was full, or by another program
             return LastEnd("its reason cannot be read", 0.0)
 
     def _write(self, end: LastEnd) -> None:

@@ -1,4 +1,4 @@
-"""The step thread: the only thread that touches the engine."""
+"""The step thread is the only thread that touches the engine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from lora_engine.scheduling.scheduler_stats import QueueReport, WaitingRequest
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# While every request waits for its adapter there is nothing to run; loading wakes the thread earlier.
+# Seconds between two steps while every request waits for its adapter. A finished load wakes the thread earlier.
 _WAITING_POLL_S = 0.005
+# Seconds before the next iteration after one that failed.
 _RETRY_AFTER_ERROR_S = 0.1
 
 
 class EngineLike(Protocol):
-    """What the server needs of ``lora_engine.engine.Engine``."""
+    """The methods of ``lora_engine.engine.Engine`` that the server needs."""
 
     steps: int
 
@@ -68,10 +69,10 @@ class EngineLike(Protocol):
 
 
 class EngineLoop:
-    """Runs ``engine.step`` while there is work; commands from other threads are carried out between steps.
+    """A thread that runs ``engine.step`` while there is work, and commands from other threads between steps.
 
-    ``deliver`` is called in this thread, once per step that produced something; ``on_failure`` once, when the engine
-    says that the process should end.
+    ``deliver`` is called in this thread, once per step with output; ``on_failure`` once, when the engine reports that
+    the process should end.
     """
 
     def __init__(
@@ -96,18 +97,18 @@ class EngineLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the current step and wait for it."""
+        """End after the current step, and wait for that."""
         self._stopping = True
         self.wake()
         self._thread.join()
 
     @property
     def progress(self) -> tuple[int, bool]:
-        """A number that changes with each step, and whether a step runs now. From any thread."""
+        """Number that changes with each step, and whether a step runs now. Any thread may read it."""
         return self._iterations, self._in_step
 
     def submit(self, request: GenerationRequest) -> None:
-        """Hand over a request. A refusal comes back as its ``RequestFinished``."""
+        """Pass a request to the engine. A refusal comes back as its ``RequestFinished``."""
         self._post(lambda output: self._add(request, output))
 
     def abort(self, request_id: str) -> None:
@@ -120,7 +121,7 @@ class EngineLoop:
         return future
 
     def wake(self) -> None:
-        """Something changed that a waiting request may wait for."""
+        """Wake the thread because something changed that a waiting request may need."""
         with self._wakeup:
             self._awake = True
             self._wakeup.notify()
@@ -129,13 +130,13 @@ class EngineLoop:
         self._inbox.append(command)
         self.wake()
 
-    # In the step thread.
+    # The methods below run in the step thread.
 
     def _run(self) -> None:
         while not self._stopping:
             try:
                 self._iterate()
-            except Exception:  # if the thread ended, every client would wait without end
+            except Exception:  # if the thread ended, every client would wait for ever
                 log.exception("an iteration of the step thread failed")
                 self._sleep(_RETRY_AFTER_ERROR_S)
 
@@ -165,7 +166,7 @@ class EngineLoop:
             self._awake = False
 
     def _run_commands(self) -> StepOutput:
-        """Everything in the inbox, in order; what it produces at once goes out with the next step."""
+        """Run the commands in the inbox in order. Their output is sent with the next step's."""
         output = StepOutput(self._engine.steps)
         while self._inbox:
             command = self._inbox.popleft()
@@ -197,7 +198,7 @@ class EngineLoop:
         output.finished += produced.finished
 
     def _fail_all(self, cause: Exception) -> StepOutput:
-        """Which request caused it is not known: end every request, with what it really used."""
+        """End every request with its real usage: it is not known which one made the step fail."""
         for request_id in list(self._live):
             self._try(lambda request_id=request_id: self._engine.abort(request_id))  # type: ignore[misc]
         aborted = self._try(self._engine.step)
@@ -227,7 +228,7 @@ class EngineLoop:
 
 
 def _fulfil(future: Future[T], function: Callable[[EngineLike], T], engine: EngineLike) -> None:
-    if not future.set_running_or_notify_cancel():  # its caller is gone
+    if not future.set_running_or_notify_cancel():  # the caller cancelled it
         return
     try:
         future.set_result(function(engine))

@@ -1,4 +1,4 @@
-"""Why an engine does not start."""
+"""The error that keeps an engine from starting."""
 
 
 class StartupError(Exception):

@@ -1,7 +1,9 @@
-"""What the bearer of a certificate may call: the control plane everything, another host one adapter's files.
+"""A client certificate decides what its bearer may call: the control plane everything, another host one adapter's
+files.
 
-A host's own certificate is for servers, so it calls nobody. To read an adapter from a peer it is given one of a few
-minutes whose name is that adapter's digest. Whatever is not the control plane's name is taken for a digest.
+A host's certificate is for servers only, so a host calls no other with it. To read an adapter from a peer it gets a
+certificate that is valid for a few minutes and whose common name is the adapter's digest. Every other name than the
+control plane's is taken as a digest.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _OPEN_TO_GRANTS = "/lorikeet.engine.v1.Engine/ReadAdapter"
 
 
 def granted_digest(context: Any) -> str | None:
-    """The only adapter that the caller may read; None if it may do everything, as everybody where no certificates are
-    asked for.
+    """Return the only adapter that the caller may read, or None if it may call everything (the control plane, or any
+    caller where no certificates are required).
     """
     names = context.auth_context().get("x509_common_name")
     if not names:
@@ -32,7 +34,7 @@ def granted_digest(context: Any) -> str | None:
 
 
 class GrantInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Keeps whoever may read one adapter from all other calls. ``ReadAdapter`` looks itself for which one."""
+    """A guard that allows callers with a grant ``ReadAdapter`` only. That method checks which adapter it is."""
 
     async def intercept_service(
         self,
@@ -76,4 +78,4 @@ def _guarded_stream(method: Any) -> Any:
 
 async def _require_control_plane(context: Any) -> None:
     if granted_digest(context) is not None:
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading one adapter")
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate only allows ReadAdapter")

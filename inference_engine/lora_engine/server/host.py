@@ -1,4 +1,4 @@
-"""The engine host as its clients see it. Lives on the event loop; the engine's own thread is ``EngineLoop``."""
+"""The engine host as its clients see it. It lives on the event loop; the engine runs in ``EngineLoop``'s thread."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from .translation import (
     error_message,
     gap_message,
     generation_request,
-    has_own_template,
+    has_adapter_template,
     is_compiled,
     load_time_message,
     newcomer_message,
@@ -69,18 +69,22 @@ from .translation import (
 
 log = logging.getLogger(__name__)
 
-# Longer prompts are tokenised off the event loop; in characters.
+# Characters of a prompt above which it is tokenised off the event loop.
 _LONG_PROMPT = 4000
+# Seconds over which the token rate is measured.
 _RATE_WINDOW_S = 2.0
+# Seconds that a status waits for the current step before the last snapshot is sent.
 _STATUS_PATIENCE_S = 1.0
+# Seconds for which one load or heartbeat is shared between callers.
 _LOAD_KEPT_S = 0.1
+# Seconds that pinning waits for adapters that are being loaded, and between two checks.
 _PIN_PATIENCE_S = 1.0
-_PIN_LOOK_S = 0.05
+_PIN_POLL_S = 0.05
 
 
 @dataclass(slots=True)
 class Live:
-    """A request between Submit and Finished. ``session`` is None once its client is gone."""
+    """A request between Submit and Finished. ``session`` is None once its client has disconnected."""
 
     submit: pb.Submit
     session: ClientSession | None
@@ -88,7 +92,7 @@ class Live:
     handle: int = 0  # in its session
     is_in_engine: bool = False
     is_aborted: bool = False
-    prompt: pb.PromptDescription | None = None  # goes out with its first delta
+    prompt: pb.PromptDescription | None = None  # sent with its first delta
     output: ChatOutput | None = None
     parsers: dict[int, ChoiceParser] = field(default_factory=dict)
     finish_reasons: set[str] = field(default_factory=set)
@@ -96,18 +100,18 @@ class Live:
 
     @property
     def has_plain_output(self) -> bool:
-        """Whether a token's text goes out as it is, and its client reads ``PlainTokens``."""
+        """True if tokens' texts are sent unchanged and the client accepts ``PlainTokens``."""
         return self.handle > 0 and self.output is None and self.prompt is None
 
     def resume(self, request: GenerationRequest, tokenizer: Tokenizer) -> None:
-        """Read what another host has delivered already; it goes nowhere."""
+        """Feed the parsers with the text that another host has already delivered; nothing of it is sent."""
         for part in request.so_far if self.output is not None else ():
             parser, text = self._parser(part.choice), detokenizer_for(request, tokenizer)
             for token_id in part.token_ids:
                 parser.feed(text.append(token_id))
 
     def read(self, message: pb.Delta) -> None:
-        """Split a delta's text into reasoning, text and tool calls, if the answer is one to be read."""
+        """Split a delta's text into reasoning, text and tool calls, if the answer is parsed."""
         if self.output is None:
             return
         parser = self._parser(message.choice)
@@ -138,7 +142,7 @@ class Snapshot:
 
 
 class EngineHost:
-    """Sessions, requests, staging and status of one engine process."""
+    """The sessions, requests, staging and status of one engine process."""
 
     def __init__(
         self,
@@ -151,18 +155,18 @@ class EngineHost:
         grammars: Grammars,
         unquantised: UnquantisedModel | None = None,
     ) -> None:
-        """``unquantised``: what answers are compared with, where the model is quantised."""
+        """Create the host. ``unquantised`` is the model to compare answers with, where the model is quantised."""
         self.description = description
         self.boot_id = description.boot_id = uuid.uuid4().hex
         self.journal = journal
         self.metrics = HostMetrics()
         self.prefixes = RecentPrefixes()
         self.draining = False
-        self.adapter_readers = 0  # other hosts that read an adapter from here now
-        self.failed = asyncio.Event()  # the process should end, once its requests have
-        self.failure = ""  # why
-        self.restarts = asyncio.Event()  # an operator wants it to, and to be started anew
-        self._restart_by = 0.0  # when requests have had the time to end
+        self.adapter_readers = 0  # number of other hosts that are reading an adapter from here
+        self.failed = asyncio.Event()  # set when the process should end once its requests have ended
+        self.failure = ""  # reason for it
+        self.restarts = asyncio.Event()  # set when an operator requested a restart
+        self._restart_by = 0.0  # monotonic time at which the restart no longer waits for requests
         self._tokenizer = tokenizer
         self._chat_format = chat_format
         self._tiers = tiers
@@ -171,8 +175,9 @@ class EngineHost:
         self._being_recorded = 0  # finished requests whose usage is being written
         self._tasks: set[asyncio.Task[None]] = set()
         self._text_threads = TenantThreads(2, "text")
-        self._template_threads = TenantThreads(2, "templates")  # adapters' own, which may take their time
-        self._grammar_threads = TenantThreads(2, "grammars")  # a large schema must not hold up others' prompts
+        self._template_threads = TenantThreads(2, "templates")  # adapters' chat templates, which may be slow
+        # separate, as a large schema must not delay others' prompts
+        self._grammar_threads = TenantThreads(2, "grammars")
         self._generated: deque[tuple[float, int]] = deque()
         self._loop = asyncio.get_running_loop()
         self._engine = EngineLoop(
@@ -191,7 +196,7 @@ class EngineHost:
             chat_format,
             self._template_threads,
             description.page_tokens,
-            self._other_base,
+            self._reject_base,
         )
         self._snapshot: Snapshot | None = None
         self._load: asyncio.Future[pb.HostStatus] | None = None
@@ -206,11 +211,11 @@ class EngineHost:
 
     @property
     def step_progress(self) -> tuple[int, bool]:
-        """What `StepWatchdog` watches."""
+        """The step thread's progress, for ``StepWatchdog``."""
         return self._engine.progress
 
     def stop(self) -> None:
-        """End the step thread and write what the journal still holds."""
+        """End the step thread and write what is left in the journal."""
         if self._agreement is not None:
             self._agreement.close()
         self._prefix_pins.close()
@@ -225,13 +230,13 @@ class EngineHost:
 
     @property
     def idle(self) -> bool:
-        """Whether no request is running, and no usage is on its way to the journal."""
+        """True if no request is running and no usage is being written to the journal."""
         return not self._live and not self._being_recorded
 
     # Requests.
 
     def submit(self, session: ClientSession, submit: pb.Submit) -> None:
-        """Take a request on. Whatever is wrong with it becomes its ``Finished``."""
+        """Accept a request. Any error becomes its ``Finished``."""
         live = Live(submit, session, time.time(), submit.handle)
         if error := self._refusal(submit):
             self._refuse(live, error)
@@ -254,7 +259,7 @@ class EngineHost:
             self._abort(live)
 
     def close_session(self, session: ClientSession) -> None:
-        """The client is gone: its requests end, and their usage waits in the journal."""
+        """End the requests of a client that disconnected; their usage stays in the journal."""
         for request_id in session.requests:
             if live := self._live.get(request_id):
                 live.session = None
@@ -272,7 +277,7 @@ class EngineHost:
         if request_id in self._live or request_id in self.journal:
             return RequestError("duplicate_request", f"Request id {request_id} was used before.",
                                 "Use a new request id for every request.", param="request_id")  # fmt: skip
-        if error := self._other_base(submit.base_digest):
+        if error := self._reject_base(submit.base_digest):
             return error
         if self.draining:
             return RequestError("draining", "This host is draining and takes no new requests.",
@@ -291,21 +296,21 @@ class EngineHost:
             )
         return None
 
-    def _other_base(self, wanted: str) -> RequestError | None:
-        """Work for another base model is refused: the answer would come from other weights than the caller asked."""
-        own = self.description.base_digest
-        if not wanted or wanted == own:
+    def _reject_base(self, wanted: str) -> RequestError | None:
+        """Return the error for requests to another base model, or None. Its answer would come from other weights."""
+        served = self.description.base_digest
+        if not wanted or wanted == served:
             return None
         return RequestError(
             "other_base_model",
-            f"This host serves the base model {own[:19]}, and the request is for {wanted[:19]}.",
+            f"This host serves the base model {served[:19]}, and the request is for {wanted[:19]}.",
             "Send it to a host with that base model.",
             param="model",
             retry_after_ms=1000,
         )
 
     def _refuse(self, live: Live, error: RequestError) -> None:
-        """Answer without the engine ever having seen the request; there is no usage to keep."""
+        """Answer a request that never reached the engine; there is no usage to record."""
         submit = live.submit
         usage = RequestUsage(submit.request_id, submit.tenant, submit.adapter_digest, outcome="refused",
                              submitted_unix=live.submitted_unix, finished_unix=time.time())  # fmt: skip
@@ -315,8 +320,8 @@ class EngineHost:
         self._enter_or_refuse(live, self._translate(live))
 
     def _threads_for(self, submit: pb.Submit) -> TenantThreads | None:
-        """Where a request is prepared that would keep the event loop for long."""
-        if has_own_template(submit):
+        """Return the threads to prepare a request on that would block the event loop, else None."""
+        if has_adapter_template(submit):
             return self._template_threads
         if not is_compiled(submit, self._chat_format, self._grammars):
             return self._grammar_threads
@@ -372,7 +377,7 @@ class EngineHost:
     # Text.
 
     async def tokenize(self, submit: pb.Submit) -> pb.TokenizeReply:
-        threads = self._template_threads if has_own_template(submit) else self._text_threads
+        threads = self._template_threads if has_adapter_template(submit) else self._text_threads
         try:
             reply = await threads.submit(submit.tenant, tokenize, submit, self._tokenizer, self._chat_format)
             reply.max_context = self.description.max_context
@@ -386,12 +391,12 @@ class EngineHost:
         except RequestError as error:
             return pb.DetokenizeReply(error=error_message(error))
 
-    # What comes out of the engine.
+    # Output of the engine.
 
     def _on_output(self, output: StepOutput) -> None:
-        """One step's output, grouped into one message per session."""
+        """Send a step's output, grouped into one message per session."""
         tokens = 0
-        output = self._probes.without_own(output)
+        output = self._probes.without_probes(output)
         self._prefix_pins.take(output)
         for delta in output.deltas:
             tokens += len(delta.token_ids)
@@ -399,7 +404,7 @@ class EngineHost:
             if live is None:
                 continue
             if live.prompt_tokens:
-                self._computed(live)
+                self._note_prefill(live)
             if live.session is None:
                 live.finish_reasons.add(delta.finish_reason)
             elif not (
@@ -419,14 +424,14 @@ class EngineHost:
         if output.finished:
             self._record_finished(output.step, output.finished)
 
-    def _computed(self, live: Live) -> None:
-        """Its prompt is."""
+    def _note_prefill(self, live: Live) -> None:
+        """Record that a request's prompt is computed."""
         if self._snapshot is None or self._snapshot.prefix_tokens is not None:
             self.prefixes.used(prefix_marks(live.submit), live.prompt_tokens)
         live.prompt_tokens = 0
 
     def _record_finished(self, step: int, finished: Iterable[RequestFinished]) -> None:
-        """Usage goes to the journal first; ``Finished`` leaves when it is there. Refusals used nothing."""
+        """Write usage to the journal, then send ``Finished``. Refused requests have no usage."""
         ended = [(self._live[item.request_id], item) for item in finished if item.request_id in self._live]
         answers = []
         for live, item in ended:
@@ -461,14 +466,14 @@ class EngineHost:
             live.session.add_finished(step, message)
 
     def _on_loop(self, function: object, *arguments: object) -> None:
-        """Continue on the event loop, from any thread; nothing if it has ended."""
+        """Call a function on the event loop from any thread, unless the loop has ended."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)  # type: ignore[arg-type]
 
     # Adapters.
 
     async def stage(self, request: pb.StageAdapterRequest) -> AsyncIterator[pb.StageEvent]:
-        if error := self._other_base(request.base_digest):
+        if error := self._reject_base(request.base_digest):
             self.metrics.stages.add(1, result=Phase.FAILED.value)
             yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error_message(error))
             return
@@ -488,63 +493,68 @@ class EngineHost:
                 self.metrics.stages.add(1, result=event.phase.value)
             yield stage_message(event)
 
-    async def probe(self, digest: str, patience_s: float, own: pb.ChatTemplate | None = None) -> pb.ProbeAdapterReply:
-        """What an adapter does, tried in the background, chats by its ``own`` template; who waits for it longer than
-        that is told so.
+    async def probe(
+        self, digest: str, patience_s: float, template: pb.ChatTemplate | None = None
+    ) -> pb.ProbeAdapterReply:
+        """Probe an adapter in the background, with ``template`` for its chats. Fails if it takes longer than
+        ``patience_s``.
         """
         if self.draining or not self._tiers.knows(digest):
             return pb.ProbeAdapterReply(error=error_message(self._not_probed(digest)))
         try:
-            return pb.ProbeAdapterReply(effect=await self._probes.probe(digest, patience_s, own))
+            return pb.ProbeAdapterReply(effect=await self._probes.probe(digest, patience_s, template))
         except RequestError as error:
             return pb.ProbeAdapterReply(error=error_message(error))
 
     def _not_probed(self, digest: str) -> RequestError:
         if self.draining:
-            return RequestError("draining", "This host is draining and tries no adapters.", "Ask another host.",
+            return RequestError("draining", "This host is draining and probes no adapters.", "Use another host.",
                                 retry_after_ms=1000)  # fmt: skip
         return RequestError("adapter_not_found", f"The adapter {digest[:80]} is not on this host.", "Stage it first.",
                             retry_after_ms=1000)  # fmt: skip
 
     def adapter_folder(self, digest: str) -> AbstractContextManager[Path]:
-        """Its two files, which stay meanwhile. Raises ``StageError``."""
+        """Return a context with the folder of an adapter's files, which stay until it ends. Raises ``StageError``."""
         return self._tiers.disk.reading(digest)
 
     async def drop(self, digest: str) -> bool:
-        """Forget an adapter in every tier, as soon as no request uses it."""
+        """Remove an adapter from every tier once no request uses it. Returns whether there was one."""
         below = self._tiers.drop(digest)
         on_device = await asyncio.wrap_future(self._engine.call(lambda engine: engine.drop_adapter(digest)))
         return below or on_device
 
     async def pin(self, digests: Iterable[str]) -> list[str]:
-        """These adapters, and no others, stay on the device and in host memory. Those that are on the device.
+        """Pin these adapters, and no others, on the device and in host memory. Returns those on the device.
 
-        Waits a moment for those that are on their way.
+        Waits up to a second for adapters that are being loaded.
         """
         wanted = list(dict.fromkeys(digests))
         self._tiers.arena.pin(wanted)
         until = time.monotonic() + _PIN_PATIENCE_S
         kept = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pin_adapters(wanted)))
         while len(kept) < len(wanted) and time.monotonic() < until:
-            await asyncio.sleep(_PIN_LOOK_S)
+            await asyncio.sleep(_PIN_POLL_S)
             kept = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pinned_adapters()))
         return kept
 
     async def pin_prefixes(self, prefixes: Iterable[pb.PinnedPrefix]) -> pb.PinPrefixesReply:
-        """These prefixes, and no others, stay in the KV cache. The state of each; waits a moment for those that are
-        missing. Dispatchers are told of those that are kept, as of prompts that were just computed.
+        """Pin these prefixes, and no others, in the KV cache and return the state of each.
+
+        Waits up to a second for those that are missing. Dispatchers get the pinned ones as recently used prefixes.
         """
         pinned = [*prefixes]
         reply = await self._prefix_pins.set(pinned)
-        for prefix, said in zip(pinned, reply.prefixes, strict=True):
-            if said.state == pb.PrefixState.KEPT:
-                self.prefixes.used(prefix_marks(prefix.prompt), said.tokens)
+        for prefix, state in zip(pinned, reply.prefixes, strict=True):
+            if state.state == pb.PrefixState.KEPT:
+                self.prefixes.used(prefix_marks(prefix.prompt), state.tokens)
         return reply
 
     # State.
 
     def _on_failure(self, reason: str) -> None:
-        log.critical("The engine ends, once its requests have, to be started anew: %s.", reason)
+        log.critical(
+            "The engine failed: %s. It ends once its requests have ended, so that its supervisor restarts it.", reason
+        )
         self.failure = reason
         self.failed.set()
 
@@ -552,9 +562,10 @@ class EngineHost:
         self.draining = not undo or self.restarts.is_set()
 
     def restart(self, boot_id: str, wait_s: float) -> bool:
-        """End this process once its requests have, at the latest so long from now; asked again, the last word holds.
+        """Restart this process once its requests have ended, after ``wait_s`` at the latest; a later call replaces the
+        time.
 
-        False if another process is meant: the one that was has been started anew by now.
+        Returns False if ``boot_id`` is of an earlier process, which has been restarted already.
         """
         if boot_id != self.boot_id:
             return False
@@ -568,9 +579,7 @@ class EngineHost:
         return self.idle or time.monotonic() >= self._restart_by
 
     async def load(self) -> pb.HostStatus | None:
-        """The part of the heartbeat that dispatchers go by, the same for all that ask within a moment. None if a step
-        takes long.
-        """
+        """Return the load part of the heartbeat, shared by all callers within 100 ms; None if a step takes long."""
         now = time.monotonic()
         if self._load is None or now - self._load_at > _LOAD_KEPT_S:
             self._load, self._load_at = asyncio.ensure_future(self._read_load()), now
@@ -595,20 +604,20 @@ class EngineHost:
         )
 
     async def status(self) -> pb.HostStatus:
-        """The heartbeat. A step that takes long delays it by at most a second: then the last known state is sent."""
+        """Return the heartbeat. A long step delays it by at most a second; then the last snapshot is sent."""
         status = self._status_without_adapters(snapshot := await self._refresh_snapshot())
         status.adapters.extend(self._adapter_tiers(snapshot.on_device))
         return status
 
     async def heartbeat(self) -> Heartbeat:
-        """The same for streams that are told what changed: one for all that ask within a moment, as a list of thousands
-        of adapters takes milliseconds.
+        """Return the heartbeat for streams that send changes, shared by all callers within 100 ms: listing thousands of
+        adapters takes milliseconds.
         """
         now = time.monotonic()
         if self._heartbeat is None or now - self._heartbeat_at > _LOAD_KEPT_S:
             self._heartbeat, self._heartbeat_at = asyncio.ensure_future(self._read_heartbeat()), now
         # Shielded: cancelling one caller must not cancel it for the others. Another caller may replace the attribute
-        # meanwhile, so the future itself is awaited.
+        # meanwhile, so await the future itself.
         return await asyncio.shield(self._heartbeat)
 
     async def _read_heartbeat(self) -> Heartbeat:
@@ -659,46 +668,46 @@ class EngineHost:
         )
 
     async def page_map(self) -> pb.PageMap:
-        """Whose each page is; taken between two steps."""
-        found = await asyncio.wrap_future(self._engine.call(lambda engine: engine.page_map()))
-        return page_map_message(found, self.boot_id)
+        """Return the owner of each page, read between two steps."""
+        pages = await asyncio.wrap_future(self._engine.call(lambda engine: engine.page_map()))
+        return page_map_message(pages, self.boot_id)
 
     async def waiting(self, tenant: str, limit: int) -> list[pb.WaitingRequest]:
-        """The waiting requests in the engine's queue, and why each waits."""
-        found = await asyncio.wrap_future(self._engine.call(lambda engine: engine.waiting_requests(tenant, limit)))
-        return [waiting_message(request) for request in found]
+        """Return the requests in the engine's queue, with the reason why each waits."""
+        requests = await asyncio.wrap_future(self._engine.call(lambda engine: engine.waiting_requests(tenant, limit)))
+        return [waiting_message(request) for request in requests]
 
     async def _refresh_snapshot(self) -> Snapshot:
-        asked = asyncio.wrap_future(self._engine.call(_snapshot))
+        snapshot = asyncio.wrap_future(self._engine.call(_snapshot))
         patience = _STATUS_PATIENCE_S if self._snapshot else None
-        done, _ = await asyncio.wait([asked], timeout=patience)
+        done, _ = await asyncio.wait([snapshot], timeout=patience)
         if done:
-            self._snapshot = asked.result()
+            self._snapshot = snapshot.result()
             self.prefixes.keep(self._snapshot.prefix_tokens or 0)
         assert self._snapshot is not None
         return self._snapshot
 
     def _adapter_tiers(self, on_device: Iterable[DeviceAdapter]) -> list[pb.AdapterResidency]:
-        """Every adapter once, at the tier nearest to the device."""
+        """List every adapter once, at the tier nearest to the device."""
         tiers = pb.AdapterResidency
-        found = {d: tiers(digest=d, tier=tiers.DISK, bytes=size) for d, size in self._tiers.disk.contents().items()}
+        adapters = {d: tiers(digest=d, tier=tiers.DISK, bytes=size) for d, size in self._tiers.disk.contents().items()}
         for packed in self._tiers.arena.contents():
-            if is_combined(packed.digest):  # placements know its parts only
+            if is_combined(packed.digest):  # the control plane knows only its parts
                 continue
-            found[packed.digest] = tiers(
+            adapters[packed.digest] = tiers(
                 digest=packed.digest, tier=tiers.HOST, bytes=packed.num_bytes, rank=packed.rank
             )
         for adapter in on_device:
             if is_combined(adapter.digest):
                 continue
-            found[adapter.digest] = tiers(
+            adapters[adapter.digest] = tiers(
                 digest=adapter.digest,
                 tier=tiers.DEVICE,
                 running=adapter.running,
                 bytes=adapter.num_bytes,
                 rank=adapter.rank,
             )
-        return list(found.values())
+        return list(adapters.values())
 
     def _tokens_per_second(self) -> float:
         since = time.monotonic() - _RATE_WINDOW_S

@@ -1,6 +1,6 @@
-"""Who this host is in the fleet that it joined: its key, made here, and the certificate that the control plane signed.
+"""The identity of this host in the fleet that it joined: its key, made here, and the certificate of the control plane.
 
-Needs the package cryptography (the extra ``join``), which an engine that did not join does not load.
+Needs the package cryptography (the extra ``join``), which an engine without ``--join`` does not load.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 
 class BadCertificateError(ValueError):
-    """It is not for the key that was made last, or of another authority."""
+    """The certificate is for another key than the last one, or from another authority."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """PEMs, and where they are from."""
+    """A host's key and certificates as PEM, with the join that they come from."""
 
     name: str
     url: str
@@ -40,14 +40,14 @@ class Identity:
 
 
 class IdentityFiles:
-    """In a folder that only this user may read. Whatever moment the process ends at, key and certificate fit."""
+    """Files of the identity, in a folder that only this user may read. Key and certificate match even after a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._identity, self._key = folder / "identity.json", folder / "joining-key.pem"
 
     def read(self) -> Identity | None:
-        """None if it never joined. Raises ``StartupError`` for a file that is damaged."""
+        """Return the identity, None if this host never joined. Raises ``StartupError`` for a damaged file."""
         try:
             return Identity(**json.loads(self._identity.read_bytes()))
         except FileNotFoundError:
@@ -63,7 +63,9 @@ class IdentityFiles:
         self._key.unlink(missing_ok=True)
 
     def joining_key(self) -> str:
-        """Kept until it is certified, so that a join whose answer was lost can be asked again."""
+        """Return the key for joining. It is kept until it is certified, so that a join whose answer was lost can be
+        repeated.
+        """
         if not self._key.exists():
             self._replace(self._key, private_pem(new_key()))
         return self._key.read_text()
@@ -80,7 +82,7 @@ class IdentityFiles:
 
 
 class HostIdentity:
-    """The identity that connections are met with, and its renewal."""
+    """The identity that the server presents, and its renewal."""
 
     def __init__(self, identity: Identity, files: IdentityFiles) -> None:
         self._identity, self._files = identity, files
@@ -92,10 +94,12 @@ class HostIdentity:
         return self._identity.name
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a port that only the control plane of this fleet can talk to; looks for a new certificate each time."""
+        """Return credentials for a port that only this fleet's control plane can use; a renewed certificate is picked
+        up.
+        """
         return grpc.dynamic_ssl_server_credentials(_configuration(self._identity), self._renewed, True)
 
-    def _renewed(self) -> Any:  # its stubs do not know that None means the same as before
+    def _renewed(self) -> Any:  # None means unchanged, which grpc's stubs do not know
         now = self._identity
         if now is self._shown:
             return None
@@ -103,15 +107,15 @@ class HostIdentity:
         return _configuration(now)
 
     def request(self) -> bytes:
-        """For a certificate of a new key (PKCS #10, PEM)."""
+        """Return a certificate request for a new key (PKCS #10, PEM)."""
         self._next_key = new_key()
         return certificate_request(self._next_key)
 
     def install(self, certificate: bytes) -> None:
-        """Raises BadCertificateError, OSError."""
+        """Install a renewed certificate. Raises BadCertificateError, OSError."""
         if self._next_key is None:
-            raise BadCertificateError("no key was asked for")
-        checked(certificate.decode(errors="replace"), self._identity.authority, self._next_key)
+            raise BadCertificateError("no certificate was requested")
+        check_certificate(certificate.decode(errors="replace"), self._identity.authority, self._next_key)
         values = {"key": private_pem(self._next_key), "certificate": certificate.decode()}
         renewed = Identity(**{**asdict(self._identity), **values})
         self._files.write(renewed)
@@ -125,7 +129,7 @@ def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
 
 
 def new_key() -> EllipticCurvePrivateKey:
-    """Raises ``StartupError`` where the package for it is missing."""
+    """Make a key. Raises ``StartupError`` where the package cryptography is missing."""
     require_cryptography()
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -133,7 +137,7 @@ def new_key() -> EllipticCurvePrivateKey:
 
 
 def require_cryptography() -> None:
-    """Raises ``StartupError``."""
+    """Raise ``StartupError`` where the package cryptography is missing."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
@@ -151,7 +155,7 @@ def private_pem(key: EllipticCurvePrivateKey) -> str:
 
 
 def read_key(pem: str) -> EllipticCurvePrivateKey:
-    """Raises ValueError."""
+    """Read a private key from its PEM. Raises ValueError."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -162,7 +166,7 @@ def read_key(pem: str) -> EllipticCurvePrivateKey:
 
 
 def certificate_request(key: EllipticCurvePrivateKey) -> bytes:
-    """Names nothing: the control plane decides what it certifies."""
+    """Return a certificate request without names: the control plane decides which names it certifies."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 
@@ -170,22 +174,22 @@ def certificate_request(key: EllipticCurvePrivateKey) -> bytes:
     return request.public_bytes(serialization.Encoding.PEM)
 
 
-def checked(certificate: str, authority: str, key: EllipticCurvePrivateKey) -> None:
-    """Raises BadCertificateError unless the authority certified this key."""
+def check_certificate(certificate: str, authority: str, key: EllipticCurvePrivateKey) -> None:
+    """Raise BadCertificateError unless the authority certified this key."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
     try:
-        own = x509.load_pem_x509_certificate(certificate.encode())
-        own.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.encode()))
+        issued = x509.load_pem_x509_certificate(certificate.encode())
+        issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.encode()))
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise BadCertificateError(f"the certificate is not of the fleet's authority: {error}") from None
-    if own.public_key() != key.public_key():
-        raise BadCertificateError("the certificate is of another key")
+        raise BadCertificateError(f"the certificate is not from the fleet's authority: {error}") from None
+    if issued.public_key() != key.public_key():
+        raise BadCertificateError("the certificate is for another key")
 
 
 def validity(certificate: str) -> tuple[datetime, datetime]:
-    """From when, and until when."""
+    """Return when the certificate's validity begins and ends."""
     from cryptography import x509
 
     read = x509.load_pem_x509_certificate(certificate.encode())

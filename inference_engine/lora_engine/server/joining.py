@@ -1,4 +1,4 @@
-"""Joining a fleet: a token is exchanged, once, for a certificate of a key that is made here."""
+"""A host joins a fleet by exchanging a token, once, for a certificate of a key that is made here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .identity import (
     Identity,
     IdentityFiles,
     certificate_request,
-    checked,
+    check_certificate,
     has_expired,
     read_key,
     require_cryptography,
@@ -33,14 +33,18 @@ from .identity import (
 
 log = logging.getLogger(__name__)
 
+# Seconds until the control plane must have answered.
 _TIMEOUT_S = 30.0
+# Bytes of an answer that are read at most.
 _MOST_BYTES = 1 << 20
 _WILDCARDS = ("0.0.0.0", "[::]", "::")
 _NEW_TOKEN = "Have an operator make a join token for this host's name, and start the engine with --token."
 
 
 def joined(config: EngineConfig) -> HostIdentity | None:
-    """This host's identity: as it was kept, else by the token. None without ``--join``. Raises ``StartupError``."""
+    """Return this host's identity: the stored one, or a new one by the token. None without ``--join``. Raises
+    ``StartupError``.
+    """
     if not config.join:
         return None
     require_cryptography()
@@ -61,7 +65,9 @@ def joined(config: EngineConfig) -> HostIdentity | None:
 
 
 def _require_clock(identity: Identity) -> None:
-    """Raises ``StartupError`` where connections would fail by the time of this machine, with words of TLS only."""
+    """Raise ``StartupError`` if this machine's clock is outside the certificate's validity: TLS errors would not say
+    so.
+    """
     now, (begins, ends) = datetime.now(UTC), validity(identity.certificate)
     if begins <= now < ends:
         return
@@ -86,37 +92,39 @@ def _exchange(config: EngineConfig, files: IdentityFiles, token_hash: str) -> Id
     )
     try:
         certificate, authority = str(answer["certificate"]), str(answer["authority"])
-        checked(certificate, authority, private)
+        check_certificate(certificate, authority, private)
         return Identity(str(answer["name"]), config.join, token_hash, key, certificate, authority)
     except (KeyError, BadCertificateError) as error:
-        raise StartupError(f"{config.join} answered with what is no certificate of this host: {error}.") from None
+        raise StartupError(
+            f"{config.join} answered with an invalid certificate: {error}. Check that --join names the control plane."
+        ) from None
 
 
 def advertised(config: EngineConfig) -> str:
-    """Where the control plane reaches this host: host:port. Raises ``StartupError``."""
+    """Return host:port at which the control plane reaches this host. Raises ``StartupError``."""
     if config.advertise:
         return config.advertise
     host, _, port = config.listen.rpartition(":")
     if config.listen.startswith("unix:") or not port.isdigit() or port == "0":
         raise StartupError("--join needs --listen host:port with a port that stays the same, e.g. 0.0.0.0:7000.")
-    return f"{_own_address(config.join)}:{port}" if host in _WILDCARDS else config.listen
+    return f"{_outgoing_address(config.join)}:{port}" if host in _WILDCARDS else config.listen
 
 
-def _own_address(url: str) -> str:
-    """Of this machine, on the way to the control plane."""
-    there = urlsplit(url)
+def _outgoing_address(url: str) -> str:
+    """Return this machine's address on the route to the control plane."""
+    parts = urlsplit(url)
     try:
-        family, _, _, _, address = socket.getaddrinfo(there.hostname, there.port or 443, type=socket.SOCK_DGRAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)  # sends nothing
-            own = str(probe.getsockname()[0])
+            local = str(probe.getsockname()[0])
     except OSError as error:
         raise StartupError(f"This machine's address towards {url} is not known ({error}); set --advertise.") from None
-    return f"[{own}]" if ":" in own else own
+    return f"[{local}]" if ":" in local else local
 
 
 def _post(url: str, body: dict[str, str]) -> dict[str, Any]:
-    """Raises ``StartupError`` with the control plane's own words."""
+    """Post JSON and return the answer. Raises ``StartupError`` with the control plane's message."""
     local = _require_https(url)
     request = urllib.request.Request(
         f"{url.rstrip('/')}/api/hosts/join", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -124,38 +132,40 @@ def _post(url: str, body: dict[str, str]) -> dict[str, Any]:
     opener = urllib.request.build_opener(_NoRedirect, *([urllib.request.ProxyHandler({})] if local else []))
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
-            found = json.loads(answer.read(_MOST_BYTES))
+            reply = json.loads(answer.read(_MOST_BYTES))
     except urllib.error.HTTPError as error:
-        raise StartupError(f"{url} did not let this host join: {_said(error)}") from None
+        raise StartupError(f"{url} did not let this host join: {_error_text(error)}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise StartupError(f"{url} cannot be reached to join: {error}. Check --join and the network.") from None
-    if not isinstance(found, dict):
-        raise StartupError(f"{url} answered with something else than a control plane does. Check --join.")
-    return found
+    if not isinstance(reply, dict):
+        raise StartupError(f"{url} did not answer like a control plane. Check --join.")
+    return reply
 
 
 def _require_https(url: str) -> bool:
-    """Whether it is this machine, the only one that a token is sent to in the clear. Raises ``StartupError``."""
-    there = urlsplit(url)
-    local = there.hostname == "localhost"
+    """Return whether the URL is this machine, the only one that may get a token over plain HTTP. Raises
+    ``StartupError``.
+    """
+    parts = urlsplit(url)
+    local = parts.hostname == "localhost"
     with contextlib.suppress(ValueError):
-        local = local or ipaddress.ip_address(there.hostname or "").is_loopback
-    if there.scheme != "https" and not (there.scheme == "http" and local):
+        local = local or ipaddress.ip_address(parts.hostname or "").is_loopback
+    if parts.scheme != "https" and not (parts.scheme == "http" and local):
         raise StartupError(f"--join {url}: use https://, as the token is sent there.")
     return local
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The token goes where it was meant to go, and nowhere else."""
+    """A handler that follows no redirect, so that the token is sent to no other address."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     try:
-        told = json.loads(error.read(_MOST_BYTES))["error"]
-        return f"{told['message']} {told.get('fix', '')}".strip()
+        body = json.loads(error.read(_MOST_BYTES))["error"]
+        return f"{body['message']} {body.get('fix', '')}".strip()
     except (OSError, ValueError, KeyError, TypeError):
         return f"HTTP status {error.code}. Check --join."
 

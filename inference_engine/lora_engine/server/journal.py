@@ -1,10 +1,9 @@
-"""The usage journal: every finished request's record, on disk until a client acknowledges that the ledger has it.
+"""The usage journal keeps the record of every finished request on disk until a client acknowledges it.
 
-A record is committed before its ``Finished`` leaves the engine. The database is SQLite in
-WAL mode with ``synchronous=NORMAL``: a commit is in the operating system's hands, so nothing
-is lost when this process dies in any way; only a power failure within the seconds before a
-checkpoint could lose records, and those have been sent to a web process by then. (FULL would
-add a disk flush to the end of every request to close that gap.)
+A record is committed before its ``Finished`` is sent. The database is SQLite in WAL mode with ``synchronous=NORMAL``: a
+commit is in the operating system's cache, so nothing is lost when this process dies in any way. Only a power failure
+within the seconds before a checkpoint could lose records, and those have been sent to a web process by then. (FULL
+would close that gap with a disk flush at the end of every request.)
 """
 
 from __future__ import annotations
@@ -29,16 +28,17 @@ T = TypeVar("T")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that a reader may page by it
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused, so that a reader can page by it
     request_id TEXT NOT NULL UNIQUE,
     record BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS damaged (  -- what cannot be read any more, for whoever looks into it
+CREATE TABLE IF NOT EXISTS damaged (  -- records that cannot be parsed, kept for inspection
     seq INTEGER PRIMARY KEY,
     request_id TEXT NOT NULL,
     record BLOB NOT NULL
 )
 """
+# Seconds between two attempts to write.
 _RETRY_S = 1.0
 
 
@@ -47,7 +47,7 @@ class JournalError(Exception):
 
 
 class UsageJournal:
-    """Records by request id. All disk work is done by one thread of its own; appends are committed in batches."""
+    """A store of records by request id. One thread does all disk work; appends are committed in batches."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,20 +57,20 @@ class UsageJournal:
         self._flushing = False
         self._closed = False
         self._ids: set[str] = set()
-        self.failing = False  # the last write failed: what was computed since is kept in memory only
+        self.failing = False  # the last write failed: later records are in memory only
         self._thread.submit(self._open).result()
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._ids
 
     def __len__(self) -> int:
-        """Records that are not acknowledged yet."""
+        """Return the number of records that are not acknowledged."""
         return len(self._ids)
 
     def append(self, records: Sequence[pb.UsageRecord], done: Callable[[], None]) -> None:
         """Write ``records``, then call ``done`` from the journal's thread. Sets each record's ``seq``.
 
-        If the disk refuses, ``done`` is called all the same and writing is tried again every second.
+        If the write fails, ``done`` is called all the same and the write is repeated every second.
         """
         with self._lock:
             self._ids.update(record.request_id for record in records)
@@ -80,11 +80,11 @@ class UsageJournal:
                 self._thread.submit(self._flush)
 
     def pull(self, after_seq: int, limit: int) -> Future[list[pb.UsageRecord]]:
-        """Unacknowledged records in order of ``seq``, at most ``limit`` (0: 1000)."""
+        """Return unacknowledged records in order of ``seq``, at most ``limit`` (0: 1000)."""
         return self._thread.submit(self._pull, after_seq, limit or 1000)
 
     def acknowledge(self, request_ids: Iterable[str]) -> Future[int]:
-        """Forget records; returns how many there were."""
+        """Delete records; return how many there were."""
         return self._thread.submit(self._acknowledge, list(request_ids))
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class UsageJournal:
         self._thread.submit(self._close).result()
         self._thread.shutdown()
 
-    # In the journal's thread.
+    # The methods below run in the journal's thread.
 
     def _open(self) -> None:
         try:
@@ -103,7 +103,11 @@ class UsageJournal:
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):  # a full or read-only disk, not a damaged file
                     raise
-                log.error("the usage journal is damaged (%s); it is now %s, a new one begins", error, self._put_aside())
+                log.error(
+                    "the usage journal is damaged (%s); it was moved to %s, and a new one was created",
+                    error,
+                    self._put_aside(),
+                )
                 self._connect()
         except (sqlite3.Error, OSError) as error:
             raise JournalError(
@@ -123,7 +127,9 @@ class UsageJournal:
             raise
 
     def _put_aside(self) -> Path:
-        """The damaged file, with the log beside it: SQLite would replay that into the new one."""
+        """Rename the damaged file and its write-ahead log, which SQLite would replay into the new file; return the new
+        path.
+        """
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
         for suffix in ("-wal", "-shm", ""):
             with contextlib.suppress(FileNotFoundError):
@@ -153,9 +159,9 @@ class UsageJournal:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write, or none: a disk that refuses must not leave a transaction that blocks the next."""
+        """Commit or roll back: a failed write must not leave a transaction that blocks the next."""
         db = self._db
-        if db.in_transaction:  # the disk refused its end, too
+        if db.in_transaction:  # the rollback failed too, on a full disk
             db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -177,7 +183,7 @@ class UsageJournal:
             timer.start()
 
     def _try_again(self) -> None:
-        with contextlib.suppress(RuntimeError):  # closed at this moment, which writes what is pending too
+        with contextlib.suppress(RuntimeError):  # the journal was closed, which writes pending records too
             self._thread.submit(self._flush)
 
     def _pull(self, after_seq: int, limit: int) -> list[pb.UsageRecord]:
@@ -193,7 +199,7 @@ class UsageJournal:
         return records or (self._pull(damaged[-1], limit) if damaged else [])
 
     def _set_damaged_aside(self, seqs: list[int]) -> None:
-        """They would be in the way of every other record of this host."""
+        """Move records that cannot be parsed to another table, so that they do not block the others."""
         with self._transaction() as db:
             for seq in seqs:
                 db.execute("INSERT INTO damaged SELECT seq, request_id, record FROM usage WHERE seq = ?", (seq,))
@@ -214,7 +220,7 @@ class UsageJournal:
 
 
 def _nothing() -> None:
-    """Whoever waited for this record was told when the write first failed."""
+    """Do nothing when a repeated write succeeds: ``done`` was called after the first attempt."""
 
 
 def _restore(seq: int, raw: bytes) -> pb.UsageRecord:

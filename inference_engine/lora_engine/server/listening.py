@@ -1,4 +1,4 @@
-"""Where the server listens: a private Unix socket or TCP, and how a second instance is kept away."""
+"""The server listens on a private Unix socket or on TCP; a lock keeps a second instance from starting."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _MAX_SOCKET_PATH = 100  # the operating system's limit is 107
 _OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),  # two engines on one port must be an error, not a lottery
-    ("grpc.keepalive_time_ms", 20_000),  # notice a web host that lost power
+    ("grpc.so_reuseport", 0),  # two engines on one port must be an error
+    ("grpc.keepalive_time_ms", 20_000),  # detects a web host that lost power
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 ]
 
 
 class InstanceLock:
-    """A file locked while this process lives, however it ends."""
+    """A file lock that is released when this process ends for any reason."""
 
-    def __init__(self, path: Path, held_by_another: str) -> None:
+    def __init__(self, path: Path, message: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] = path.open("a")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise StartupError(held_by_another) from None
+            raise StartupError(message) from None
 
     def release(self) -> None:
         self._file.close()
 
 
 def socket_path(listen: str) -> Path | None:
-    """The path of a ``unix:`` address, None for TCP. Raises ``StartupError`` for one that cannot be used."""
+    """Return the path of a ``unix:`` address, None for TCP. Raises ``StartupError`` for an invalid one."""
     if not listen.startswith("unix:"):
         return None
     path = Path(listen.removeprefix("unix:").removeprefix("//")).absolute()
@@ -74,15 +74,15 @@ def clear_stale_socket(path: Path) -> None:
 
 
 def make_server(config: EngineConfig) -> grpc.aio.Server:
-    """A server without services or ports yet; checks every call's token if one is configured, and its certificate."""
+    """Return a server without services or ports. It checks every call's token (if configured) and certificate."""
     tokens = [TokenInterceptor(config.host_token)] if config.host_token else []
     return grpc.aio.server(interceptors=[*tokens, GrantInterceptor()], options=_OPTIONS)
 
 
 def bind(server: grpc.aio.Server, config: EngineConfig, identity: HostIdentity | None = None) -> str:
-    """Open the configured address; returns it, with the port that was chosen. Raises ``StartupError``.
+    """Open the configured address and return it with the chosen port. Raises ``StartupError``.
 
-    With ``identity`` of a fleet it is open to the control plane of that only.
+    With an ``identity`` only the control plane of its fleet can connect.
     """
     path = socket_path(config.listen)
     if path is not None:
@@ -95,7 +95,7 @@ def bind(server: grpc.aio.Server, config: EngineConfig, identity: HostIdentity |
 
 
 def _require_protection(host: str, config: EngineConfig) -> None:
-    """Other machines need the token, and TLS so that it cannot be read on the way. Raises ``StartupError``."""
+    """Raise ``StartupError`` unless a port for other machines has a token, and TLS to protect it on the way."""
     if not config.host_token:
         raise StartupError(
             f"Listening on {host} lets every machine that reaches it use this engine; set --join and --token, "
@@ -104,7 +104,7 @@ def _require_protection(host: str, config: EngineConfig) -> None:
     if not config.tls_certificate and not config.insecure_tcp:
         raise StartupError(
             f"Listening on {host} without TLS sends the host token, prompts and answers in the clear; set "
-            "--tls-certificate and --tls-key, listen on 127.0.0.1 or a Unix socket, or say --insecure-tcp if the "
+            "--tls-certificate and --tls-key, listen on 127.0.0.1 or a Unix socket, or set --insecure-tcp if the "
             "network between the machines is encrypted already."
         )
 

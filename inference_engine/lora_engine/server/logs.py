@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, plain for a terminal."""
+"""Log lines are JSON for machines and plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonLines(logging.Formatter):
-    """One object per line; what was passed as ``extra`` becomes fields."""
+    """A formatter that writes one JSON object per line, with ``extra`` as fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -27,7 +27,7 @@ class JsonLines(logging.Formatter):
 
 
 class PlainLines(logging.Formatter):
-    """``12:34:56 INFO message  request_id=…``."""
+    """A formatter of lines such as ``12:34:56 INFO message  request_id=…``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")

@@ -13,6 +13,7 @@ from lora_engine.request import RequestFinished
 from lora_engine.start_progress import StartProgress
 from lora_engine.wire import engine_pb2 as pb
 
+# Upper bounds of histogram buckets in seconds.
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _TENANT_METRICS = (
     ("waiting", "gauge", "Sequences of the tenant in the queue."),
@@ -43,7 +44,7 @@ class Counter:
 
 
 class Histogram:
-    """Durations in seconds, in fixed buckets."""
+    """A distribution of durations in seconds, in fixed buckets."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
@@ -66,7 +67,7 @@ class Histogram:
 
 
 class HostMetrics:
-    """What a host counts itself; the rest is read from its latest status. Written by the event loop only."""
+    """The metrics that a host counts; others come from its latest status. Only the event loop writes them."""
 
     def __init__(self) -> None:
         self.requests = Counter("lora_engine_requests_total", "Requests that ended, by outcome.")
@@ -82,9 +83,11 @@ class HostMetrics:
         self.status = pb.HostStatus()
 
     def count(self, finished: RequestFinished, inter_token_ms: int = 0, tokens_before: int = 0) -> None:
-        """``inter_token_ms``: the request's objective, 0 for none. ``tokens_before`` are another host's."""
+        """Count a request that ended. ``inter_token_ms`` is its objective (0: none), ``tokens_before`` another host's
+        tokens.
+        """
         usage = finished.usage
-        generated = max(0, usage.completion_tokens - tokens_before)  # one that was refused has no count of either
+        generated = max(0, usage.completion_tokens - tokens_before)  # a refused request counts neither
         self.requests.add(1, outcome=usage.outcome)
         if finished.error is not None:
             self.errors.add(1, code=finished.error.code)
@@ -137,7 +140,7 @@ def _status_lines(status: pb.HostStatus) -> Iterator[str]:
 
 
 def _tenant_lines(status: pb.HostStatus) -> Iterator[str]:
-    """At most 100 tenants, those with the longest queues, so that the page stays small."""
+    """Yield the metrics of at most 100 tenants, those with the longest queues, to keep the page small."""
     for name, kind, text in _TENANT_METRICS:
         yield from _head(f"lora_engine_tenant_{name}", kind, text)
         field = name.removesuffix("_total")
@@ -169,14 +172,14 @@ class _Server6(_Server):
 
 
 class Pages:
-    """What the server shows: at first only how far the start is."""
+    """The pages that the server shows. Until the engine is ready they only show the progress of its start."""
 
     def __init__(self, progress: StartProgress) -> None:
         self._progress = progress
         self.metrics: Callable[[], str] = lambda: ""
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text."""
+        """Return the HTTP status and the text of a page."""
         if path == "/metrics":
             return 200, self.metrics()
         if path == "/livez":
@@ -187,7 +190,7 @@ class Pages:
 
 
 class MetricsServer:
-    """``Pages`` on one address, from a thread of its own, without authentication."""
+    """A server of ``Pages`` on one address, in a separate thread, without authentication."""
 
     def __init__(self, host: str, port: int, pages: Pages) -> None:
         handler = type("Handler", (_Handler,), {"pages": pages})
@@ -208,7 +211,7 @@ class MetricsServer:
 
 class _Handler(BaseHTTPRequestHandler):
     pages: Pages
-    timeout = 10.0  # a connection that sends nothing does not keep its thread
+    timeout = 10.0  # seconds until a silent connection releases its thread
 
     def do_GET(self) -> None:  # the library's name
         status, text = self.pages.get(self.path)
@@ -220,4 +223,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A scrape every few seconds is no news."""
+        """Log nothing: there is a scrape every few seconds."""

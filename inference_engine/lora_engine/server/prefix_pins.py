@@ -1,7 +1,7 @@
-"""Pinned prefixes on this host: what they are in tokens, and the requests that compute those which are missing.
+"""Pinned prefixes of this host: their tokens, and the background requests that compute missing ones.
 
-The requests are ordinary ones of the background, of the tenant whose prefix it is: they run when no other request
-waits, and make way for others. They have no session, are not in the journal, and nobody is billed for them.
+The requests belong to the prefix's tenant. They run when no other request waits, and yield to others. They have no
+session, are not in the journal, and are not billed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from .translation import beginning, error_message
 
 log = logging.getLogger(__name__)
 
-# What templates write may change with the day, so it is not kept for ever.
+# Seconds for which a prefix's tokens are kept: a template's output may change with the date.
 _TOKENS_KEPT_S = 600.0
-_LOOK_EVERY_S = 1.0
-_FAILED_REST_S = 25.0  # the control plane asks again twice a minute
+# Seconds between two checks for missing prefixes.
+_CHECK_EVERY_S = 1.0
+_FAILED_REST_S = 25.0  # pause after a failure; the control plane repeats its call twice a minute
+# Seconds that ``set`` waits for missing prefixes, and between two checks.
 _PATIENCE_S = 1.0
-_PATIENT_LOOK_S = 0.05
+_PATIENCE_POLL_S = 0.05
 _STATES = {
     PinState.KEPT: pb.PrefixState.KEPT,
     PinState.MISSING: pb.PrefixState.COMPUTING,
@@ -49,7 +51,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A prefix in tokens, or why it cannot be pinned."""
+    """A prefix in tokens, or the reason why it cannot be pinned."""
 
     prompt: bytes
     at: float
@@ -58,7 +60,7 @@ class _Read:
 
 
 class PrefixPins:
-    """Lives on the event loop, like the host."""
+    """A keeper of pinned prefixes. It lives on the event loop, like the host."""
 
     def __init__(
         self,
@@ -68,25 +70,25 @@ class PrefixPins:
         chat_format: ChatFormat,
         threads: TenantThreads,
         page_tokens: int,
-        other_base: Callable[[str], RequestError | None],
+        reject_base: Callable[[str], RequestError | None],
     ) -> None:
-        """``other_base``: what speaks against work for a base model."""
+        """Create the keeper. ``reject_base`` returns the error for another base model, or None."""
         self._engine = engine
         self._tiers = tiers
         self._tokenizer = tokenizer
         self._chat_format = chat_format
         self._threads = threads
         self._page_tokens = page_tokens
-        self._other_base = other_base
+        self._reject_base = reject_base
         self._read: dict[str, _Read] = {}
         self._wanted: dict[str, PinnedPrefix] = {}
-        self._failed: dict[str, tuple[RequestError, float]] = {}  # and until when it is not tried again
-        self._computing: dict[str, asyncio.Future[RequestFinished]] = {}  # by request
+        self._failed: dict[str, tuple[RequestError, float]] = {}  # and the time until which it is not retried
+        self._computing: dict[str, asyncio.Future[RequestFinished]] = {}  # by request id
         self._keeper: asyncio.Task[None] | None = None
         self._setting = asyncio.Lock()
 
     async def set(self, prefixes: Sequence[pb.PinnedPrefix]) -> pb.PinPrefixesReply:
-        """These and no others are kept from now on. Waits a moment for those that are missing."""
+        """Pin these prefixes and no others. Waits up to a second for those that are missing."""
         async with self._setting:
             self._read = {prefix.name: await self._tokens(prefix) for prefix in prefixes}
             self._wanted = {prefix.name: self._in_tokens(prefix) for prefix in prefixes if self._is_right(prefix.name)}
@@ -97,12 +99,12 @@ class PrefixPins:
             self._keeper = asyncio.create_task(self._keep())
         until = time.monotonic() + _PATIENCE_S
         while self._missing(states) and time.monotonic() < until:
-            await asyncio.sleep(_PATIENT_LOOK_S)
+            await asyncio.sleep(_PATIENCE_POLL_S)
             states = await self._states()
         return pb.PinPrefixesReply(prefixes=[self._state(prefix.name, states) for prefix in prefixes])
 
     def take(self, output: StepOutput) -> None:
-        """What has ended in a step; nobody else knows these requests."""
+        """Take the ends of this keeper's requests from a step's output."""
         for item in output.finished if self._computing else ():
             ended = self._computing.pop(item.request_id, None)
             if ended is not None and not ended.done():
@@ -117,7 +119,7 @@ class PrefixPins:
         known = self._read.get(prefix.name)
         if known is not None and known.prompt == prompt and now - known.at < _TOKENS_KEPT_S:
             return known
-        if error := self._other_base(prefix.prompt.base_digest):
+        if error := self._reject_base(prefix.prompt.base_digest):
             return _Read(prompt, now, [], error)
         try:
             ids = await self._threads.submit(
@@ -144,7 +146,7 @@ class PrefixPins:
         return await asyncio.wrap_future(self._engine.call(lambda engine: engine.pinned_prefixes()))
 
     def _missing(self, states: dict[str, PinState]) -> list[PinnedPrefix]:
-        """Those that are to be computed now."""
+        """Return the prefixes to compute now."""
         now = time.monotonic()
         return [
             prefix
@@ -153,7 +155,7 @@ class PrefixPins:
         ]
 
     def _state(self, name: str, states: dict[str, PinState]) -> pb.PrefixState:
-        if (read := self._read.get(name)) is None:  # another call came meanwhile, and does not want it
+        if (read := self._read.get(name)) is None:  # another call replaced the set meanwhile
             return pb.PrefixState(name=name, state=pb.PrefixState.COMPUTING)
         state = states.get(name, PinState.MISSING)
         error = read.error or (self._failed[name][0] if state is PinState.MISSING and name in self._failed else None)
@@ -165,18 +167,18 @@ class PrefixPins:
         )
 
     async def _keep(self) -> None:
-        """Compute what is missing, one after the other, for as long as anything is wanted."""
+        """Compute missing prefixes one after the other, as long as any are wanted."""
         while self._wanted:
             try:
                 for prefix in self._missing(await self._states()):
                     if self._wanted.get(prefix.name) == prefix:
                         await self._compute(prefix)
             except Exception:
-                log.exception("pinned prefixes could not be looked after")
-            await asyncio.sleep(_LOOK_EVERY_S)
+                log.exception("checking pinned prefixes failed; they are checked again")
+            await asyncio.sleep(_CHECK_EVERY_S)
 
     async def _compute(self, prefix: PinnedPrefix) -> None:
-        """Until it has ended, or is not wanted any more."""
+        """Compute a prefix until its request ends or it is no longer wanted."""
         request = GenerationRequest(
             request_id=f"pin-{uuid.uuid4().hex}",
             prompt_token_ids=prefix.token_ids,
@@ -193,9 +195,9 @@ class PrefixPins:
         try:
             self._engine.submit(request)
             while not ended.done() and self._wanted.get(prefix.name) == prefix:
-                await asyncio.wait([ended], timeout=_LOOK_EVERY_S)
+                await asyncio.wait([ended], timeout=_CHECK_EVERY_S)
         finally:
-            if not ended.done():  # its end still comes, and nobody waits for it
+            if not ended.done():  # its end still arrives, but nothing waits for it
                 self._engine.abort(request.request_id)
             if prefix.adapter_digest:
                 self._tiers.release(prefix.adapter_digest)

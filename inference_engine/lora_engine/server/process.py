@@ -1,4 +1,4 @@
-"""One engine process, from its command line to its end."""
+"""The engine process, from its command line to its end."""
 
 from __future__ import annotations
 
@@ -51,24 +51,27 @@ from .watchdog import StepWatchdog
 
 log = logging.getLogger(__name__)
 
-# Of a tokenizer that an engine states, for which every host's row has room.
+# Limits of the added tokens that an engine reports: every host's database row must have room for them.
 _MAX_ADDED_TOKENS, _MAX_TOKEN_CHARS = 2048, 256
+# Seconds for aborted requests to end.
 _LAST_WORDS_S = 3.0
+# Seconds for open calls to end.
 _CLOSING_S = 0.25
+# Seconds between two refreshes of the metrics.
 _METRICS_EVERY_S = 1.0
-# EX_TEMPFAIL. Not 0, so that a supervisor that starts only failed processes anew does it too.
+# Exit status after a requested restart: EX_TEMPFAIL. It is not 0, so that a supervisor that only restarts failed
+# processes restarts this one too.
 RESTART_STATUS = 75
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until a signal; returns the exit status. 2 means that it could not start, and said why; 75 that an operator
-    wants it to be started anew."""
+    """Run until a signal and return the exit status: 2 if the engine could not start, 75 if a restart was requested."""
     config = arguments.parse(argv)
     try:
         logs.set_up(config.log_level)
         with ExitStack() as stack:
             _take_locks(config, stack)
-            identity = joined(config)  # before anything expensive: it may be refused
+            identity = joined(config)  # before anything expensive, as it may be refused
             note = EndNote(config.data_dir)
             asyncio.run(_serve(*_start(config, stack, note), identity, note))
     except torch.OutOfMemoryError as error:
@@ -80,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except EngineFailed:
         return 1
-    except RestartAsked:
+    except RestartRequested:
         return RESTART_STATUS
-    except KeyboardInterrupt:  # while the model was loading
+    except KeyboardInterrupt:  # during the load of the model
         return 130
     return 0
 
@@ -90,16 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _start(
     config: EngineConfig, stack: ExitStack, note: EndNote
 ) -> tuple[EngineConfig, LoadedModel, Pages, Leader | None]:
-    """Load the model, on this rank's device if there are several. How far that is can be read from the metrics port
-    meanwhile.
-    """
+    """Load the model, on this rank's device if there are several. The metrics port shows the progress meanwhile."""
     progress = StartProgress(began=process_start())
     pages = Pages(progress)
     if config.metrics_port:
         stack.callback(_show(config, pages).stop)
     kernels = None
     if config.fast_start and torch.device(config.device).type == "cuda" and config.backend != "torch":
-        # These need triton, which a CPU engine does not.
+        # These modules need triton, which a CPU engine does not need.
         from lora_engine.execution.compile_ahead import compile_ahead
         from lora_kernels.launches import log_compilations
 
@@ -125,7 +126,7 @@ def _no_memory(config: EngineConfig, error: torch.OutOfMemoryError) -> str:
 
 
 def _take_locks(config: EngineConfig, locks: ExitStack) -> None:
-    """Before anything expensive: is the place free?"""
+    """Lock the address and the data folder before anything expensive."""
     if path := socket_path(config.listen):
         taken = f"Another engine listens on {path}; stop it first, or choose another --listen."
         locks.callback(InstanceLock(path.with_name(path.name + ".lock"), taken).release)
@@ -151,9 +152,9 @@ async def _serve(
         address = bind(server, config, identity)
         if last := note.begin():
             host.description.last_end.CopyFrom(pb.LastEnd(reason=last.reason, unix_time=last.at))
-            log.warning("the engine before this one did not end as it should: %s", last.reason)
+            log.warning("the previous engine ended abnormally: %s", last.reason)
         host.start()
-        # A CPU is slow, but it does not hang, unless it waits for another rank.
+        # A CPU is slow, but it does not hang unless it waits for another rank.
         if config.step_timeout_s and (config.device != "cpu" or leader is not None):
             watchdog = StepWatchdog(lambda: host.step_progress, config.step_timeout_s, on_end=note.write)
             watchdog.start()
@@ -174,7 +175,7 @@ async def _serve(
         raise EngineFailed
     note.clear()
     if restarts:
-        raise RestartAsked
+        raise RestartRequested
 
 
 async def _first_of(*events: asyncio.Event) -> None:
@@ -185,16 +186,16 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 
 class EngineFailed(Exception):
-    """The engine asked to be started anew, and has said why."""
+    """The engine reported a failure and must be restarted."""
 
 
-class RestartAsked(Exception):
-    """An operator wants the engine to be started anew."""
+class RestartRequested(Exception):
+    """An operator requested a restart."""
 
 
 @dataclass
 class StopSignals:
-    """SIGTERM or SIGINT: the first asks to finish what runs, the second to stop at once."""
+    """The stop signals SIGTERM and SIGINT: the first starts draining, the second stops at once."""
 
     first: asyncio.Event = field(default_factory=asyncio.Event)
     second: asyncio.Event = field(default_factory=asyncio.Event)
@@ -209,17 +210,19 @@ class StopSignals:
 
 
 async def _requests_ended(host: EngineHost, signals: StopSignals) -> bool:
-    """Wait as long as the operator lets requests who wants a restart; False if nobody does, or something else came."""
+    """Wait for requests to end before a requested restart; False if none was requested or something else ends the
+    engine.
+    """
     if not host.restarts.is_set():
         return False
-    log.info("draining, to be started anew", extra={"boot_id": host.boot_id})
+    log.info("draining before a restart", extra={"boot_id": host.boot_id})
     while not (host.may_restart or signals.first.is_set() or host.failed.is_set()):
         await asyncio.sleep(0.02)
     return host.may_restart and not (signals.first.is_set() or host.failed.is_set())
 
 
 async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSignals, drain_s: float) -> None:
-    """Let running requests end, abort what does not in time, and tell every client before closing."""
+    """Let running requests end, abort the rest after ``drain_s``, and notify every client before closing."""
     host.drain()
     log.info("draining", extra={"seconds": drain_s})
     if not await _idle_within(host, drain_s, signals.second):
@@ -227,7 +230,7 @@ async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSig
         host.abort_all()
         await _idle_within(host, _LAST_WORDS_S, asyncio.Event())
     await server.stop(_CLOSING_S)
-    # Calls that were cut off come to their end now; if the loop ended them, each would be an error in the log.
+    # Calls that were cut off end here; if the loop ended them, each would be logged as an error.
     if calls := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(calls, timeout=_CLOSING_S)
 
@@ -271,9 +274,9 @@ async def _refresh_metrics(host: EngineHost) -> None:
 
 
 def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None = None) -> EngineHost:
-    """A host around a loaded model; ``leader`` of its other ranks. Needs a running event loop."""
+    """Build a host around a loaded model. ``leader`` leads its other ranks. Needs a running event loop."""
     runner = build_runner(config, loaded, leader)
-    with loaded.progress.phase("digest"):  # of which most was computed meanwhile
+    with loaded.progress.phase("digest"):  # most of it was computed during the load
         log.info("the base model's digest is %s", loaded.digest)
     tiers = _build_tiers(config, loaded, leader)
     engine = Engine(config, tiers, loaded, mirror=leader, runner=runner)
@@ -318,7 +321,7 @@ def _build_tiers(config: EngineConfig, loaded: LoadedModel, leader: Leader | Non
 
 
 def base_geometry(loaded: LoadedModel) -> BaseGeometry:
-    """What adapters are validated against: the whole model, however little of it this rank holds."""
+    """Return the geometry that adapters are validated against: the whole model's, also where this rank has a part."""
     model: ModelConfig = loaded.model.config
     return BaseGeometry(
         name=loaded.name,
@@ -365,7 +368,7 @@ def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb
 
 
 def _added_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The tokenizer's added tokens, or none of one that has thousands of them, as those of speech models have."""
+    """Return the tokenizer's added tokens, or none if there are thousands, as in speech models."""
     tokens = tokenizer.added_tokens
     is_stated = len(tokens) <= _MAX_ADDED_TOKENS and all(len(token) <= _MAX_TOKEN_CHARS for token in tokens)
     return tokens if is_stated else ()

@@ -1,4 +1,4 @@
-"""The gRPC service: each method hands over to ``EngineHost``."""
+"""The gRPC service: each method calls ``EngineHost``."""
 
 # ruff: noqa: N802  (the method names are those of the wire contract)
 
@@ -30,16 +30,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Milliseconds between two heartbeats, by default and at least.
 _DEFAULT_INTERVAL_MS = 2000
 _SHORTEST_INTERVAL_MS = 100
+# Waiting requests in a list, by default and at most.
 _WAITING_SHOWN, _MOST_WAITING = 100, 1000
+# Number of hosts that may read adapters at once: requests use the same network.
 _MOST_READERS = 4
-"""Of adapters, at once: answers go over the same network."""
+# Bytes in one message of an adapter's file.
 _BLOCK_BYTES = 1 << 20
 
 
 class EngineService(engine_pb2_grpc.EngineServicer):
-    """``lorikeet.engine.v1.Engine``."""
+    """The servicer of ``lorikeet.engine.v1.Engine``."""
 
     def __init__(self, host: EngineHost, identity: HostIdentity | None = None) -> None:
         self._host, self._identity = host, identity
@@ -68,7 +71,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         if request.file not in (CONFIG_FILE, WEIGHTS_FILE):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an adapter has no such file")
         if self._host.adapter_readers >= _MOST_READERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "others read from this host")
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many hosts read from this host; use another source"
+            )
         self._host.adapter_readers += 1
         try:
             with self._host.adapter_folder(request.digest) as folder, (folder / request.file).open("rb") as file:
@@ -149,12 +154,12 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
         load_every_ms = max(request.load_every_ms, _SHORTEST_INTERVAL_MS) if request.load_every_ms else interval_ms
         changes = AdapterChanges() if request.adapter_changes else None
-        told = 0
+        version = 0
 
         def with_prefixes(status: pb.HostStatus) -> pb.HostStatus:
-            nonlocal told
+            nonlocal version
             if request.prefixes:
-                told = self._host.prefixes.tell(status, told)
+                version = self._host.prefixes.tell(status, version)
             return status
 
         while True:
@@ -165,9 +170,9 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             for _ in range(load_every_ms, interval_ms, load_every_ms):
                 await asyncio.sleep(load_every_ms / 1000)
                 if (load := await self._host.load()) is not None:
-                    own = pb.HostStatus()
-                    own.CopyFrom(load)  # which others are sent too
-                    yield with_prefixes(own)
+                    copy = pb.HostStatus()
+                    copy.CopyFrom(load)  # the load is shared with other streams
+                    yield with_prefixes(copy)
             await asyncio.sleep(min(load_every_ms, interval_ms) / 1000)
 
     async def _read(self, session: ClientSession, messages: AsyncIterator[pb.ClientMessage]) -> None:
@@ -185,7 +190,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses every call that does not carry the host's token."""
+    """An interceptor that refuses every call without the host's token."""
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
@@ -196,15 +201,15 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         metadata = dict(handler_call_details.invocation_metadata)
-        given = str(metadata.get("authorization", "")).encode()
+        authorization = str(metadata.get("authorization", "")).encode()
         handler = await continuation(handler_call_details)
-        if handler is None or hmac.compare_digest(given, self._expected):
+        if handler is None or hmac.compare_digest(authorization, self._expected):
             return handler
         return _refusal_like(handler)
 
 
 def _refusal_like(handler: Handler) -> Handler:
-    """A handler of the same kind that only refuses: gRPC looks at the kind before it calls."""
+    """Return a handler of the same kind that only refuses: gRPC checks the kind before it calls."""
 
     async def refuse(_request: Any, context: Any) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the host token is missing or wrong")

@@ -1,4 +1,4 @@
-"""One web process's stream: its requests, and what waits to be sent to it."""
+"""The stream of one web process: its requests, and the messages that wait to be sent to it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lora_engine.wire import engine_pb2 as pb
 
 
 class ClientSession:
-    """An outbox that merges: a client that reads slowly gets fewer, larger messages.
+    """An outbox that merges messages: a client that reads slowly gets fewer, larger ones.
 
-    Lives on the event loop.
+    It lives on the event loop.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,8 @@ class ClientSession:
         self.requests: set[str] = set()
         self._welcome: pb.Welcome | None = None
         self._pending: pb.StepDeltas | None = None
-        # Of the pending message: its plain tokens, and the requests with a delta, whose later tokens come after it.
+        # The pending message's plain tokens, and the requests with a delta in it, whose later tokens must follow as
+        # deltas.
         self._handles: list[int] = []
         self._texts: list[str] = []
         self._token_ids: list[int] = []
@@ -32,13 +33,13 @@ class ClientSession:
         self._filled.set()
 
     def add_delta(self, step: int, delta: pb.Delta, handle: int = 0) -> None:
-        """``handle``: of its request, if it has one."""
+        """Add a delta. ``handle`` is its request's, 0 if it has none."""
         self._outbox(step).deltas.append(delta)
         if not delta.choice:
             self._with_delta.add(handle)
 
     def add_plain(self, step: int, handle: int, text: str, token_id: int) -> bool:
-        """A token of choice 0 with nothing but its text; False if it has to be a delta, as it follows one."""
+        """Add a token of choice 0 that has only text; returns False if it must be a delta because it follows one."""
         if handle in self._with_delta:
             return False
         self._outbox(step)
@@ -48,17 +49,17 @@ class ClientSession:
         return True
 
     def add_finished(self, step: int, finished: pb.Finished) -> None:
-        """The request's last message; a session that is ending ends with its last request."""
+        """Add a request's last message. A session that is ending ends with its last request."""
         self._outbox(step).finished.append(finished)
         self.requests.discard(finished.request_id)
 
     def end_when_idle(self) -> None:
-        """The client will send no more: end once its requests have."""
+        """End once the open requests have ended: the client will send no more."""
         self._ending = True
         self._filled.set()
 
     async def messages(self) -> AsyncIterator[pb.EngineMessage]:
-        """Everything to send, as it comes."""
+        """Yield messages to send as they become available."""
         while True:
             await self._filled.wait()
             self._filled.clear()

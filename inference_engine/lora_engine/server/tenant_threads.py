@@ -1,4 +1,4 @@
-"""Threads that tenants use in turn, for what they bring in texts, templates and grammars."""
+"""Threads that tenants share fairly, for texts, templates and grammars."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ T = TypeVar("T")
 
 
 class TenantThreads:
-    """A few threads. Tenants whose work waits are served one after another, and none has all threads, if there is more
-    than one: however much one of them brings, others wait for one piece of it at most. Lives on the event loop.
+    """A few threads that serve waiting tenants round-robin. One tenant never has all of several threads, so a tenant
+    waits for one task of another at most. It lives on the event loop.
     """
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, name)
         self._free, self._most_each = threads, max(1, threads - 1)
         self._running = Counter[str]()
-        # Whose turn it is comes first.
+        # The next tenant comes first.
         self._waiting: dict[str, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
 
     def submit(
         self, tenant: str, call: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs
     ) -> asyncio.Future[T]:
-        """Have `call` run on a thread. Nothing that was not begun runs any more once its future is cancelled."""
+        """Run `call` on a thread. A call that has not begun is dropped when its future is cancelled."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append((partial(call, *arguments, **keywords), future))
         self._begin()
         return future
 
     def close(self) -> None:
-        """Waits for what runs; nothing else begins."""
+        """Wait for running calls; start no others."""
         for _call, future in (each for queue in self._waiting.values() for each in queue):
             future.cancel()
         self._waiting.clear()

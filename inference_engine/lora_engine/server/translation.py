@@ -1,4 +1,4 @@
-"""Between the wire's messages and the engine's plain data."""
+"""Conversion between the wire's messages and the engine's data classes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from .chat import ChatFormat, Prompt, chat_size
 
 MAX_STOPS = 64
 MAX_STOP_CHARS = 1000
+# Texts that may follow a prompt, to see which of its tokens depend on them.
 _NEXT_TEXTS = ("a", " the", "1", "\n", ".")
-_NEXT_TURNS = ("a", "1, the")
+_NEXT_MESSAGES = ("a", "1, the")
 _POOLING = {pb.Pooling.LAST: PoolingKind.LAST, pb.Pooling.MEAN: PoolingKind.MEAN}
 _PHASES = {phase: getattr(pb.StageEvent, phase.name) for phase in Phase}
 _SHARE_FIELDS = tuple(field.name for field in fields(TenantShare))
@@ -45,15 +46,15 @@ _USAGE_FIELDS = tuple(field.name for field in fields(RequestUsage) if field.name
 
 
 def prompt_size(submit: pb.Submit) -> int:
-    """Characters or tokens of the prompt: how long preparing it may take."""
+    """Return the characters or tokens of the prompt, a measure of the time that preparing it takes."""
     if submit.HasField("chat"):
         return chat_size(submit.chat)
     more = sum(len(prompt.text) + len(prompt.token_ids.ids) for prompt in submit.more_prompts)
     return len(submit.text) + len(submit.token_ids.ids) + more
 
 
-def has_own_template(submit: pb.Submit) -> bool:
-    """Whether a stranger's template writes the prompt, which may take as long as that is allowed to."""
+def has_adapter_template(submit: pb.Submit) -> bool:
+    """Return whether an adapter's template writes the prompt, which may take as long as its time limit."""
     return submit.HasField("chat") and submit.chat.HasField("own_template")
 
 
@@ -64,8 +65,8 @@ def generation_request(
     grammars: Grammars,
     max_context: int | None = None,
 ) -> tuple[GenerationRequest, ChatOutput | None]:
-    """Tokenise, compile and translate; and how the answer is read. Prompts that are clearly longer than ``max_context``
-    are refused before they are tokens. Raises ``RequestError``.
+    """Convert a request and return how its answer is parsed. Prompts that are clearly longer than ``max_context``
+    tokens are refused before they are tokenised. Raises ``RequestError``.
     """
     prompt = _prompt(submit, tokenizer, chat_format, max_context)
     request = GenerationRequest(
@@ -118,24 +119,24 @@ def _encode(tokenizer: Tokenizer, text: str, special: bool, max_context: int | N
 
 
 def tokenize(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> pb.TokenizeReply:
-    """Raises ``RequestError``."""
+    """Tokenise a prompt. Raises ``RequestError``."""
     read = beginning if submit.is_beginning else _prompt_ids
     ids = read(submit, tokenizer, chat_format)
     return pb.TokenizeReply(token_ids=ids, token_bytes={i: tokenizer.token_bytes(i) for i in set(ids)})
 
 
 def beginning(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat) -> list[int]:
-    """The tokens that longer prompts have in common which begin with this one. Raises ``RequestError``.
+    """Return the tokens that all longer prompts beginning with this one have in common. Raises ``RequestError``.
 
-    What comes next decides how the last characters of a text become tokens, and what a chat template writes after the
-    last message, or even before it: so it is tried.
+    The following text decides how the last characters become tokens, and what a chat template writes after the last
+    message, or even before it. So a few continuations are rendered and compared.
     """
     longer = [_prompt_ids(prompt, tokenizer, chat_format) for prompt in _longer(submit)]
     return [first for first, *others in takewhile(lambda ids: len({*ids}) == 1, zip(*longer, strict=False))]
 
 
 def _longer(submit: pb.Submit) -> Iterator[pb.Submit]:
-    """Prompts that begin with this one, and differ in what comes next."""
+    """Yield prompts that begin with this one and differ in what follows."""
     prompt = pb.Submit()
     prompt.CopyFrom(submit)
     if submit.WhichOneof("prompt") == "text":
@@ -145,8 +146,8 @@ def _longer(submit: pb.Submit) -> Iterator[pb.Submit]:
     elif submit.WhichOneof("prompt") == "chat":
         if submit.chat.messages and submit.chat.messages[-1].role == "user":
             yield submit
-            prompt.chat.messages.add(role="assistant", content=_NEXT_TURNS[0])
-        for content in _NEXT_TURNS:
+            prompt.chat.messages.add(role="assistant", content=_NEXT_MESSAGES[0])
+        for content in _NEXT_MESSAGES:
             following = pb.Submit()
             following.CopyFrom(prompt)
             following.chat.messages.add(role="user", content=content)
@@ -160,7 +161,7 @@ def _prompt_ids(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat
 
 
 def detokenize(token_ids: pb.TokenIds, tokenizer: Tokenizer) -> pb.DetokenizeReply:
-    """Raises ``RequestError``."""
+    """Return the text of token ids. Raises ``RequestError``."""
     if max(token_ids.ids, default=0) >= tokenizer.vocab_size:
         raise RequestError(
             "invalid_value",
@@ -172,7 +173,7 @@ def detokenize(token_ids: pb.TokenIds, tokenizer: Tokenizer) -> pb.DetokenizeRep
 
 
 def constraint_of(submit: pb.Submit) -> Constraint | None:
-    """Raises ``RequestError`` for a kind that this engine does not know."""
+    """Return a request's constraint, or None. Raises ``RequestError`` for a kind that this engine does not know."""
     if not submit.HasField("constraint"):
         return None
     wire = submit.constraint
@@ -187,9 +188,9 @@ def constraint_of(submit: pb.Submit) -> Constraint | None:
 
 
 def is_compiled(submit: pb.Submit, chat_format: ChatFormat, grammars: Grammars) -> bool:
-    """Whether what the answer is held to costs nothing more."""
+    """Return whether the answer's constraint is compiled already, or there is none."""
     if submit.HasField("chat") and chat_format.constrains(submit.chat, has_constraint=submit.HasField("constraint")):
-        return False  # which grammar it is, only the prompt says
+        return False  # the grammar depends on the prompt
     try:
         constraint = constraint_of(submit)
     except RequestError:
@@ -214,20 +215,20 @@ def _slo(wire: pb.Slo) -> Slo:
 
 
 def _prompt(submit: pb.Submit, tokenizer: Tokenizer, chat_format: ChatFormat, max_context: int | None = None) -> Prompt:
-    kind, asked = submit.WhichOneof("prompt"), constraint_of(submit)
+    kind, constraint = submit.WhichOneof("prompt"), constraint_of(submit)
     special = submit.add_special_tokens if submit.HasField("add_special_tokens") else kind == "text"
     if kind == "chat":
         chat_format = chat_format.of(submit.chat)
         text = chat_format.prompt(submit.chat)
-        output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=asked is not None)
+        output = chat_format.output(submit.request_id, submit.chat, text, has_constraint=constraint is not None)
         ids = _encode(tokenizer, text, special, max_context)
-        constraint = chat_format.constraint(submit.chat, output, asked)
+        constraint = chat_format.constraint(submit.chat, output, constraint)
         reads = output if output.reads_something else None
         return Prompt(ids, constraint, reads, chat_format.shown_ids(output), chat_format.end_ids)
     if kind == "text":
-        return Prompt(_encode(tokenizer, submit.text, special, max_context), asked)
+        return Prompt(_encode(tokenizer, submit.text, special, max_context), constraint)
     if kind == "token_ids":
-        return Prompt(list(submit.token_ids.ids), asked)
+        return Prompt(list(submit.token_ids.ids), constraint)
     message = "The request has no prompt."
     raise RequestError("empty_prompt", message, "Send text, token ids or messages.", param="prompt")
 
@@ -264,7 +265,7 @@ def _sampling(wire: pb.Sampling) -> SamplingParams:
 
 
 def _ended_at(sampling: SamplingParams, end_ids: tuple[int, ...]) -> SamplingParams:
-    """As at the model's own ends, unless the request ignores these."""
+    """Add the template's end tokens to the stop tokens, unless the request ignores ends."""
     if not end_ids or sampling.ignore_eos:
         return sampling
     return replace(sampling, stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *end_ids))))
@@ -337,7 +338,7 @@ def error_message(error: RequestError | StageError) -> pb.EngineError:
     )
 
 
-def page_map_message(found: PageMap, boot_id: str) -> pb.PageMap:
+def page_map_message(pages: PageMap, boot_id: str) -> pb.PageMap:
     owners = [
         pb.PageOwner(
             kind=owner.kind.name,
@@ -346,10 +347,10 @@ def page_map_message(found: PageMap, boot_id: str) -> pb.PageMap:
             age_s=owner.age_s,
             pinned=owner.pinned,
         )
-        for owner in found.owners
+        for owner in pages.owners
     ]
     return pb.PageMap(
-        boot_id=boot_id, unix_time=time.time(), owners=owners, owner_of=found.owner_of, lengths=found.lengths
+        boot_id=boot_id, unix_time=time.time(), owners=owners, owner_of=pages.owner_of, lengths=pages.lengths
     )
 
 

@@ -1,4 +1,4 @@
-"""A step that does not end: a hung device or driver, a deadlock."""
+"""A watchdog detects a step that does not end: a hung device or driver, a deadlock."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
+# Exit status of a process that ended itself: EX_SOFTWARE of sysexits.h.
 EXIT_STATUS = 70
-"""Of a process that ended itself; EX_SOFTWARE of sysexits.h."""
 
 
 class StepWatchdog:
-    """Ends the process when one step takes longer than ``limit_s``, so that its supervisor starts it anew.
+    """A watchdog that ends the process when one step takes longer than ``limit_s``, so that its supervisor restarts it.
 
-    Until then the host looks alive, and everybody waits: the process still answers heartbeats. Its end is what the
-    control plane handles as every other: requests that got no token yet go to another host, the others end with an
-    error, and the journal has the usage. Only time in which this thread ran counts, so that a process that was
-    stopped, or a suspended machine, is not taken for a stuck one.
+    Until then the host seems alive, as the process still answers heartbeats, and its requests wait. The control plane
+    handles this end like any other: requests without a token go to another host, the others fail, and the journal has
+    the usage. Only time in which this thread ran counts, so a stopped process or a suspended machine does not count as
+    stuck.
     """
 
     def __init__(
@@ -33,8 +33,9 @@ class StepWatchdog:
         on_end: Callable[[str], None] = lambda reason: None,
         end: Callable[[], None] | None = None,
     ) -> None:
-        """``steps``: a number that changes with each step, and whether one runs now. ``on_end`` is told why the process
-        is about to end."""
+        """Create the watchdog. ``steps`` returns a number that changes with each step, and whether one runs now.
+        ``on_end`` gets the reason before the process ends.
+        """
         self._steps, self._limit_s, self._tick_s = steps, limit_s, tick_s
         self._on_end, self._end = on_end, end or (lambda: os._exit(EXIT_STATUS))
         self._stopped = threading.Event()
@@ -61,8 +62,8 @@ class StepWatchdog:
     def _give_up(self) -> None:
         self._on_end(f"a step had run for {self._limit_s:.0f} s, so the device or its driver hung")
         log.critical(
-            "A step has run for %.0f s, so the device or its driver hangs. The engine ends itself (status %d) to be "
-            "started anew; where its threads are is below. Steps that are rightly so long need a higher "
+            "A step has run for %.0f s, so the device or its driver hangs. The engine exits (status %d) to be "
+            "restarted; the stacks of its threads follow. If steps are expected to take this long, raise "
             "--step-timeout-s.",
             self._limit_s,
             EXIT_STATUS,

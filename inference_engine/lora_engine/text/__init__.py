@@ -1,4 +1,4 @@
-"""Between text and token ids: tokeniser, chat template, and detokenising as tokens arrive."""
+"""Conversion between text and token ids: tokeniser, chat template, and detokenising as tokens arrive."""
 
 from .chat_template import ChatTemplate
 from .detokenizer import IncrementalDetokenizer, detokenizer_for

@@ -1,4 +1,4 @@
-"""The model's own chat template, rendered as transformers renders it."""
+"""The model's chat template is rendered as transformers renders it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .model_files import TokenizerError, read_json, special_tokens
 Message = dict[str, Any]
 
 
-# What a template is given besides the messages. Further variables come from a request and may be none of these.
+# Variables that a template gets besides the request's further ones, which may be none of these.
 RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "raise_exception",
      "strftime_now", "reasoning_effort"}
@@ -32,7 +32,7 @@ _MARK_LENGTH = 8
 
 
 class Template(Protocol):
-    """A template and the names that it reads."""
+    """A template and the names of the variables that it reads."""
 
     @property
     def variables(self) -> AbstractSet[str]: ...
@@ -41,10 +41,10 @@ class Template(Protocol):
 
 
 class ChatTemplate:
-    """Messages in, prompt text in. Encode the result without adding special tokens: it holds them.
+    """A chat template that turns messages into prompt text. Encode the result without special tokens: it contains them.
 
-    A model may come with a second template for requests with tools; ``source`` is all their text. ``compiled`` makes
-    one of the two of its source.
+    A model may have a second template for requests with tools; ``source`` is the text of both. ``compiled`` compiles
+    the source of one.
     """
 
     def __init__(
@@ -72,8 +72,10 @@ class ChatTemplate:
         return cls(source, special_tokens(folder), tool_source=tool_source)
 
     @classmethod
-    def of_stranger(cls, source: str, special: dict[str, str], tool_source: str | None) -> ChatTemplate:
-        """One that is not the operator's: rendered in a process of its own, with limits. Raises ``RequestError``."""
+    def of_adapter(cls, source: str, special: dict[str, str], tool_source: str | None) -> ChatTemplate:
+        """Make an adapter's template, which is untrusted: a separate process with limits renders it. Raises
+        ``RequestError``.
+        """
         try:
             process = TemplateProcess(source, tool_source)
         except TooCostlyError:
@@ -82,15 +84,15 @@ class ChatTemplate:
         def isolated(text: str) -> Template:
             return process.template(tools=text is tool_source)
 
-        made = cls(source, special, tool_source=tool_source, compiled=isolated)
-        made._process = process
-        return made
+        adapter_template = cls(source, special, tool_source=tool_source, compiled=isolated)
+        adapter_template._process = process
+        return adapter_template
 
     _process: TemplateProcess | None = None
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process was killed: it has to be made again."""
+        """True if its process was killed, so that the template has to be made again."""
         return self._process is not None and self._process.has_ended
 
     @property
@@ -99,8 +101,8 @@ class ChatTemplate:
 
     @cached_property
     def takes_one_call_only(self) -> bool:
-        """Whether a message with several tool calls cannot be sent back (Llama 3's templates refuse it)."""
-        return self.takes_tools and self._renders(_turn_with_calls(1)) and not self._renders(_turn_with_calls(2))
+        """True if a message with several tool calls cannot be sent back (Llama 3's templates refuse it)."""
+        return self.takes_tools and self._renders(_chat_with_calls(1)) and not self._renders(_chat_with_calls(2))
 
     def _renders(self, messages: Sequence[Message]) -> bool:
         try:
@@ -118,10 +120,10 @@ class ChatTemplate:
         reasoning_effort: str = "",
         variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """The prompt for ``messages`` (``role``, ``content``, …) and ``tools``, as OpenAI's API writes both.
+        """Return the prompt for ``messages`` (``role``, ``content``, …) and ``tools``, as OpenAI's API writes both.
 
-        ``variables`` are further ones of the template's own. Raises ``RequestError`` if the model has no template, or
-        if what is asked does not fit it.
+        ``variables`` are further ones of the template. Raises ``RequestError`` if the model has no template, or if it
+        does not take these messages, tools or variables.
         """
         if self._template is None or self._tool_template is None:
             raise RequestError(
@@ -160,19 +162,19 @@ class ChatTemplate:
                 param="messages",
             ) from error
 
-    def render_unfinished(self, messages: Sequence[Message], **how: Any) -> str:
-        """The prompt that ends with the last message's text, for the model to go on with it.
+    def render_unfinished(self, messages: Sequence[Message], **options: Any) -> str:
+        """Return the prompt that ends with the last message's text, for the model to continue.
 
-        Rendered with a mark behind that text, and cut at the mark: searching for the text itself would find it in other
-        messages and in the template's own tokens. As in transformers, a space behind the mark shows whether the
-        template trims the message; if it does, the prompt does not end with white space either.
+        The prompt is rendered with a mark after that text, and cut at the mark: a search for the text itself would
+        match in other messages and in the template's tokens. As in transformers, a space after the mark shows whether
+        the template trims the message; if it does, the prompt does not end with white space either.
 
-        Raises ``RequestError`` as ``render`` does, or if the template does not write that text as it is.
+        Raises ``RequestError`` like ``render``, or if the template changes that text.
         """
         last, mark = str(messages[-1]["content"]), _make_mark()
         marked = [*messages[:-1], {**messages[-1], "content": f"{last}{mark} "}]
-        before, found, after = self.render(marked, add_generation_prompt=False, **how).rpartition(mark)
-        if found and before.rstrip().endswith(last.strip()):
+        before, separator, after = self.render(marked, add_generation_prompt=False, **options).rpartition(mark)
+        if separator and before.rstrip().endswith(last.strip()):
             return before if after.startswith(" ") else before.rstrip()
         raise RequestError(
             "invalid_messages",
@@ -182,7 +184,9 @@ class ChatTemplate:
         )
 
     def _further(self, template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
-        """The request's own variables: only those that the template reads, and none that is set already."""
+        """Check and return the request's variables: only those that the template reads, and none that is
+        set already.
+        """
         for name in variables:
             if name in RESERVED or name in self.special:
                 raise _invalid_variable(name, "is set by the request itself")
@@ -206,8 +210,8 @@ _TOOL: Message = {
 }
 
 
-def _turn_with_calls(count: int) -> list[Message]:
-    """A question, calls, and their results. Mistral's templates want ids of nine letters and digits."""
+def _chat_with_calls(count: int) -> list[Message]:
+    """Return a question, calls, and their results. Mistral's templates want ids of nine letters and digits."""
     ids = [f"abcdefgh{number}" for number in range(count)]
     calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": {}}} for id in ids]
     results = [{"role": "tool", "content": "1", "tool_call_id": id} for id in ids]
@@ -215,7 +219,7 @@ def _turn_with_calls(count: int) -> list[Message]:
 
 
 def _make_mark() -> str:
-    """Return characters that no message holds: of a private use area, at random. They are no white space."""
+    """Return random characters of a private use area, which no message has. They are no white space."""
     return "".join(chr(_PRIVATE_USE + secrets.randbelow(_PRIVATE_USE_SIZE)) for _ in range(_MARK_LENGTH))
 
 
@@ -224,7 +228,7 @@ def _is_about_tools(message: Message) -> bool:
 
 
 def _effort(template: Template, effort: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """How much the model shall reason. Templates that know only whether it does are told that."""
+    """Return the variables for the reasoning effort. Templates that only switch reasoning get on or off."""
     if not effort:
         return {}
     if "reasoning_effort" in template.variables:
@@ -244,7 +248,7 @@ def _effort(template: Template, effort: str, variables: Mapping[str, Any]) -> di
 def _too_costly() -> RequestError:
     return RequestError(
         "chat_template_too_costly",
-        "The adapter's own chat template took too much time or memory, or wrote too much, with these messages.",
+        "The adapter's chat template took too much time or memory, or wrote too much, with these messages.",
         "Send fewer or shorter messages, or a prompt to /v1/completions, or upload it again with a simpler template.",
         param="messages",
     )
@@ -260,7 +264,7 @@ def _invalid_variable(name: str, what: str) -> RequestError:
 
 
 def _find_sources(folder: Path) -> tuple[str | None, str | None]:
-    """The template, and the one for requests with tools if that is another."""
+    """Return the template, and the one for requests with tools if that is another."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8"), None

@@ -1,4 +1,4 @@
-"""Text from tokens as they arrive: whole characters only, and never past a stop string."""
+"""Detokenising yields text from tokens as they arrive: whole characters only, and never past a stop string."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ _utf8 = codecs.getincrementaldecoder("utf-8")
 
 
 class IncrementalDetokenizer:
-    """Turns one choice's tokens into text that is safe to send at once.
+    """A converter of one choice's tokens into text that is safe to send immediately.
 
-    Held back are the bytes of an unfinished character, and the beginning of what may become
-    a stop string. The stop string that is completed first wins, whatever the tokens' borders;
-    of two that end together, the longer. Work per token depends on the token and the stop
-    strings only, not on how much came before.
+    It keeps back the bytes of an unfinished character, and the beginning of a possible stop string. The stop string
+    that is completed first wins, regardless of the tokens' borders; of two that end together, the longer. Work per
+    token depends on the token and the stop strings only, not on the length of the text before.
 
     Text of the first ``min_tokens`` tokens is never part of a stop string. With ``continues_text`` the leading space
-    that SentencePiece decoders drop is kept, as a continuation of a prompt needs it. Special tokens are left out, but
-    for those in ``shown``.
+    that SentencePiece decoders drop is kept, as a continuation of a prompt needs it. Special tokens are left out,
+    except those in ``shown``.
     """
 
     def __init__(
@@ -42,12 +41,12 @@ class IncrementalDetokenizer:
         self._decoder = _utf8("replace")
         self._strip = 0 if continues_text else tokenizer.rules.strip_left
         self._bare = tokenizer.rules.bare_first and not continues_text
-        self._held = ""
+        self._buffer = ""
         self._unstoppable = min_tokens
         self.stopped: str | None = None
 
     def append(self, token_id: int) -> str:
-        """The new text that this token makes safe to send; "" once ``stopped``."""
+        """Return the new text that this token makes safe to send; "" once ``stopped``."""
         if self.stopped is not None:
             return ""
         hidden = self._tokenizer.is_special(token_id) and token_id not in self._shown
@@ -57,11 +56,11 @@ class IncrementalDetokenizer:
         return released
 
     def flush(self) -> str:
-        """Everything held back, at the end of the generation. An unfinished character becomes U+FFFD."""
+        """Return all text kept back, at the end of the generation. An unfinished character becomes U+FFFD."""
         if self.stopped is not None:
             return ""
         released = self._release(self._decoder.decode(b"", final=True))
-        rest, self._held = self._held, ""
+        rest, self._buffer = self._buffer, ""
         return released + rest
 
     def _bytes(self, token_id: int) -> bytes:
@@ -79,17 +78,17 @@ class IncrementalDetokenizer:
             text, self._strip = text[1:], self._strip - 1
         if not self._stop or self._unstoppable:
             return text
-        text = self._held + text
+        text = self._buffer + text
         end = self._find_stop(text)
         if end is not None:
-            self._held = ""
+            self._buffer = ""
             return text[:end]
         keep = self._possible_stop(text)
-        self._held = text[keep:]
+        self._buffer = text[keep:]
         return text[:keep]
 
     def _find_stop(self, text: str) -> int | None:
-        """Where the text ends if a stop string is complete in it."""
+        """Return where the text ends if a stop string is complete in it, else None."""
         hits = [(at + len(stop), at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
         if not hits:
             return None
@@ -97,7 +96,7 @@ class IncrementalDetokenizer:
         return end if self._include_stop else start
 
     def _possible_stop(self, text: str) -> int:
-        """The first position from which the rest of the text begins a stop string."""
+        """Return the first position from which the rest of the text begins a stop string."""
         for at in range(max(0, len(text) - self._longest + 1), len(text)):
             tail = text[at:]
             if any(stop.startswith(tail) for stop in self._stop):
@@ -106,7 +105,7 @@ class IncrementalDetokenizer:
 
 
 def detokenizer_for(request: GenerationRequest, tokenizer: Tokenizer) -> IncrementalDetokenizer:
-    """Of one choice of the request's answer."""
+    """Return a detokenizer for one choice of the request's answer."""
     sampling = request.sampling
     return IncrementalDetokenizer(
         tokenizer,

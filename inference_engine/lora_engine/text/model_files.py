@@ -1,4 +1,4 @@
-"""The small JSON files beside a model's weights."""
+"""The model folder has small JSON files beside the weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TokenizerError(Exception):
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The file's object, or ``{}`` if there is no such file. Raises ``TokenizerError``."""
+    """Return the file's object, or ``{}`` if there is no such file. Raises ``TokenizerError``."""
     if not path.is_file():
         return {}
     try:
@@ -34,18 +34,20 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """``"bos_token"``, ``"eos_token"``, … → text, from the tokeniser's config files."""
+    """Return ``"bos_token"``, ``"eos_token"``, … → text, from the tokeniser's config files."""
     merged = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
-    found: dict[str, str] = {}
+    tokens: dict[str, str] = {}
     for name, value in merged.items():
         text = value.get("content") if isinstance(value, dict) else value
         if name.endswith("_token") and isinstance(text, str):
-            found[name] = text
-    return found
+            tokens[name] = text
+    return tokens
 
 
 def text_digest(folder: Path) -> str:
-    """``sha256:`` over what decides how text becomes tokens and back: two hosts that differ here answer differently."""
+    """Return ``sha256:`` over the files that decide how text becomes tokens and back: hosts that differ here answer
+    differently.
+    """
     digest = hashlib.sha256()
     for name in TEXT_FILES:
         path = folder / name

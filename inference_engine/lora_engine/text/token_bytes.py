@@ -1,9 +1,8 @@
-"""The bytes that each token stands for.
+"""Each token stands for bytes, by a table.
 
-Two families of tokenisers cover the models served here. Byte-level BPE (Llama 3, Qwen, GPT-2)
-writes each byte as one printable character. SentencePiece-like ones (Llama 2, Mistral) write
-text with ``▁`` for a space, and bytes they have no piece for as ``<0xE2>``. With a table from
-token to bytes, decoding is concatenation, and streaming needs no look-back.
+Two families of tokenisers cover the models served here. Byte-level BPE (Llama 3, Qwen, GPT-2) writes each byte as one
+printable character. SentencePiece-like ones (Llama 2, Mistral) write text with ``▁`` for a space, and bytes without a
+piece as ``<0xE2>``. With a table from token to bytes, decoding is concatenation, and streaming needs no look-back.
 """
 
 from __future__ import annotations
@@ -19,11 +18,10 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, slots=True)
 class DecodingRules:
-    """How a tokeniser turns pieces into text.
+    """The rules by which a tokeniser turns pieces into text.
 
-    ``kind`` is "bytes" (byte-level BPE), "pieces" (SentencePiece) or "words" (joined by
-    spaces). ``strip_left`` spaces are dropped at the start of a text; with ``bare_first`` all
-    spaces of its first token are.
+    ``kind`` is "bytes" (byte-level BPE), "pieces" (SentencePiece) or "words" (joined by spaces). ``strip_left`` spaces
+    are dropped at the start of a text; with ``bare_first`` all spaces of its first token are.
     """
 
     kind: str
@@ -33,7 +31,7 @@ class DecodingRules:
     bare_first: bool = False
 
     def piece_bytes(self, piece: str) -> bytes:
-        """The bytes of one piece in the middle of a text."""
+        """Return the bytes of one piece in the middle of a text."""
         if self.kind == "bytes":
             return _byte_level(piece)
         if self.kind == "words":
@@ -44,7 +42,7 @@ class DecodingRules:
 
 
 def rules_from_decoder(decoder: dict[str, Any] | None) -> DecodingRules:
-    """Read the ``decoder`` section of a ``tokenizer.json``. Raises ``TokenizerError`` for kinds it does not know."""
+    """Read the ``decoder`` section of a ``tokenizer.json``. Raises ``TokenizerError`` for unknown kinds."""
     if decoder is None:
         return DecodingRules("words", strip_left=1)
     steps = decoder["decoders"] if decoder.get("type") == "Sequence" else [decoder]
@@ -68,7 +66,7 @@ def rules_from_decoder(decoder: dict[str, Any] | None) -> DecodingRules:
 
 
 def _byte_characters() -> dict[str, int]:
-    """GPT-2's table: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    """Return GPT-2's table: printable bytes stand for themselves, the others for characters from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -80,5 +78,5 @@ _BYTE_OF = _byte_characters()
 def _byte_level(piece: str) -> bytes:
     try:
         return bytes([_BYTE_OF[char] for char in piece])
-    except KeyError:  # an added token, kept as plain text
+    except KeyError:  # an added token, stored as plain text
         return piece.encode()

@@ -13,27 +13,27 @@ import tokenizers
 from .model_files import TokenizerError, read_json, special_tokens
 from .token_bytes import DecodingRules, rules_from_decoder
 
-# Threads of the library's own would survive no fork, and take processors from the model.
+# The library's threads would survive no fork, and take processors from the model.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 __all__ = ["Tokenizer", "TokenizerError"]
 
-# Few texts with more of them have so few tokens.
+# Characters per token: a text with more of them per token is rare.
 _CHARACTERS_PER_TOKEN = 8
-# By which a text has fewer tokens than the two parts that it is cut into, at the very most.
+# Upper bound of the tokens by which a text has fewer than the two parts that it is cut into.
 _BESIDE_A_CUT = 64
 
 
 class Tokenizer:
-    """Wraps the ``tokenizers`` library; safe to use from several threads."""
+    """A wrapper of the ``tokenizers`` library; safe to use from several threads."""
 
     def __init__(self, fast: tokenizers.Tokenizer, special: dict[str, str], eos_token_ids: frozenset[int]) -> None:
         self._fast = fast
         self.special_tokens = special
         self.bos_token_id = self.token_id(special.get("bos_token"))
         self.eos_token_id = self.token_id(special.get("eos_token"))
-        own = frozenset() if self.eos_token_id is None else frozenset({self.eos_token_id})
-        self.eos_token_ids: frozenset[int] = eos_token_ids | own
+        configured = frozenset() if self.eos_token_id is None else frozenset({self.eos_token_id})
+        self.eos_token_ids: frozenset[int] = eos_token_ids | configured
         self.vocab_size: int = fast.get_vocab_size(with_added_tokens=True)
         self.rules: DecodingRules = rules_from_decoder(json.loads(fast.to_str())["decoder"])
         self.special_ids = frozenset(i for i, t in fast.get_added_tokens_decoder().items() if t.special)
@@ -61,32 +61,34 @@ class Tokenizer:
         return cls(fast, special_tokens(folder), _configured_eos(folder))
 
     def encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        """Token ids of ``text``; with ``add_special_tokens`` also those the model starts with, e.g. BOS."""
-        # Of the library's ways the one that lets other threads run meanwhile: a long text takes seconds.
+        """Return the token ids of ``text``; with ``add_special_tokens`` also those the model starts with,
+        such as BOS.
+        """
+        # The library's method that lets other threads run meanwhile: a long text takes seconds.
         ids: list[int] = self._fast.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
 
     def is_longer(self, text: str, tokens: int) -> bool:
-        """Whether ``text`` becomes clearly more than ``tokens`` tokens, found out in about the time that so many take.
+        """Return whether ``text`` has clearly more than ``tokens`` tokens, in about the time of encoding that many.
 
-        False where nothing but ``encode`` can say.
+        Returns False where only ``encode`` can decide.
         """
         if len(text) <= _CHARACTERS_PER_TOKEN * tokens:
             return False
-        found, size = 0, _CHARACTERS_PER_TOKEN * tokens // 2 + _BESIDE_A_CUT
+        count, size = 0, _CHARACTERS_PER_TOKEN * tokens // 2 + _BESIDE_A_CUT
         for start in range(0, len(text), size):
-            found += max(0, len(self.encode(text[start : start + size], add_special_tokens=False)) - _BESIDE_A_CUT)
-            if found > tokens:
+            count += max(0, len(self.encode(text[start : start + size], add_special_tokens=False)) - _BESIDE_A_CUT)
+            if count > tokens:
                 return True
         return False
 
     def decode(self, token_ids: Sequence[int], *, keep_special_tokens: bool = False) -> str:
-        """The whole text of ``token_ids``, without special tokens unless they are to be kept."""
+        """Return the whole text of ``token_ids``, without special tokens unless they are to be kept."""
         text: str = self._fast.decode(list(token_ids), skip_special_tokens=not keep_special_tokens)
         return text
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes the token stands for; special tokens as their name, ids without a token as nothing."""
+        """Return the bytes that the token stands for; special tokens as their name, ids without a token as nothing."""
         known = self._bytes.get(token_id)
         if known is None:
             piece = self._fast.id_to_token(token_id)
@@ -95,29 +97,29 @@ class Tokenizer:
         return known
 
     def token_text(self, token_id: int) -> str:
-        """``token_bytes`` as text; a part of a character shows as U+FFFD."""
+        """Return ``token_bytes`` as text; a part of a character shows as U+FFFD."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
     def is_special(self, token_id: int) -> bool:
-        """Whether the token steers the model and never shows in text."""
+        """Return whether the token controls the model and never shows in text."""
         return token_id in self.special_ids
 
     def special_id(self, text: str) -> int | None:
-        """The id of the special token of that name; None if there is none, or if it is no special one."""
-        found = self.token_id(text)
-        return found if found in self.special_ids else None
+        """Return the id of the special token of that name; None if there is none."""
+        token_id = self.token_id(text)
+        return token_id if token_id in self.special_ids else None
 
     def token_id(self, token: str | None) -> int | None:
-        """The id of the one token of exactly this text, if there is one."""
-        found: int | None = None if token is None else self._fast.token_to_id(token)
-        return found
+        """Return the id of the one token of exactly this text, if there is one."""
+        token_id: int | None = None if token is None else self._fast.token_to_id(token)
+        return token_id
 
 
 def _configured_eos(folder: Path) -> frozenset[int]:
-    """``generation_config.json`` knows best (Llama 3 lists several there); ``config.json`` is the fallback."""
+    """Return the end tokens of ``generation_config.json`` (Llama 3 lists several there), else of ``config.json``."""
     for name in ("generation_config.json", "config.json"):
         value: Any = read_json(folder / name).get("eos_token_id")
         ids = value if isinstance(value, list) else [value]
-        if found := frozenset(item for item in ids if isinstance(item, int)):
-            return found
+        if token_ids := frozenset(item for item in ids if isinstance(item, int)):
+            return token_ids
     return frozenset()

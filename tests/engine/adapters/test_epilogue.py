@@ -14,7 +14,7 @@ from lorikeet_testing.adapter_files import GEOMETRY, make_tensors, save_adapter
 from lorikeet_testing.tiny_models import save_model
 
 from lora_engine.adapters.device_tier import group_offsets
-from lora_engine.adapters.epilogue import Own, compute, read
+from lora_engine.adapters.epilogue import ModuleTensors, compute, read
 from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter
@@ -53,7 +53,7 @@ def rand(*shape: int) -> torch.Tensor:
 
 def test_all_kinds_at_once_are_one_factor_and_one_offset() -> None:
     w, b0, b1, x = rand(12, 8), rand(12), rand(12) + 1, rand(3, 8)
-    own = Own(0.7, rand(2, 8), rand(12, 2), rand(12).abs() + 0.1, None, b1)
+    own = ModuleTensors(0.7, rand(2, 8), rand(12, 2), rand(12).abs() + 0.1, None, b1)
     c = own.magnitude / (w + 0.7 * own.b @ own.a).norm(dim=1)  # type: ignore[operator]
     delta = 0.7 * own.b @ own.a  # type: ignore[operator]
     found = compute(own, OneModule(w, b0), 0, "q_proj")
@@ -65,7 +65,7 @@ def test_all_kinds_at_once_are_one_factor_and_one_offset() -> None:
 
 
 def test_a_bias_of_lora_is_scaled_with_it() -> None:
-    own = Own(0.5, rand(2, 8), rand(12, 2), None, rand(12), None)
+    own = ModuleTensors(0.5, rand(2, 8), rand(12, 2), None, rand(12), None)
     found = compute(own, OneModule(rand(12, 8)), 0, "q_proj")
     assert found.factor is None and found.offset is not None
     torch.testing.assert_close(found.offset, 0.5 * own.lora_bias)
@@ -75,8 +75,8 @@ def test_a_bias_of_lora_is_scaled_with_it() -> None:
 
 def test_what_does_not_fit_the_base_is_refused() -> None:
     for own, words in (
-        (Own(bias=rand(12)), "the base model has none there"),
-        (Own(1.0, torch.zeros(2, 8), torch.zeros(12, 2), torch.ones(12)), "divide by rows whose norm is 0"),
+        (ModuleTensors(bias=rand(12)), "the base model has none there"),
+        (ModuleTensors(1.0, torch.zeros(2, 8), torch.zeros(12, 2), torch.ones(12)), "divide by rows whose norm is 0"),
     ):
         with pytest.raises(StageError, match=words) as refused:
             compute(own, OneModule(torch.zeros(12, 8)), 0, "q_proj")

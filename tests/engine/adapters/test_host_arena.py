@@ -119,7 +119,7 @@ class ArenaMachine(RuleBasedStateMachine):
     @invariant()
     def the_budget_holds(self):
         assert self.arena.used == sum(p.num_bytes for p in self.arena.contents()) <= 200
-        assert all(self.arena.is_held(name) == bool(count) for name, count in self.holds.items())
+        assert all(self.arena.is_in_use(name) == bool(count) for name, count in self.holds.items())
 
 
 TestArena = ArenaMachine.TestCase

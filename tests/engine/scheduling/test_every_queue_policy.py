@@ -27,7 +27,7 @@ def play(order: str, seed: int) -> SimulatedEngine:
         engine.core.allocator.check()
         idle = sum(c.tokens for c in chunks.values()) < engine.config.step_tokens
         if idle and len(chunks) < engine.config.max_running and len(engine.core.queue):
-            held = [s.held_by for s in engine.core.forecast.waiting()]
+            held = [s.last_outcome for s in engine.core.forecast.waiting()]
             assert set(held) & {Outcome.NO_ROOM, Outcome.LOADING}, "there was work, and nothing held it back"
     while engine.has_work():
         engine.step()

@@ -214,7 +214,7 @@ BAD: dict[str, tuple[pb.Submit, str, str]] = {
     "a long stop": (pb.Submit(text="a", sampling=pb.Sampling(stop=["x" * 1001])), "invalid_value", "1000"),
     "an unknown constraint": (pb.Submit(text="a", constraint=pb.Constraint(kind=99)), "invalid_constraint", "kind 99"),  # type: ignore[arg-type]
     "a weight": (pb.Submit(text="a", slo=pb.Slo(weight=float("nan"))), "invalid_value", "weight"),
-    "tools that nobody can read": (pb.Submit(chat=chat()), "tools_not_supported", "not known"),
+    "tools that nobody can read": (pb.Submit(chat=chat()), "tools_not_supported", "cannot parse"),
 }
 
 

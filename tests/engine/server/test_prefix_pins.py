@@ -74,9 +74,9 @@ def test_a_template_that_refuses_the_prefix_says_why(tokenizer: Tokenizer) -> No
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_pins, "_LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(prefix_pins, "_CHECK_EVERY_S", 0.02)
     monkeypatch.setattr(prefix_pins, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(prefix_pins, "_PATIENT_LOOK_S", 0.01)
+    monkeypatch.setattr(prefix_pins, "_PATIENCE_POLL_S", 0.01)
 
 
 def pinned(name: str, text: str = LONG, **fields: str) -> pb.PinnedPrefix:
@@ -119,7 +119,7 @@ async def test_what_is_missing_is_computed_in_the_background_and_is_nobodys_usag
 
 
 async def test_each_prefix_has_its_own_error(client, host, engine, monkeypatch):
-    monkeypatch.setattr(type(host), "_other_base", lambda _self, wanted: None)
+    monkeypatch.setattr(type(host), "_reject_base", lambda _self, wanted: None)
     said = await pin(client, pinned("short", "Hi"), pb.PinnedPrefix(name="empty"), pinned("good"))
     assert (said["short"].state, said["short"].error.code) == (pb.PrefixState.FAILED, "prefix_too_short")
     assert (said["empty"].state, said["empty"].error.code) == (pb.PrefixState.FAILED, "empty_prompt")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lora_engine.request import RequestError
-from lora_engine.server.chat import MOST_OWN, ChatFormat
+from lora_engine.server.chat import MAX_ADAPTER_TEMPLATES, ChatFormat
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
@@ -31,7 +31,7 @@ def user(content: str) -> list[dict[str, Any]]:
 
 
 def own(source: str = PLAIN, tool_source: str | None = WITH_TOOLS) -> ChatTemplate:
-    return ChatTemplate.of_stranger(source, SPECIAL, tool_source)
+    return ChatTemplate.of_adapter(source, SPECIAL, tool_source)
 
 
 def test_the_same_text() -> None:
@@ -101,7 +101,7 @@ def test_processes_are_kept_bounded_and_made_again(form: ChatFormat) -> None:
         time.sleep(0.01)
     again = form.of(own_chat)
     assert again is not first and again.prompt(own_chat) == "<s><user>hi"
-    pids = [pid_of(form.of(chat(f"{{{{ messages[0].content }}}}{number}"))) for number in range(MOST_OWN)]
+    pids = [pid_of(form.of(chat(f"{{{{ messages[0].content }}}}{number}"))) for number in range(MAX_ADAPTER_TEMPLATES)]
     assert form.of(own_chat) is not again, "the oldest one had to go"
     form.close()
     del again, first

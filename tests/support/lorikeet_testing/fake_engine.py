@@ -232,7 +232,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
     async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
         await self._check_token(context)
         self.stage_calls.append(request)
-        if error := self._other_base(request.base_digest):
+        if error := self._reject_base(request.base_digest):
             yield pb.StageEvent(phase=pb.StageEvent.FAILED, error=error)
             return
         total = 1 << 20
@@ -431,7 +431,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
         fault = script.fault_of(submit)
         if fault is not None and fault.at_once and fault.kind not in FAULTS:
             return pb.EngineError(code=fault.kind, message="Refused as scripted.", fix="Elsewhere.", retry_after_ms=500)
-        if error := self._other_base(submit.base_digest):
+        if error := self._reject_base(submit.base_digest):
             return error
         if self.draining:
             return pb.EngineError(
@@ -453,7 +453,7 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
             return pb.EngineError(code="overloaded", message="The queue is full.", fix="Retry.", retry_after_ms=2000)
         return None
 
-    def _other_base(self, wanted: str) -> pb.EngineError | None:
+    def _reject_base(self, wanted: str) -> pb.EngineError | None:
         if wanted in ("", self.behaviour.base_digest) or not self.behaviour.checks_base:
             return None
         return pb.EngineError(code="other_base_model", message="Another base.", fix="Elsewhere.", retry_after_ms=1000)

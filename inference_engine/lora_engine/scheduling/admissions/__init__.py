@@ -1,4 +1,4 @@
-"""Admission policies: whether a request may wait at all."""
+"""Admission policies decide whether a request may wait."""
 
 from . import early_abort, slo
 from .base import AdmissionPolicy, Verdict, admissions

@@ -1,4 +1,4 @@
-"""What an admission policy is: whether a request may wait, asked when it comes and again while it waits."""
+"""An admission policy decides whether a request may wait, when it arrives and again while it waits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lora_engine.scheduling.queue_policies import PolicyContext
 from lora_engine.scheduling.registry import Registry
 from lora_engine.scheduling.sequence import Sequence
 
-Verdict = RequestError | float  # why it is refused, or when to ask again
+Verdict = RequestError | float  # why the request is refused, or when to judge it again
 
 
 class AdmissionPolicy(Protocol):
-    """Judges requests that have not run yet. Policies are made from a ``PolicyContext`` and a ``Forecast``."""
+    """A policy that judges requests that have not run yet. It is made from a ``PolicyContext`` and a ``Forecast``."""
 
     def judge(self, sequence: Sequence, now: float) -> Verdict:
-        """Refuse the request, or say when to judge it again (infinity: never)."""
+        """Return the refusal, or the time at which to judge the request again (infinity: never)."""
 
 
 admissions: Registry[AdmissionPolicy] = Registry("admission")
@@ -26,10 +26,10 @@ admissions: Registry[AdmissionPolicy] = Registry("admission")
 
 @admissions.register("all")
 class AdmitAll:
-    """Every request may wait (the engine's queue limit and the request's own deadline still hold)."""
+    """A policy that admits every request. The engine's queue limit and the request's deadline still apply."""
 
     def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
-        """Nothing to know."""
+        """Ignore the context and the forecast."""
 
     def judge(self, sequence: Sequence, now: float) -> Verdict:
         return math.inf

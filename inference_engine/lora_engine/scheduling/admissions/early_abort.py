@@ -1,4 +1,4 @@
-"""S-LoRA's early abort (its appendix B): refuse what has waited so long that its first token would be too late."""
+"""S-LoRA's early abort (appendix B) refuses requests that have waited until their first token would be too late."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from lora_engine.scheduling.sequence import Sequence
 
 from .base import Verdict, admissions
 
-_PREFILL_S = 0.5  # what the first token takes from admission, as the paper's code has it
+_PREFILL_S = 0.5  # seconds from admission to the first token, as in the paper's code
 
 
 @admissions.register("early_abort")
 class EarlyAbort:
-    """Refuses at half a second before the first-token target; never earlier, and without looking at the queue."""
+    """A policy that refuses a request half a second before its first-token target, whatever the queue."""
 
     def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
         self._default_s = context.config.early_abort_s

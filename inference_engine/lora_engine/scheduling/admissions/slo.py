@@ -1,4 +1,4 @@
-"""Admit what can have its first token in time, as far as can be told; refuse the rest at once."""
+"""The SLO policy refuses at once requests whose first token is predicted too late."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from lora_engine.scheduling.sequence import Sequence
 
 from .base import Verdict, admissions
 
-_SOONEST_S = 0.1  # between two judgements of a request
+_SOONEST_S = 0.1  # seconds at least between two judgements of a request
+# Seconds until the next judgement while step times are unknown.
 _UNCALIBRATED_S = 1.0
-_RECHECK_AFTER = 0.5  # of the time that is left, until the next judgement
-_ENTRY = 0.82  # of its target is what a request must be predicted to need on arrival
+_RECHECK_AFTER = 0.5  # share of the time left at which a request is judged again
+_ENTRY = 0.82  # share of its target that a request may be predicted to need on arrival
 _SHORTEST_RETRY_MS = 100
 
 
 @admissions.register("slo")
 class SloAdmission:
-    """Refuses a request whose first token is predicted after its target. Without a target it is never refused."""
+    """A policy that refuses a request whose first token is predicted after its target. Without one it never refuses."""
 
     def __init__(self, context: PolicyContext, forecast: Forecast) -> None:
         self._forecast = forecast
@@ -29,7 +30,7 @@ class SloAdmission:
         target_ms = sequence.request.slo.first_token_ms
         if not target_ms or not self._forecast.cost.calibrated:
             return math.inf if not target_ms else now + _UNCALIBRATED_S
-        # On arrival some margin is kept for errors of the prediction: a refusal later has cost the request its wait.
+        # On arrival, keep a margin for errors of the prediction: a later refusal costs the request its wait.
         fraction = 1.0 if sequence in self._forecast else _ENTRY
         late_s = self._from_submission(sequence, now) - fraction * target_ms / 1000
         if late_s > 0:
@@ -39,7 +40,7 @@ class SloAdmission:
     def _from_submission(self, sequence: Sequence, now: float) -> float:
         state = sequence.parent
         if state.predicted_first_token is not None and sequence not in self._forecast:
-            return state.predicted_first_token  # it arrives, and was just predicted
+            return state.predicted_first_token  # the request arrives, and this was just predicted
         return now - state.timeline.submitted + self._forecast.seconds_to_first_token(sequence)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Merge policies by name: whether a step runs on the base's weights or on a copy with one adapter merged in."""
+"""Merge policies by name decide whether a step runs on the base weights or on a copy with one adapter merged."""
 
 from . import auto, dlora, fixed
 from .base import UNMERGED, Applied, Batch, MergePolicy, MergeReport, merge_policies

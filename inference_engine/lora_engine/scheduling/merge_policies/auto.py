@@ -1,4 +1,4 @@
-"""Merge an adapter once the time that it would have saved equals the time that merging takes (as in ski rental)."""
+"""The auto policy merges an adapter once the time saved equals the time of a merge, as in ski rental."""
 
 from __future__ import annotations
 
@@ -8,37 +8,42 @@ from lora_engine.scheduling.step_cost import LinearCost, Work
 
 from .base import UNMERGED, Applied, Batch, merge_policies
 
-_GUESS = 0.2  # of a step whose tokens all have adapters: what their deltas are thought to cost before it was measured
-_TRIED = 64  # merged steps after which the measurement counts
-_GUESSED_MERGE_STEPS = 2.0  # a merge reads and writes all matrices, a step reads them
-_NEW = 0.3  # weight of the newest merge in what one takes
+# share of a step, all of whose tokens have adapters, that deltas are assumed to cost before they are measured
+_GUESS = 0.2
+_TRIED = 64  # merged steps after which the measurement is used
+_GUESSED_MERGE_STEPS = 2.0  # a merge in steps: it reads and writes all matrices, a step reads them
+_NEW = 0.3  # weight of the newest merge in the average time of a merge
+# Weight of the newest step in the average time of a step.
 _NEW_STEP = 0.05
+# Highest factor on the credit that a merge needs.
 _WARIEST = 64.0
-# A step's constant, sequences that decode, prompt and context tokens, whether LoRA kernels run, rank times tokens.
+# Usual sizes of the features: constant, decoding sequences, prompt and context tokens, LoRA kernels or not, rank times
+# tokens.
 _SCALE = np.array([1.0, 64.0, 512.0, 65536.0, 1.0, 4096.0])
+# Seconds assumed for each feature at its usual size.
 _FIRST = np.array([5e-3, 1e-3, 1e-2, 1e-3, 0.0, 0.0])
 
 
 @merge_policies.register("auto")
 class AutoMerge:
-    """Each step adds to every alternative's credit the time by which it would have been shorter, or subtracts it.
+    """A policy that adds to every alternative's credit the seconds by which it would have shortened each step.
 
-    An adapter is merged once its credit covers what merging costs; it is unmerged at half of that. A merge that ended
-    before it had saved its cost doubles the credit that the next one needs, one that did halves it: where requests
-    change too fast for merging, merging soon stops. What LoRA kernels and merges cost is
-    measured as steps run, merged and not.
+    An adapter is merged once its credit covers the cost of a merge, and unmerged at half of that. A merge that ends
+    before it has saved its cost doubles the credit that the next one needs; one that has saved it halves the credit. So
+    where requests change too fast for merging, merging soon stops. The costs of LoRA kernels and merges are measured as
+    steps run, merged and unmerged.
     """
 
     name = "auto"
 
     def __init__(self) -> None:
-        self.merge_s: float | None = None  # what a merge takes, once measured
-        self.wariness = 1.0  # how many times its cost a merge must have saved beforehand
+        self.merge_s: float | None = None  # seconds of a merge, once measured
+        self.wariness = 1.0  # factor on a merge's cost that must have been saved in advance
         self._cost = LinearCost(_FIRST, _SCALE)
-        self._step_s = 0.0  # a usual step
+        self._step_s = 0.0  # seconds of a usual step
         self._merged_steps = 0
-        self._brought = 0.0  # seconds that the present merge has saved
-        self._ranks: dict[str, int] = {UNMERGED: 0}  # of the merged adapter and of those with credit
+        self._brought = 0.0  # seconds that the current merge has saved
+        self._ranks: dict[str, int] = {UNMERGED: 0}  # of the merged adapter and of alternatives with credit
         self._credit: dict[str, float] = {}
 
     def choose(self, batch: Batch, merged: str) -> str:
@@ -69,7 +74,7 @@ class AutoMerge:
         self._credit.clear()
 
     def _drop_others(self, chosen: str) -> None:
-        """Keep only what has credit, and what was chosen."""
+        """Keep only alternatives with credit, and the chosen one."""
         self._credit = {digest: credit for digest, credit in self._credit.items() if credit}
         kept = {UNMERGED, chosen, *self._credit}
         self._ranks = {digest: rank for digest, rank in self._ranks.items() if digest in kept}
@@ -86,7 +91,7 @@ class AutoMerge:
             self._cost.observe(features, seconds)
 
     def _saved_s(self, batch: Batch, merged: str, alternative: str) -> float:
-        """Seconds by which this step would be shorter with the alternative."""
+        """Return the seconds by which the alternative would shorten this step."""
         now = batch.lora(merged, self._ranks[merged])
         then = batch.lora(alternative, self._ranks[alternative])
         if self._merged_steps >= _TRIED:

@@ -1,7 +1,7 @@
-"""What a merge policy is, and what it decides on.
+"""A merge policy decides from a step's batch which adapter is merged.
 
-Tokens of the merged adapter need no LoRA kernels. All others need two deltas, their own and the merged one's
-subtracted: ``B_i A_i - B_m A_m`` (dLoRA's delta correction). So no request is kept out of a batch because of a merge.
+Tokens of the merged adapter need no LoRA kernels. All others need two deltas, their adapter's minus the merged one's:
+``B_i A_i - B_m A_m`` (dLoRA's delta correction). So a merge keeps no request out of a batch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ UNMERGED = ""
 
 
 class Batch:
-    """A step's tokens by adapter; ``""`` is the base, of rank 0."""
+    """The tokens of a step by adapter; ``""`` is the base, of rank 0."""
 
     def __init__(self, uses: Iterable[tuple[str, int, int]] = ()) -> None:
-        """``uses``: an adapter's digest, its rank, tokens that use it."""
+        """Create a batch. ``uses``: digest, rank and number of tokens of each use."""
         self.tokens: dict[str, int] = {}
         self.ranks: dict[str, int] = {UNMERGED: 0}
         self.total = 0
-        self.unmergeable: frozenset[str] = frozenset()  # adapters that others would notice
+        self.unmergeable: frozenset[str] = frozenset()  # adapters whose merge would change other requests' output
         self._rank_tokens = 0  # tokens times the rank of their adapter
         for digest, rank, tokens in uses:
             self.tokens[digest] = self.tokens.get(digest, 0) + tokens
@@ -41,25 +41,25 @@ class Batch:
         return batch
 
     def share(self, digest: str) -> float:
-        """Of the tokens, those that use the adapter."""
+        """Return the share of the tokens that use the adapter."""
         return self.tokens.get(digest, 0) / self.total if self.total else 0.0
 
     def lora(self, merged: str, rank: int) -> int:
-        """What LoRA kernels have to do with an adapter of ``rank`` merged (UNMERGED: 0): tokens times rank."""
+        """Return the work of LoRA kernels, in tokens times rank, with an adapter of ``rank`` merged (UNMERGED: 0)."""
         tokens = self.tokens.get(merged, 0)
         if merged == UNMERGED:
             return self._rank_tokens
         return self._rank_tokens - rank * tokens + rank * (self.total - tokens)
 
     def dominant(self) -> str:
-        """The mergeable adapter with the most tokens, the first of equals by digest; UNMERGED if there is none."""
+        """Return the mergeable adapter with the most tokens (ties by digest), or UNMERGED if there is none."""
         used = [(n, digest) for digest, n in self.tokens.items() if digest and n and digest not in self.unmergeable]
         return min(used, key=lambda item: (-item[0], item[1]))[1] if used else UNMERGED
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How a step's adapters were applied: the merged one, what was left to LoRA kernels, whether weights changed."""
+    """A record of how a step applied adapters: the merged one, the LoRA kernels' work, whether the weights changed."""
 
     merged: str
     lora: int
@@ -68,7 +68,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """The adapter in the second set of weights, how often one was merged, and how many steps ran so."""
+    """The adapter in the second set of weights, the number of merges and the number of steps that ran merged."""
 
     merged: str = UNMERGED
     merges: int = 0
@@ -76,18 +76,18 @@ class MergeReport:
 
 
 class MergePolicy(Protocol):
-    """Decides, step by step, how adapters are applied."""
+    """A policy that decides for every step how adapters are applied."""
 
     name: str
 
     def choose(self, batch: Batch, merged: str) -> str:
-        """The digest to have merged in a step with this batch, or UNMERGED.
+        """Return the digest to merge for a step with this batch, or UNMERGED.
 
-        ``merged`` is what the last step had. Merging costs time; going back to UNMERGED costs none.
+        ``merged`` is the last step's. Merging takes time; going back to UNMERGED takes none.
         """
 
     def ran(self, applied: Applied, work: Work, seconds: float) -> None:
-        """A step took ``seconds``, merging before it included."""
+        """Record that a step took ``seconds``, including a merge before it."""
 
 
 merge_policies: Registry[MergePolicy] = Registry("mode")

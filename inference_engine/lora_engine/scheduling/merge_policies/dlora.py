@@ -1,4 +1,4 @@
-"""dLoRA's thresholds on the dominant adapter's share (Wu et al., OSDI 2024, algorithm 1)."""
+"""dLoRA's policy has thresholds on the dominant adapter's share (Wu et al., OSDI 2024, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .base import UNMERGED, Applied, Batch, merge_policies
 
 @merge_policies.register("dlora")
 class DLoraThresholds:
-    """Merge what is the whole batch, until it is not nearly.
+    """A policy that merges an adapter used by the whole batch, until its share falls below a threshold.
 
-    Both thresholds are tuned at each switch back: if tokens per second were higher merged, with the switches counted
-    in, than without before, merging begins sooner and lasts longer; else the opposite. dLoRA's credits guard those
-    that a merged batch leaves out; here no request is left out.
+    Both thresholds are tuned at each switch back: if tokens per second, including switches, were higher merged than
+    unmerged before, merging begins earlier and lasts longer; otherwise the opposite. dLoRA's credits protect requests
+    that a merged batch excludes; here no request is excluded.
     """
 
     name = "dlora"

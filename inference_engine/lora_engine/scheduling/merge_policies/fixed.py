@@ -1,4 +1,4 @@
-"""Merge policies that do not learn."""
+"""The fixed merge policies do not learn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import UNMERGED, Applied, Batch, merge_policies
 
 @merge_policies.register("unmerged")
 class Unmerged:
-    """Nothing is merged: every adapter runs as its low-rank delta."""
+    """A policy that never merges: every adapter runs as its low-rank delta."""
 
     name = "unmerged"
 
@@ -22,7 +22,7 @@ class Unmerged:
 
 @merge_policies.register("merged")
 class Merged:
-    """The batch's most used adapter is merged; it stays merged while any sequence of the batch uses it."""
+    """A policy that merges the batch's most used adapter, and keeps it while any sequence of the batch uses it."""
 
     name = "merged"
 

@@ -1,4 +1,4 @@
-"""Queue policies: in which order waiting sequences are tried, and which running one is pre-empted first."""
+"""Queue policies decide in which order waiting sequences are tried, and which running one is pre-empted first."""
 
 from lora_engine.scheduling.sequence import Outcome
 

@@ -1,4 +1,4 @@
-"""What each tenant has been served: weighted virtual token counters (VTC: Sheng et al., OSDI 2024, algorithm 2)."""
+"""Accounts count each tenant's service: weighted virtual token counters (VTC: Sheng et al., OSDI 2024, algorithm 2)."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from lora_engine.scheduling.sequence import Chunk, Sequence
 
 from .tenant_queue import TenantQueue
 
-_SWEEP = 4096  # accounts beyond twice those in use, before idle ones are forgotten
+_SWEEP = 4096  # accounts beyond twice those in use at which idle ones are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a token costs. With an adapter, a token costs ``1 + adapter * rank`` times as much."""
+    """The prices of tokens. With an adapter, a token costs ``1 + adapter * rank`` times as much."""
 
     input: float
     output: float
     adapter: float
 
     def of(self, sequence: Sequence) -> tuple[float, float]:
-        """Price of an input and of an output token of a running sequence."""
+        """Return the price of an input and of an output token of a running sequence."""
         factor = 1.0 + self.adapter * sequence.slot.rank if sequence.slot is not None else 1.0
         return self.input * factor, self.output * factor
 
 
 @dataclass(slots=True)
 class Steps:
-    """How many steps the engine has planned."""
+    """The number of steps that the engine has planned."""
 
     count: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """One tenant, and what it has been served.
+    """A tenant's account of the service it has received.
 
-    What its sequences are charged as they decode is the same in every step, so it is accrued when it is read.
+    The charge for its decoding sequences is the same in every step, so it is accrued when the account is read.
     """
 
     tenant: str
@@ -48,16 +48,16 @@ class Account:
     weight: float = 1.0
     max_running: int = 0  # 0 = no cap
     running: int = 0
-    listed: bool = False  # in the heap of those that may be served
+    listed: bool = False  # in the heap of tenants that may be served
     input_tokens: int = 0
-    departed: int = 0  # sequences that left the queue, for places in it
-    changed_at: int = -1_000_000  # the step in which a sequence of it last began to run, or stopped
+    departed: int = 0  # sequences that left the queue, to compute positions in it
+    changed_at: int = -1_000_000  # the step in which one of its sequences last began or stopped running
     _counter: float = 0.0
     _service: float = 0.0
     _output_tokens: int = 0
-    _decoding: int = 0  # sequences, and what a step of them costs
+    _decoding: int = 0  # number of decoding sequences, and their price per step
     _step_price: float = 0.0
-    _accrued_at: int = 0  # the step up to which all of this is added up
+    _accrued_at: int = 0  # the step up to which charges are accrued
 
     @property
     def may_run(self) -> bool:
@@ -65,13 +65,13 @@ class Account:
 
     @property
     def counter(self) -> float:
-        """Priced service received, per unit of weight, lifted when the tenant returns."""
+        """Priced service received per unit of weight, lifted when the tenant returns."""
         self._accrue()
         return self._counter
 
     @property
     def service(self) -> float:
-        """Priced tokens, whatever the weight."""
+        """Priced tokens, regardless of the weight."""
         self._accrue()
         return self._service
 
@@ -86,7 +86,7 @@ class Account:
         self._output_tokens += output_tokens
 
     def decode(self, sequences: int, step_price: float) -> None:
-        """So many sequences more (less) decode from here on, at so much a step."""
+        """Let ``sequences`` more (or fewer) decode from here on, at ``step_price`` more per step."""
         self._accrue()
         self._decoding += sequences
         self._step_price = self._step_price + step_price if self._decoding else 0.0
@@ -106,7 +106,7 @@ class Account:
 
 @dataclass(slots=True)
 class Bill:
-    """What a running sequence's tokens cost its tenant."""
+    """The prices that a running sequence's tokens cost its tenant."""
 
     account: Account
     num_prompt: int
@@ -115,16 +115,16 @@ class Bill:
     decoding: bool = False
 
     def decodes(self, decoding: bool) -> None:
-        """Whether every step from here on is charged an output token, without ``charge``."""
+        """Start or stop charging an output token in every step, without ``charge``."""
         if decoding != self.decoding:
             self.decoding = decoding
             sign = 1 if decoding else -1
             self.account.decode(sign, sign * self.output_price)
 
     def charge(self, chunk: Chunk) -> None:
-        """Count what is new in the chunk: prompt tokens not seen before, and the token it yields.
+        """Charge the new tokens of a chunk: prompt tokens not seen before, and the token that it yields.
 
-        What is computed again after pre-emption, or lent from the prefix cache, costs nothing.
+        Tokens that are computed again after pre-emption, or come from the prefix cache, cost nothing.
         """
         sequence, account = chunk.sequence, self.account
         end = sequence.num_computed + chunk.tokens
@@ -141,9 +141,9 @@ class Bill:
 
 
 class Accounts:
-    """Every tenant's account, and the one with the lowest counter among those that may be served.
+    """The accounts of all tenants, and the one with the lowest counter among those that may be served.
 
-    The heap may hold old keys: counters only grow, so an entry is brought up to date when it reaches the top.
+    The heap may have stale keys: counters only grow, so an entry is updated when it reaches the top.
     """
 
     def __init__(self, open_queue: Callable[[], TenantQueue]) -> None:
@@ -162,7 +162,7 @@ class Accounts:
         return self._accounts[tenant]
 
     def open(self, tenant: str) -> Account:
-        """The tenant's account, new with a counter of 0 if it has none."""
+        """Return the tenant's account, a new one with a counter of 0 if it has none."""
         account = self._accounts.get(tenant)
         if account is None:
             if len(self._accounts) >= self._sweep_at:
@@ -174,18 +174,18 @@ class Accounts:
         return account
 
     def lift(self, account: Account) -> None:
-        """A tenant returns to the queue: what it did not use while away is not owed to it."""
+        """Lift a tenant that returns to the queue: service that it did not use while away is not owed to it."""
         least = self.least()
         account.lift(self._last_left if least is None else least.counter)
 
     def enlist(self, account: Account) -> None:
-        """Let the account be found by ``least``, if it may run."""
+        """Add an account that may run to the candidates of ``least``."""
         if account.may_run and not account.listed:
             account.listed = True
             heapq.heappush(self._heap, (account.counter, account.number, account))
 
     def least(self) -> Account | None:
-        """The least served of those that may run."""
+        """Return the least served account of those that may run, or None."""
         heap = self._heap
         while heap:
             counter, number, account = heap[0]
@@ -199,21 +199,21 @@ class Accounts:
         return None
 
     def set_aside(self, account: Account) -> None:
-        """Take out what ``least`` returned, until it is listed again."""
+        """Take the account that ``least`` returned out of the candidates, until it is enlisted again."""
         heapq.heappop(self._heap)
         account.listed = False
 
     def dequeued(self, account: Account) -> None:
-        """One of its sequences left the queue."""
+        """Record that one of the account's sequences left the queue."""
         account.departed += 1
         self.left_queue(account)
 
     def left_queue(self, account: Account) -> None:
-        """Its counter is what a tenant is lifted to that comes while nobody waits."""
+        """Record the counter to which a tenant is lifted that arrives while the queue is empty."""
         self._last_left = account.counter
 
     def near_the_top(self, count: int) -> list[Account]:
-        """About the ``count`` least served; their order means nothing."""
+        """Return about the ``count`` least served accounts, in no particular order."""
         return [account for _, _, account in self._heap[:count] if account.waiting]
 
     def _forget_idle(self) -> None:

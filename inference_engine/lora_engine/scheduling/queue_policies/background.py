@@ -1,7 +1,7 @@
-"""Two classes over one policy: a background request runs when no other request of anybody waits that could.
+"""Two classes share one policy: a background request runs when no other request waits that could run.
 
-Each class has a queue of the same policy of its own, so that shares between tenants hold in both; what runs in the
-background costs no tenant anything of its share of the rest.
+Each class has a queue with the same policy, so shares between tenants apply in both; service in the background does not
+reduce a tenant's share in the foreground.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .base import Attempt, Backlog, QueuePolicy
 
 
 class ClassedQueue:
-    """The foreground's queue before the background's."""
+    """A queue that serves foreground requests before background ones."""
 
     def __init__(self, make: Callable[[], QueuePolicy]) -> None:
         self.foreground, self.background = make(), make()
-        self._running: dict[Sequence, None] = {}  # in the background
+        self._running: dict[Sequence, None] = {}  # background sequences
 
     def __len__(self) -> int:
         return len(self.foreground) + len(self.background)
@@ -27,7 +27,7 @@ class ClassedQueue:
         return sequence in self.of(sequence)
 
     def of(self, sequence: Sequence) -> QueuePolicy:
-        """The queue of its class."""
+        """Return the queue of the sequence's class."""
         return self.background if sequence.request.slo.background else self.foreground
 
     @property
@@ -41,12 +41,12 @@ class ClassedQueue:
         self.of(sequence).remove(sequence)
 
     def fill(self, attempt: Attempt) -> None:
-        held = False  # a place or memory is what the foreground waits for
+        blocked = False  # the foreground waits for a place or memory
 
         def watched(sequence: Sequence) -> Outcome:
-            nonlocal held
+            nonlocal blocked
             outcome = attempt(sequence)
-            held = held or outcome in (Outcome.FULL, Outcome.NO_ROOM)
+            blocked = blocked or outcome in (Outcome.FULL, Outcome.NO_ROOM)
             return outcome
 
         if not len(self.background):
@@ -54,7 +54,7 @@ class ClassedQueue:
             return
         if len(self.foreground):
             self.foreground.fill(watched)
-        if not held:
+        if not blocked:
             self.background.fill(attempt)
 
     def fill_underserved(self, attempt: Attempt) -> None:
@@ -68,13 +68,13 @@ class ClassedQueue:
         return self.foreground.prefill_order(foreground) + self.background.prefill_order(background)
 
     def place_victim(self, sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
-        """One of the background first."""
+        """Return a background sequence first."""
         if self._running:
             return self.background.victim(self._running)
         return self.foreground.place_victim(sequence, running)
 
     def page_victims(self, sequence: Sequence, running: Iterable[Sequence]) -> Iterator[Sequence]:
-        """All of the background first, in no particular order."""
+        """Yield all background sequences first, in no particular order."""
         yield from self._running
         yield from self.foreground.page_victims(sequence, [s for s in running if s not in self._running])
 
@@ -104,11 +104,13 @@ class ClassedQueue:
         self.of(sequence).left(sequence)
 
     def upcoming(self, count: int) -> list[Sequence]:
-        found = self.foreground.upcoming(count)
-        return found if found or not len(self.background) else self.background.upcoming(count)
+        upcoming = self.foreground.upcoming(count)
+        return upcoming if upcoming or not len(self.background) else self.background.upcoming(count)
 
     def ahead_of(self, sequence: Sequence) -> Backlog:
-        """In the background, only its own class: all others go first for as long as there are any."""
+        """Return what runs before a sequence, in its class: a background request's place among the foreground is
+        unknown.
+        """
         return self.of(sequence).ahead_of(sequence)
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:

@@ -1,7 +1,7 @@
-"""How much of the queue goes before a request under fair shares, without walking the queue.
+"""The backlog ahead of a request under fair shares is computed without walking the queue.
 
-A tenant's next request starts when its counter has come up to the others': whatever a tenant waits for that is priced
-below that point goes first. One array operation over the tenants; what changed since the last is written first.
+A tenant's next request starts when its counter has reached the others': the part of each tenant's queue that is priced
+below that point runs first. This is one array operation over the tenants, after changes since the last one are written.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ import numpy as np
 from .accounts import Account, Prices
 from .base import Backlog
 
+# Queries between two updates of the counters.
 _COUNTERS_EVERY = 16
 
 
 class Backlogs:
-    """A table of what each tenant has waiting."""
+    """A table of each tenant's waiting work."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._rows: dict[Account, int] = {}
-        self._table = np.zeros((5, 64))  # counter, weight, sequences, prompt tokens, price of all that waits
+        self._table = np.zeros((5, 64))  # rows: counter, weight, sequences, prompt tokens, price of all waiting work
         self._free: list[int] = []
-        self.changed: dict[Account, None] = {}  # since the table was last written, for others to add to
-        self._asked = 0
+        self.changed: dict[Account, None] = {}  # accounts to write into the table; callers add to it
+        self._queries = 0
 
     def ahead(self, account: Account, place: int) -> Backlog:
-        """What goes before the tenant's sequence at ``place`` of its own queue (the queue's length: behind all)."""
-        self._asked += 1
-        if self._asked % _COUNTERS_EVERY == 0:
+        """Return what runs before the sequence at ``place`` of the tenant's queue (the queue's length: after all)."""
+        self._queries += 1
+        if self._queries % _COUNTERS_EVERY == 0:
             self._write_counters()
         self._write_changes()
         counter, weight, sequences, prompt, cost = self._table
         waiting = len(account.waiting)
-        own = place / waiting if waiting else 0.0
-        start = account.counter + own * self._cost(account) / account.weight
+        fraction = place / waiting if waiting else 0.0
+        start = account.counter + fraction * self._cost(account) / account.weight
         before = (start - counter) * weight / np.maximum(cost, 1e-9)
         np.minimum(np.maximum(before, 0.0, out=before), 1.0, out=before)
         row = self._rows.get(account)
         if row is not None:
-            before[row] = own
+            before[row] = fraction
         return Backlog(float(before @ sequences), float(before @ prompt))
 
     def _cost(self, account: Account) -> float:
@@ -47,7 +48,7 @@ class Backlogs:
         return waiting.prompt_tokens * self._prices.input + waiting.output_tokens * self._prices.output
 
     def _write_counters(self) -> None:
-        """Counters move with every token, but little: they are written less often than queues."""
+        """Write the counters. They change with every token, but little, so they are written less often than queues."""
         counters: memoryview[float] = memoryview(self._table[0])
         for account, row in self._rows.items():
             if account.running:

@@ -1,4 +1,4 @@
-"""What a queue policy is: the waiting queue, and which request of it runs next."""
+"""A queue policy holds the waiting queue and decides which of its requests runs next."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 
 Attempt = Callable[[Sequence], Outcome]
 
-# Sequences that one step may try without admitting them: trying ten thousand requests that all wait for their
-# adapters would cost more than the step.
+# Sequences that one step may try without admitting them. Trying ten thousand requests that all wait for their adapters
+# would cost more than the step.
 LOOK_AHEAD = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a policy expects to let run before a given request."""
+    """The work that a policy expects to run before a given request."""
 
     sequences: float = 0.0
     prompt_tokens: float = 0.0
-    preempts: bool = False  # running sequences of others give way to the request
+    preempts: bool = False  # running sequences of other tenants are pre-empted for the request
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """What a policy may know of the engine.
+    """The engine's facts that a policy may use.
 
-    ``on_device`` says whether an adapter's weights are in the page pool. ``pool_tokens`` is how many tokens the pool
-    holds if nothing else does, ``pool_pages`` how many pages it has.
+    ``on_device`` returns whether an adapter's weights are in the page pool. ``pool_tokens`` is the number of tokens
+    that fit into an otherwise empty pool, ``pool_pages`` its number of pages.
     """
 
     config: EngineConfig
@@ -42,59 +42,59 @@ class PolicyContext:
 
 
 class QueuePolicy(Protocol):
-    """The queue of waiting sequences."""
+    """A queue of waiting sequences."""
 
     def push(self, sequence: Sequence) -> None:
-        """A sequence arrived, or came back pre-empted."""
+        """Add a sequence that arrived or was pre-empted."""
 
     def remove(self, sequence: Sequence) -> None:
-        """A waiting sequence was aborted or refused."""
+        """Remove a waiting sequence that was aborted or refused."""
 
     def fill(self, attempt: Attempt) -> None:
-        """Offer waiting sequences, the one to admit first first. Those admitted leave the queue."""
+        """Offer waiting sequences to ``attempt`` in the order of admission. Those admitted leave the queue."""
 
     def fill_underserved(self, attempt: Attempt) -> None:
         """Offer sequences of tenants that have far less than their share of the batch, before the step is planned.
 
-        Those admitted leave the queue. Nothing is offered where places are not shared out.
+        Those admitted leave the queue. Policies without shares offer nothing.
         """
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
-        """The running sequences that have more of their prompt to compute, those to get tokens of the step first."""
+        """Return running sequences that have prompt tokens left, in the order in which they get the step's tokens."""
 
     def place_victim(self, sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
-        """The running sequence that gives its place to one offered by ``fill_underserved``; None if none has to."""
+        """Return the running sequence to pre-empt for one offered by ``fill_underserved``, or None."""
 
     def page_victims(self, sequence: Sequence, running: Iterable[Sequence]) -> Iterator[Sequence]:
-        """Running sequences that may be pre-empted for pages that ``sequence`` lacks, the first to go first."""
+        """Yield running sequences that may be pre-empted for pages that ``sequence`` lacks, in order."""
 
     def served(self, chunks: Iterable[Chunk]) -> None:
-        """These tokens are being processed: of the running batch, or of a sequence just being admitted."""
+        """Count chunks that are being processed: of the running batch, or of a sequence just being admitted."""
 
     def decodes(self, sequence: Sequence) -> None:
-        """From the next step on it yields a token in each, without being named to ``served``, until it ``pauses``."""
+        """Count a token of the sequence in each step from the next one on, without ``served``, until it ``pauses``."""
 
     def pauses(self, sequence: Sequence) -> None:
-        """It is named to ``served`` again. One that ``left`` has paused."""
+        """Stop counting a token per step: the sequence appears in ``served`` again. ``left`` implies it."""
 
     def stepped(self) -> None:
-        """A step is planned: every sequence that ``decodes`` is served a token."""
+        """Count a token for every sequence that ``decodes``: a step is planned."""
 
     def left(self, sequence: Sequence) -> None:
-        """A sequence stopped running: it ended, or is about to be pushed again."""
+        """Record that a sequence stopped running: it ended, or is about to be pushed again."""
 
     def upcoming(self, count: int) -> list[Sequence]:
-        """About ``count`` sequences that are likely to be offered first; nothing depends on their order."""
+        """Return about ``count`` sequences that are likely to be offered first, in no particular order."""
 
     def ahead_of(self, sequence: Sequence) -> Backlog:
-        """What is likely to run before ``sequence``, which waits or is about to be pushed."""
+        """Return the work that is likely to run before ``sequence``, which waits or is about to be pushed."""
 
     def __len__(self) -> int: ...
 
     def __contains__(self, sequence: Sequence) -> bool: ...
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:
-        """Which running sequence to pre-empt when pages run out."""
+        """Return the running sequence to pre-empt when pages run out."""
 
 
 queue_policies: Registry[QueuePolicy] = Registry("order")

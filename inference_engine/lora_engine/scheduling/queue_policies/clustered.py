@@ -1,4 +1,4 @@
-"""S-LoRA's adapter clustering (Sheng et al., MLSys 2024, appendix A.2): few distinct adapters in a batch."""
+"""S-LoRA's adapter clustering keeps the adapters of a batch few (Sheng et al., MLSys 2024, appendix A.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .fcfs import StarvationGuarded
 
 
 class AdapterPolicy(StarvationGuarded):
-    """Waiting sequences also by adapter, oldest first, and how many run with each."""
+    """A queue that also indexes waiting sequences by adapter, oldest first, and counts running ones by adapter."""
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)
@@ -49,14 +49,14 @@ class AdapterPolicy(StarvationGuarded):
             del self.running[digest]
 
     def oldest_of(self, digests: Iterable[str]) -> Iterator[Sequence]:
-        """Waiting sequences of these adapters, oldest first."""
+        """Return the waiting sequences of these adapters, oldest first."""
         queues = [self.waiting[digest] for digest in digests if digest in self.waiting]
         return (sequence for _, sequence in heapq.merge(*queues))
 
 
 @queue_policies.register("clustered")
 class Clustered(AdapterPolicy):
-    """Oldest first; with ``cluster_adapters`` in the batch, those whose adapter is in it go before all others."""
+    """A policy that serves the oldest first; once ``cluster_adapters`` run, sequences of these adapters go first."""
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)

@@ -1,4 +1,4 @@
-"""The queue of S-LoRA's early abort (its appendix B, router/abort_req_queue.py): newest first under overload."""
+"""The queue of S-LoRA's early abort is newest first under overload (appendix B, router/abort_req_queue.py)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NEW = 0.7  # weight of the newest observation in both averages
 
 @queue_policies.register("early_abort")
 class EarlyAbortQueue(StarvationGuarded):
-    """Newest first while more arrive between two calls than a call admits, else oldest first.
+    """A queue that serves the newest first while more arrive between two calls than a call admits, else the oldest.
 
-    Made for the admission policy of the same name, which refuses those that would be too late.
+    It is meant for the admission policy of the same name, which refuses requests that would be too late.
     """
 
     def __init__(self, context: PolicyContext) -> None:

@@ -1,16 +1,17 @@
-"""Fair shares between tenants by virtual token counters; inside a tenant, deadlines and adapter locality.
+"""The fair policy shares service between tenants by virtual token counters; inside a tenant, deadlines and adapter
+locality decide.
 
 The least served tenant goes first: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, with weights,
-charged as tokens are processed. Two things differ from the paper. A request whose adapter is being loaded may be
-passed by all others. One that does not fit may be passed by its own tenant and by tenants within ``fair_slack`` of its
-counter, for at most ``starvation_s``; then all wait until it fits. So between two tenants that always have something to
-run, the gap in service per weight stays below ``2 * (U + slack)``, where U is what one tenant's requests in the batch
-may still cost.
+charged as tokens are processed. Two things differ from the paper. A request whose adapter is being loaded may be passed
+by all others. One that does not fit may be passed by its tenant and by tenants within ``fair_slack`` of its counter,
+for at most ``starvation_s``; then all wait until it fits. So between two tenants that always have something to run, the
+gap in service per weight stays below ``2 * (U + slack)``, where U is the remaining cost of one tenant's requests in the
+batch.
 
-VTC takes nothing back from those that run. Here a tenant that has far less than its share of the batch (``shares.py``)
-does not wait for a sequence of others to end: one of the most served tenant is pre-empted, and its prompt gets the
-step's tokens first. It may be ahead of the least served tenant that waits by ``fair_slack`` at most, as one that passes
-a sequence which does not fit, so that the bound on the gap stays.
+VTC never pre-empts for fairness. Here a tenant that has far less than its share of the batch (``shares.py``) does not
+wait for another tenant's sequence to end: one of the most served tenant is pre-empted, and its prompt gets the step's
+tokens first. It may be ahead of the least served waiting tenant by ``fair_slack`` at most, like a request that passes
+one that does not fit, so the bound on the gap holds.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 from .accounts import Account, Accounts, Bill, Prices
 from .backlogs import Backlogs
 from .base import LOOK_AHEAD, Attempt, Backlog, PolicyContext, queue_policies
-from .shares import Shares, by_account, pages_held
+from .shares import Shares, by_account, page_usage
 from .tenant_queue import TenantQueue
 
-# Of one tenant, sequences that are tried in one step before the next tenant's turn.
+# Sequences of one tenant that are tried in one step before the next tenant's.
 _TRIES = 8
 
 
 @queue_policies.register("fair")
 class Fair:
-    """Weighted virtual token counters between tenants."""
+    """A policy with weighted virtual token counters between tenants."""
 
     def __init__(self, context: PolicyContext) -> None:
         config = context.config
@@ -48,7 +49,8 @@ class Fair:
         )
         self._running: dict[Sequence, Bill] = {}
         self._backlogs = Backlogs(self.prices)
-        self._waiting: dict[Sequence, int] = {}  # how many must leave its tenant's queue before it, on arrival
+        # departures from its tenant's queue, counted from the start, after which it is first
+        self._waiting: dict[Sequence, int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -78,9 +80,9 @@ class Fair:
         self._backlogs.changed[account] = None
 
     def fill(self, attempt: Attempt) -> None:
-        """Offer the least served tenant's best choice, again and again."""
+        """Offer the least served tenant's best choice repeatedly."""
         aside: list[Account] = []
-        limit = float("inf")  # of the counter: tenants beyond it may not pass a sequence that did not fit
+        limit = float("inf")  # on the counter: tenants beyond it may not pass a sequence that did not fit
         while len(aside) < LOOK_AHEAD:
             account = self.accounts.least()
             if account is None or account.counter > limit:
@@ -97,7 +99,7 @@ class Fair:
             self.accounts.enlist(account)
 
     def fill_underserved(self, attempt: Attempt) -> None:
-        """Offer a sequence of each tenant that has less than its guaranteed places, the least served tenant's first."""
+        """Offer a sequence of each tenant below its guaranteed places, the least served tenant's first."""
         if not self._shares.contested:
             return
         least = self.accounts.least()
@@ -107,8 +109,9 @@ class Fair:
                 break
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
-        """Tenants with the fewest running sequences first, the least served of them first; last, those that were served
-        more than another by more than the slack."""
+        """Order tenants by running sequences, then by service. Tenants ahead of another by more than the slack come
+        last.
+        """
         if len(sequences) < 2 or not self._shares.contested:
             return sequences
         accounts = {sequence: self.accounts[sequence.request.tenant] for sequence in sequences}
@@ -121,7 +124,7 @@ class Fair:
         return sorted(sequences, key=rank)
 
     def place_victim(self, sequence: Sequence, running: Iterable[Sequence]) -> Sequence | None:
-        """The newest sequence of the most served of those tenants that have more places than their share."""
+        """Return the newest sequence of the most served tenant among those with more places than their share."""
         account = self.accounts[sequence.request.tenant]
         above = [a for a in self._shares.above_share(account) if self._may_go_before(account, a)]
         if not above:
@@ -130,17 +133,17 @@ class Fair:
         return by_account((s for s in running if s.request.tenant == most.tenant), self.accounts)[most][0]
 
     def page_victims(self, sequence: Sequence, running: Iterable[Sequence]) -> Iterator[Sequence]:
-        """The newest of tenants that have more pages than their share, down to that; a tenant's last one stays."""
+        """Yield the newest sequences of tenants above their share of pages, down to it. A tenant's last one stays."""
         account = self.accounts[sequence.request.tenant]
         groups = by_account(running, self.accounts)
         for other in sorted(groups, key=_counter, reverse=True):
             if other is account or not self._may_go_before(account, other):
                 continue
-            held, share = sum(map(pages_held, groups[other])), self._shares.page_share(other)
+            used, share = sum(map(page_usage, groups[other])), self._shares.page_share(other)
             for victim in groups[other][:-1]:
-                if held <= share:
+                if used <= share:
                     break
-                held -= pages_held(victim)
+                used -= page_usage(victim)
                 yield victim
 
     def served(self, chunks: Iterable[Chunk]) -> None:
@@ -161,7 +164,7 @@ class Fair:
         self.accounts.steps.count += 1
 
     def _open_bill(self, sequence: Sequence) -> Bill:
-        """A sequence begins to run."""
+        """Open the bill of a sequence that begins to run."""
         account = self.accounts[sequence.request.tenant]
         account.running += 1
         account.changed_at = self.accounts.steps.count
@@ -192,21 +195,23 @@ class Fair:
         return self._backlogs.ahead(account, place)
 
     def gap_bound(self, one: Account, other: Account) -> float:
-        """What the gap in service per weight of two tenants stays below while both wait and could run.
+        """Return the bound of the gap in service per weight between two tenants while both wait and could run.
 
-        The paper's ``2 max(input price x longest prompt, output price x pool)``, and the slack.
+        It is the paper's ``2 max(input price x longest prompt, output price x pool)``, plus the slack.
         """
         return self._gap_bound / min(one.weight, other.weight)
 
     def place(self, sequence: Sequence) -> int:
-        """About how many of its tenant's waiting sequences go before this one."""
+        """Return about how many of its tenant's waiting sequences go before this one."""
         return max(0, self._waiting[sequence] - self.accounts[sequence.request.tenant].departed)
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:
-        """The newest of the most served tenant; where tenants share the pool, of those with more than their share."""
+        """Return the most served tenant's newest sequence; where the pool is contested, only tenants above their share
+        count.
+        """
         groups = by_account(running, self.accounts)
         if self._shares.contested:
-            above = [a for a in groups if sum(map(pages_held, groups[a])) > self._shares.page_share(a)]
+            above = [a for a in groups if sum(map(page_usage, groups[a])) > self._shares.page_share(a)]
             groups = {a: groups[a] for a in above} or groups
         return groups[max(groups, key=_counter)][0]
 
@@ -230,17 +235,17 @@ class Fair:
         return worst
 
     def _may_go_before(self, account: Account, other: Account | None) -> bool:
-        """Whether a tenant may be preferred to another: it was served no more, but for the slack."""
+        """Return whether a tenant may be preferred to another: its service is no more, apart from the slack."""
         return other is None or account.counter <= other.counter + self._slack / account.weight
 
     def _gets_a_place_at_once(self, account: Account, place: int) -> bool:
-        """Whether others would give way to the tenant's sequence at ``place`` of its queue."""
+        """Return whether another tenant would be pre-empted for the sequence at ``place`` of the tenant's queue."""
         if account.running + place >= self._shares.guaranteed_places(account):
             return False
         return any(self._may_go_before(account, other) for other in self._shares.above_share(account))
 
     def _passing_limit(self, account: Account) -> float:
-        """Up to which counter others may pass a tenant whose first sequence does not fit."""
+        """Return the counter up to which others may pass a tenant whose first sequence does not fit."""
         if not account.waiting.may_be_passed(account.waiting.first()):
             return account.counter
         return account.counter + self._slack / account.weight

@@ -1,4 +1,4 @@
-"""First come first served, last come first served, and what policies without counters share."""
+"""First come first served, last come first served, and the base of policies without counters."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from .base import LOOK_AHEAD, Attempt, Backlog, PolicyContext, queue_policies
 
 
 class ArrivalQueue:
-    """Waiting sequences by arrival; pre-empted ones keep their place, ahead of all that never ran.
+    """A queue of waiting sequences by arrival; pre-empted ones keep their place, ahead of all that never ran.
 
-    A sequence's place, for predictions, is how many waited when it came less those that left since.
+    For predictions, a sequence's place is the number that waited when it came, minus those that left since.
     """
 
     def __init__(self) -> None:
         self._fresh: dict[Sequence, None] = {}
         self._preempted: list[tuple[int, Sequence]] = []
-        self._places: dict[Sequence, tuple[int, int]] = {}  # departures and prompt tokens gone that let it go first
+        # departures and departed prompt tokens after which it is first
+        self._places: dict[Sequence, tuple[int, int]] = {}
         self._departed = 0
         self._tokens_in = 0
         self._tokens_out = 0
@@ -52,20 +53,20 @@ class ArrivalQueue:
         return chain(self.preempted(), self._fresh)
 
     def newest_first(self) -> Iterator[Sequence]:
-        """What was pre-empted still goes first, since part of its work is done."""
+        """Return the newest first, after pre-empted ones, since part of their work is done."""
         return chain(self.preempted(), reversed(self._fresh))
 
     def preempted(self) -> Iterator[Sequence]:
         return (sequence for _, sequence in self._preempted)
 
     def before(self, sequence: Sequence) -> Backlog:
-        """What arrived before ``sequence`` and waits; everything, if it has not been pushed yet."""
+        """Return the sequences that arrived before ``sequence`` and wait; all, if it has not been pushed yet."""
         departed, tokens = self._places.get(sequence, (self._departed + len(self), self._tokens_in))
         return Backlog(max(0, departed - self._departed), max(0, tokens - self._tokens_out))
 
 
 class ArrivalPolicy:
-    """What policies without counters share. Subclasses name the ``candidates``, in their order."""
+    """A base of policies without counters. Subclasses return the ``candidates`` in order."""
 
     def __init__(self, context: PolicyContext) -> None:
         self.queue = ArrivalQueue()
@@ -83,7 +84,7 @@ class ArrivalPolicy:
         self.queue.remove(sequence)
 
     def fill_underserved(self, attempt: Attempt) -> None:
-        """Places are not shared out between tenants."""
+        """Offer nothing: places are not shared out between tenants."""
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
         return sequences
@@ -95,19 +96,19 @@ class ArrivalPolicy:
         return iter(())
 
     def served(self, chunks: Iterable[Chunk]) -> None:
-        """Service is not counted."""
+        pass
 
     def decodes(self, sequence: Sequence) -> None:
-        """Service is not counted."""
+        pass
 
     def pauses(self, sequence: Sequence) -> None:
-        """Service is not counted."""
+        pass
 
     def stepped(self) -> None:
-        """Service is not counted."""
+        pass
 
     def left(self, sequence: Sequence) -> None:
-        """Service is not counted."""
+        pass
 
     def candidates(self) -> Iterator[Sequence]:
         return self.queue.oldest_first()
@@ -125,7 +126,9 @@ class ArrivalPolicy:
         return max(running, key=lambda s: s.arrival)
 
     def offer(self, candidates: Iterable[Sequence], attempt: Attempt) -> int:
-        """Offer in turn until one does not fit, so that large requests do not starve. How many were admitted."""
+        """Offer candidates in order until one does not fit, so that large requests do not starve; return the number
+        admitted.
+        """
         admitted: list[Sequence] = []
         passed = 0
         for sequence in candidates:
@@ -145,32 +148,32 @@ class ArrivalPolicy:
 
 @queue_policies.register("fcfs")
 class FirstComeFirstServed(ArrivalPolicy):
-    """Oldest arrival first."""
+    """A policy that serves the oldest arrival first."""
 
 
 class StarvationGuarded(ArrivalPolicy):
-    """For policies under which a request might never run: past ``starvation_s`` the oldest gets every second slot."""
+    """A base of policies that might starve a request: after ``starvation_s`` the oldest gets every second slot."""
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)
         self._clock = context.clock
         self._starvation_s = context.config.starvation_s
-        self._owed = False  # the last slot went to the policy's own candidate
+        self._owed = False  # True after the last slot went to a candidate of the policy
 
     def starving(self) -> Iterator[Sequence]:
-        """Those that have waited too long, oldest first."""
+        """Return the sequences that have waited too long, oldest first."""
         if not self._starvation_s:
             return iter(())
         latest = self._clock() - self._starvation_s
         return takewhile(lambda s: s.parent.timeline.submitted <= latest, self.queue.oldest_first())
 
     def fill(self, attempt: Attempt) -> None:
-        own, starving = self.candidates(), self.starving()
+        candidates, starving = self.candidates(), self.starving()
         tried: set[Sequence] = set()
         admitted: list[Sequence] = []
         while len(tried) - len(admitted) < LOOK_AHEAD:
-            turn = chain(starving, own) if self._owed else chain(own, starving)
-            sequence = next((s for s in turn if s not in tried), None)
+            order = chain(starving, candidates) if self._owed else chain(candidates, starving)
+            sequence = next((s for s in order if s not in tried), None)
             if sequence is None:
                 break
             tried.add(sequence)
@@ -179,18 +182,18 @@ class StarvationGuarded(ArrivalPolicy):
                 admitted.append(sequence)
                 self._owed = not self._owed
             elif outcome in (Outcome.FULL, Outcome.NO_ROOM):
-                break  # it is tried first again in the next step, so that large requests do not starve
+                break  # the next step tries it first again, so that large requests do not starve
         for sequence in admitted:
             self.remove(sequence)
 
 
 @queue_policies.register("lcfs")
 class LastComeFirstServed(StarvationGuarded):
-    """Newest arrival first; what was pre-empted still goes first, since part of its work is done."""
+    """A policy that serves the newest arrival first, after pre-empted ones, since part of their work is done."""
 
     def candidates(self) -> Iterator[Sequence]:
         return self.queue.newest_first()
 
     def ahead_of(self, sequence: Sequence) -> Backlog:
-        """None: requests that will go first have not arrived yet."""
+        """Predict no backlog: the requests that will go first have not arrived yet."""
         return Backlog()

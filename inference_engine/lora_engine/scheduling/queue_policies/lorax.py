@@ -1,4 +1,4 @@
-"""LoRAX's exchange of active adapters (predibase/lorax, router/src/queue.rs): a set of adapters serves at a time."""
+"""LoRAX's exchange of active adapters lets a set of adapters serve at a time (predibase/lorax, router/src/queue.rs)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .clustered import AdapterPolicy
 
 @queue_policies.register("lorax")
 class Lorax(AdapterPolicy):
-    """Oldest first among active adapters, those active for less than the cycle time before the others.
+    """A policy that serves the oldest first among active adapters, those active for less than the cycle time first.
 
     Once per step: an active adapter without waiting or running requests leaves if another is pending; the front one
     leaves after ``lorax_cycle_s`` unless a running sequence uses it; pending ones enter while there are fewer than
@@ -24,7 +24,7 @@ class Lorax(AdapterPolicy):
         super().__init__(context)
         self._most = context.config.lorax_active
         self._cycle_s = context.config.lorax_cycle_s
-        self.active: dict[str, float] = {}  # since when, the longest first
+        self.active: dict[str, float] = {}  # time of activation, the earliest first
         self._pending: deque[str] = deque()
 
     def push(self, sequence: Sequence) -> None:

@@ -1,5 +1,8 @@
-"""The waiting sequences of one tenant: by priority, then those that another host began, as somebody reads them already,
-then by deadline, then whose adapter is on the device, then age."""
+"""The waiting sequences of one tenant are ordered by priority, then resumption, deadline, adapter and age.
+
+Sequences that another host began go before new ones, since their clients are already reading. Sequences whose adapter
+is on the device go before others.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from itertools import islice
 
 from lora_engine.scheduling.sequence import Sequence
 
-# Priority, highest first; whether it is to begin; when the first token is due; arrival.
+# Negated priority; True if it has not begun on another host; time at which the first token is due; arrival.
 Rank = tuple[int, bool, float, int]
 
-# An adapter on the device may go before a sequence whose deadline is further away than this.
+# Seconds to its deadline within which no sequence is passed by one whose adapter is on the device.
 _URGENT_S = 1.0
-# Adapters looked through for one that is on the device.
+# Adapters that are searched for one on the device.
 _WINDOW = 32
 
 
@@ -37,11 +40,13 @@ class AdapterQueue:
 
 
 class TenantQueue:
-    """Adapters by the rank of their first sequence. No sequence is passed for longer than ``starvation_s``."""
+    """A tenant's queue: adapters by the rank of their first sequence. No sequence is passed for longer than
+    ``starvation_s``.
+    """
 
     def __init__(self, on_device: Callable[[str], bool], clock: Callable[[], float], starvation_s: float) -> None:
         self.prompt_tokens = 0
-        self.output_tokens = 0  # at most, of all that wait
+        self.output_tokens = 0  # upper bound over all waiting sequences
         self._on_device = on_device
         self._clock = clock
         self._starvation_s = starvation_s
@@ -74,15 +79,15 @@ class TenantQueue:
         self._count(sequence, -1)
 
     def first(self) -> Sequence:
-        """The sequence of the best rank, wherever its adapter is."""
+        """Return the sequence of the best rank, regardless of where its adapter is."""
         return self._heads[0][1].head
 
     def heads(self, count: int) -> list[Sequence]:
-        """The first sequence of each of the first ``count`` adapters."""
+        """Return the first sequence of each of the first ``count`` adapters."""
         return [queue.head for _, queue in islice(self._heads, count)]
 
     def choices(self) -> Iterator[Sequence]:
-        """First sequences of each adapter, the best choice first. The queue does not change until the next is asked."""
+        """Yield the first sequence of each adapter, the best choice first. The queue must not change meanwhile."""
         front = self.first()
         best = self._best(front)
         if best is not front and front.passed_since is None:
@@ -91,13 +96,15 @@ class TenantQueue:
         yield from [s for s in self.heads(_WINDOW) if s is not best]
 
     def may_be_passed(self, sequence: Sequence) -> bool:
-        """Whether others may still go before a sequence that does not fit; the time runs from the first question."""
+        """Return whether others may still pass a sequence that does not fit; the time runs from the first call."""
         if sequence.passed_since is None:
             sequence.passed_since = self._clock()
         return self._clock() - sequence.passed_since < self._starvation_s
 
     def _best(self, front: Sequence) -> Sequence:
-        """The first whose adapter is on the device, unless the front is urgent or has been passed for too long."""
+        """Return the first sequence whose adapter is on the device, unless the front is urgent or was passed for too
+        long.
+        """
         now = self._clock()
         digest = front.request.adapter_digest
         if not digest or self._on_device(digest) or front.due - now < _URGENT_S or front.request.so_far:

@@ -1,4 +1,4 @@
-"""What a chat model writes, split into reasoning, text and tool calls, as it arrives."""
+"""A chat model's output is split into reasoning, text and tool calls as it arrives."""
 
 from .formats import ReasoningTags, ToolFormat, find_reasoning_tags, find_tool_format
 from .parser import CallDelta, ChatOutput, ChoiceParser, Parsed

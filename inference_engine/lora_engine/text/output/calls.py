@@ -1,7 +1,7 @@
-"""Reads tool calls character by character, each format as a coroutine that is sent one character at a time.
+"""Readers of tool calls, each format as a coroutine that is sent one character at a time.
 
-A reader ends by returning, after the last character of its section. It raises ``NotACallError`` as soon as what it was
-sent cannot be a call. At the output's end it is sent ``END``.
+A reader ends by returning, after the last character of its section. It raises ``NotACallError`` as soon as the
+characters cannot be a call. At the output's end it is sent ``END``.
 """
 
 from __future__ import annotations
@@ -15,40 +15,41 @@ from typing import Any, Protocol
 END = ""
 Reader = Generator[None, str, None]
 Reading = Generator[None, str, str]
+# Levels of nesting in a call's arguments.
 DEEPEST = 64
 _SPACE = frozenset(" \t\r\n")
 _NAME_KEYS = frozenset({"name"})
 _ARGUMENT_KEYS = frozenset({"arguments", "parameters"})
-# Members that some models add and that say nothing.
+# Members that some models add and that have no meaning here.
 _OTHER_KEYS = frozenset({"id", "type"})
 
 
 class NotACallError(Exception):
-    """What was written is no call of a tool that the request offers."""
+    """The text is no call of a tool that the request offers."""
 
 
 class Calls(Protocol):
-    """Takes the calls that a reader finds."""
+    """A receiver of the calls that a reader parses."""
 
     def name(self, name: str) -> None:
-        """A call begins. Raises ``NotACallError`` if there is no such tool."""
+        """Begin a call. Raises ``NotACallError`` if there is no such tool."""
 
     def arguments(self, piece: str) -> None:
-        """More of its arguments' JSON text."""
+        """Add a piece of the arguments' JSON text."""
 
     def end(self) -> None:
-        """It is complete. Raises ``NotACallError`` if its arguments are no JSON object."""
+        """Complete the call. Raises ``NotACallError`` if its arguments are no JSON object."""
 
 
 def hermes(calls: Calls) -> Reader:
-    """After ``<tool_call>``: an object with name and arguments, then ``</tool_call>``."""
+    """Read, after ``<tool_call>``, an object with name and arguments, then ``</tool_call>``."""
     yield from _object((yield from _after_space()), calls)
     yield from _closing("</tool_call>")
     calls.end()
 
 
 def llama_json(calls: Calls) -> Reader:
-    """One object or several, apart by ``;`` or nothing. The first character may be the ``{`` that began the section."""
+    """Read objects separated by ``;`` or nothing. The first character may be the ``{`` that began the section."""
     character = yield from _after_space()
     while True:
         yield from _object(character, calls)
@@ -61,7 +62,7 @@ def llama_json(calls: Calls) -> Reader:
 
 
 def llama_pythonic(calls: Calls) -> Reader:
-    """``[name(key=value), …]``, after ``[``."""
+    """Read ``[name(key=value), …]``, after ``[``."""
     character = yield from _after_space()
     while True:
         written = yield from _expression(character)
@@ -78,7 +79,7 @@ def llama_pythonic(calls: Calls) -> Reader:
 
 
 def mistral(calls: Calls) -> Reader:
-    """After ``[TOOL_CALLS]``: an array of objects, or ``name[ARGS]{…}``, as releases from 2024-11 on write it."""
+    """Read, after ``[TOOL_CALLS]``, an array of objects, or ``name[ARGS]{…}`` (releases from 2024-11 on)."""
     character = yield from _after_space()
     if character == "[":
         yield from _array(calls)
@@ -123,7 +124,7 @@ def _after_space() -> Reading:
 
 
 def _closing(marker: str) -> Reader:
-    """The marker after white space. A model may end its output without it."""
+    """Read the marker after white space. A model may end its output without it."""
     character = yield from _after_space()
     for at, expected in enumerate(marker):
         if character == END and at == 0:
@@ -135,7 +136,7 @@ def _closing(marker: str) -> Reader:
 
 
 def _object(character: str, calls: Calls) -> Reader:
-    """A JSON object with the members name and arguments, in either order; ``character`` is its first."""
+    """Read a JSON object with the members name and arguments, in either order; ``character`` is its first."""
     if character != "{":
         raise NotACallError
     named, arguments = False, ""
@@ -181,7 +182,7 @@ def _member_key(character: str) -> Reading:
 
 
 def _text(character: str) -> Reading:
-    """A JSON string's text."""
+    """Read a JSON string and return its text."""
     if character != '"':
         raise NotACallError
     written: list[str] = []
@@ -194,7 +195,7 @@ def _text(character: str) -> Reading:
 
 
 def _whole_arguments(character: str) -> Reading:
-    """An object; or a string that holds one, as some models write it."""
+    """Read an object, or a string with one, as some models write it."""
     if character == '"':
         return (yield from _text(character))
     written: list[str] = []
@@ -203,7 +204,7 @@ def _whole_arguments(character: str) -> Reading:
 
 
 def _value(character: str, take: Callable[[str], None]) -> Reader:
-    """An object, array or string from its first character to its last. Only where it ends is looked for here."""
+    """Read an object, array or string from its first character to its last, and only detect where it ends."""
     if character not in ('"', "{", "["):
         raise NotACallError
     depth, quoted, escaped = 0, False, False
@@ -230,7 +231,7 @@ def _value(character: str, take: Callable[[str], None]) -> Reader:
 
 
 def _expression(character: str) -> Reading:
-    """Python source from a call's name to its closing parenthesis."""
+    """Read Python source from a call's name to its closing parenthesis."""
     written, depth, quote, escaped = "", 0, "", False
     while True:
         if character == END or (not depth and character in "{}[]'\"<"):
@@ -259,9 +260,9 @@ def _expression(character: str) -> Reading:
 def _python_call(source: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = source.partition("(")
     try:
-        # Names of tools may hold dots and dashes, which are not looked at here.
+        # Names of tools may have dots and dashes, so they are not parsed as Python.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes in what a model wrote
+            warnings.simplefilter("ignore")  # invalid escapes in the model's text
             call = ast.parse("f(" + rest, mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise NotACallError
@@ -281,7 +282,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def _literal(node: ast.expr) -> Any:
-    """As JSON holds it. ``true``, ``false`` and ``null`` are taken too: models mix both languages."""
+    """Convert a Python literal to JSON. ``true``, ``false`` and ``null`` are accepted: models mix both languages."""
     match node:
         case ast.Constant(value=str() | int() | float() | None as value):
             return value

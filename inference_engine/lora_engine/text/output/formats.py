@@ -1,4 +1,4 @@
-"""How families of models write tool calls and reasoning, and which one a chat template is for."""
+"""Formats in which families of models write tool calls and reasoning, and their detection from a chat template."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class ToolFormat(StrEnum):
-    """``NONE``: the model's calls cannot be read."""
+    """The formats of tool calls. ``NONE``: the model's calls cannot be parsed."""
 
     NONE = "none"
     HERMES = "hermes"
@@ -20,7 +20,7 @@ class ToolFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """What stands before and after a model's reasoning."""
+    """The tags before and after a model's reasoning."""
 
     open: str
     close: str
@@ -34,7 +34,7 @@ REASONING_FORMATS = {
 }
 REASONING_SETTINGS = (AUTO, "none", *REASONING_FORMATS)
 
-# In this order: the first whose marks are in the template. Formats that only look alike come before.
+# Marks of formats in a template; the first match counts. Similar formats that are not supported come first.
 _MARKS: tuple[tuple[ToolFormat, Callable[[str], object]], ...] = (
     (
         ToolFormat.NONE,
@@ -47,7 +47,7 @@ _MARKS: tuple[tuple[ToolFormat, Callable[[str], object]], ...] = (
     (ToolFormat.LLAMA_PYTHONIC, re.compile(r"\[\w+\(\w+=").search),
     (ToolFormat.LLAMA_JSON, re.compile(r"<\|python_tag\|>|<\|start_header_id\|>|<\|header_start\|>").search),
 )
-# Tokens that are special in some tokenisers, and part of what is read here.
+# Tokens that are special in some tokenisers and part of the parsed text.
 MARKERS: dict[ToolFormat, tuple[str, ...]] = {
     ToolFormat.NONE: (),
     ToolFormat.HERMES: ("<tool_call>", "</tool_call>"),
@@ -58,14 +58,14 @@ MARKERS: dict[ToolFormat, tuple[str, ...]] = {
 
 
 def find_tool_format(template: str, setting: str = AUTO) -> ToolFormat:
-    """The format of calls that ``template`` shows; a ``setting`` other than "auto" decides by itself."""
+    """Return the format of calls in ``template``; a ``setting`` other than "auto" overrides it."""
     if setting != AUTO:
         return ToolFormat(setting)
-    return next((found for found, shows in _MARKS if shows(template)), ToolFormat.NONE)
+    return next((format for format, is_in in _MARKS if is_in(template)), ToolFormat.NONE)
 
 
 def find_reasoning_tags(template: str, setting: str = AUTO) -> ReasoningTags | None:
-    """None where the model does not reason apart from its answer."""
+    """Return the tags of the model's reasoning, or None if it does not mark any."""
     if setting != AUTO:
         return REASONING_FORMATS.get(setting)
     return next((tags for tags in REASONING_FORMATS.values() if tags.close in template), None)

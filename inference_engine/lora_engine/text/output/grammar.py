@@ -1,7 +1,7 @@
-"""Grammars that hold an answer to well-formed tool calls, in llguidance's dialect of Lark.
+"""Grammars that enforce well-formed tool calls in an answer, in llguidance's dialect of Lark.
 
-Of calls that may, but need not come, only the calls are held to anything: the text before them is free. Reasoning comes
-first where the model reasons, and is free too.
+If calls are optional, only they are constrained: the text before them is free. Reasoning comes first where the model
+reasons, and is free too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class UnfitSchemaError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GrammarTool:
-    """``schema`` None allows any arguments. Of a schema that is not ``strict``, what cannot be enforced is left out."""
+    """A tool of a grammar. ``schema`` None allows any arguments; unless ``strict``, unenforceable keywords
+    are ignored.
+    """
 
     name: str
     schema: Json | None
@@ -35,13 +37,13 @@ class GrammarTool:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """How a marker is written in a grammar: as a special token, or as text."""
+    """The tokenizer's special tokens, which decide whether a marker in a grammar is a token or text."""
 
     special_id: Callable[[str], int | None]
 
     def marker(self, text: str) -> str:
-        found = self.special_id(text)
-        return json.dumps(text) if found is None else f"<[{found}]>"
+        token_id = self.special_id(text)
+        return json.dumps(text) if token_id is None else f"<[{token_id}]>"
 
     def is_text(self, text: str) -> bool:
         return self.special_id(text) is None
@@ -49,8 +51,10 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class CallGrammar:
-    """What an answer may be. ``required``: calls and nothing else; otherwise calls or text, with free text before them.
-    ``content`` is the body of a rule that takes the text's place. Without ``tools`` there are no calls."""
+    """A grammar of an answer: calls only if ``required``, else calls or text, with free text before them.
+
+    ``content`` is the body of a rule that replaces the text. Without ``tools`` there are no calls.
+    """
 
     format: ToolFormat
     tools: Sequence[GrammarTool]
@@ -61,14 +65,17 @@ class CallGrammar:
     reasoning_opened: bool = False
 
     def lark(self, vocabulary: Vocabulary) -> str:
-        """Raises ``UnfitSchemaError``."""
+        """Return the grammar in Lark. Raises ``UnfitSchemaError``."""
         rules = _FORMATS[self.format](self, vocabulary) if self.tools else {}
         start = self._thinking(rules, vocabulary) + self._answer(rules, vocabulary)
         return "".join(f"{name}: {body}\n" for name, body in {"start": start, **rules}.items())
 
     def _answer(self, rules: dict[str, str], vocabulary: Vocabulary) -> str:
-        """Of the rules, ``calls`` are an answer by themselves, and ``later_calls``, if there are any, stand behind
-        ``_MARKERS``' marker, which free text may precede."""
+        """Return the rule of the answer after reasoning.
+
+        ``calls`` is an answer by itself. ``later_calls``, if present, follows the marker in ``_MARKERS``, which free
+        text may precede.
+        """
         later = rules.pop("later_calls", "")
         if self.required:
             return "calls"
@@ -81,16 +88,16 @@ class CallGrammar:
         marker = _MARKERS[self.format]
         if not vocabulary.is_text(marker):
             return f"(TEXT | calls | TEXT {vocabulary.marker(marker)} {later})"
-        # The text up to the marker is one lexeme with it: else a greedy one would take the marker's beginning.
+        # The text up to the marker is one lexeme with it: otherwise a greedy one would take the marker's beginning.
         end = _escaped(marker)
         rules["TEXT"] += rf" & ~/(?s:.*){end}(?s:.*)/"
         rules["LEAD"] = rf"/(?s:.*){end}/ & ~/(?s:.*){end}(?s:.+)/" + self._no_call_or_reasoning()
         if self.format is ToolFormat.HERMES or self.format is ToolFormat.MISTRAL:
-            return f"(TEXT | LEAD {later})"  # an empty text before the marker is one too
+            return f"(TEXT | LEAD {later})"  # an empty text before the marker matches too
         return f"(TEXT | calls | LEAD {later})"
 
     def _no_call_or_reasoning(self) -> str:
-        """What free text does not begin with: a call that needs no marker, and reasoning."""
+        """Return what free text must not begin with: a call that needs no marker, and reasoning."""
         beginning = {
             ToolFormat.LLAMA_JSON: r"\s*\{\s*\"name\"",
             ToolFormat.LLAMA_PYTHONIC: r"\s*\[(" + "|".join(re.escape(tool.name) for tool in self.tools) + r")\(",
@@ -105,7 +112,7 @@ class CallGrammar:
             return ""
         opening, closing = self.reasoning.open, self.reasoning.close
         if vocabulary.is_text(closing):
-            # With the white space behind it, which free text would take.
+            # Includes the white space after it, which free text would take.
             end = _escaped(closing)
             rules["THOUGHT"] = rf"/(?s:.*){end}[ \n]{{0,3}}/ & ~/(?s:.*){end}(?s:.*)[^ \n](?s:.*)/"
             thought = "THOUGHT"
@@ -148,7 +155,7 @@ def _mistral(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
 
 
 def _llama_pythonic(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, str]:
-    """The bracket and the first name are one lexeme: a bracket alone may begin free text too."""
+    """Return the rules. The bracket and the first name are one lexeme: a bracket alone may begin free text too."""
     rules = {"calls": 'first_call "]"' if grammar.single else 'first_call (", " call)* "]"'}
     keywords = [_keywords(tool, number, rules) for number, tool in enumerate(grammar.tools)]
     names = [tool.name for tool in grammar.tools]
@@ -161,7 +168,7 @@ def _llama_pythonic(grammar: CallGrammar, vocabulary: Vocabulary) -> dict[str, s
 
 
 def _keywords(tool: GrammarTool, number: int, rules: dict[str, str]) -> str:
-    """Keyword arguments in the schema's order; from each of them rules say what may follow, first or after others."""
+    """Add rules for keyword arguments in the schema's order; each has one for first place and one for later places."""
     schema = tool.schema or _NO_ARGUMENTS
     properties, required = schema.get("properties") or {}, set(schema.get("required") or ())
     shared: Json = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
@@ -170,14 +177,14 @@ def _keywords(tool: GrammarTool, number: int, rules: dict[str, str]) -> str:
         if not _IDENTIFIER.fullmatch(name):
             raise UnfitSchemaError(f'the argument "{name[:40]}" is no name that a call in Python\'s form can have')
         rules[f"value_{number}_{at}"] = json_rule({**shared, **_object(value)}, strict=tool.strict)
-        made = {}
+        place_rules = {}
         for place, before in (("first", ""), ("next", ", ")):
             body = f"{_quoted(f'{before}{name}=')} value_{number}_{at} {following['next']}"
             if name not in required:
                 body += f" | {following[place]}"
-            made[place] = f"{place}_{number}_{at}"
-            rules[made[place]] = body
-        following = made
+            place_rules[place] = f"{place}_{number}_{at}"
+            rules[place_rules[place]] = body
+        following = place_rules
     return following["first"]
 
 
@@ -190,7 +197,7 @@ def _object(schema: object) -> Json:
 
 
 def _objects(grammar: CallGrammar, arguments: str) -> dict[str, str]:
-    """``call``: a JSON object with name and arguments, in this order."""
+    """Return ``call``: a JSON object with name and arguments, in this order."""
     each = [
         f'{_quoted(_opening(tool.name, arguments))} arguments_{number} "}}"'
         for number, tool in enumerate(grammar.tools)
@@ -207,14 +214,14 @@ def _arguments(tools: Sequence[GrammarTool]) -> dict[str, str]:
 
 
 def _of_object(tool: GrammarTool) -> Json:
-    """Arguments are an object, whatever the schema leaves open."""
+    """Return a schema of arguments, which are an object even if the schema leaves that open."""
     if tool.schema is None:
         return {"type": "object"}
     return tool.schema if "type" in tool.schema or "$ref" in tool.schema else {"type": "object", **tool.schema}
 
 
 def json_rule(schema: Json, *, strict: bool) -> str:
-    """A rule's body: JSON of that schema."""
+    """Return a rule's body: JSON of that schema."""
     options: Json = {"whitespace_flexible": True, "whitespace_pattern": _WHITESPACE}
     if not strict:
         options |= {"lenient": True, "coerce_one_of": True}

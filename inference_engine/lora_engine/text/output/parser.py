@@ -1,4 +1,4 @@
-"""From a model's text, as it arrives, to reasoning, text and tool calls."""
+"""The parser splits a model's text, as it arrives, into reasoning, text and tool calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .reasoning import ReasoningSplitter, possible_start
 
 @dataclass(slots=True)
 class CallDelta:
-    """New of the call ``index``: its ``id`` and ``name`` once, then its arguments' JSON text in pieces."""
+    """New parts of the call ``index``: its ``id`` and ``name`` once, then its arguments' JSON text in pieces."""
 
     index: int
     id: str = ""
@@ -32,11 +32,11 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class ChatOutput:
-    """How the output of one request is read.
+    """The settings for parsing the output of one request.
 
-    ``tools`` are the names that may be called; with none the text is not looked at. Where calls are ``certain``, by a
-    grammar, they are passed on while they are written; else each is held until it is known to be one, and is text if
-    it is none.
+    ``tools`` are the names that may be called; with none the text is not parsed. Where calls are ``certain``, by a
+    grammar, they are sent while they are written; otherwise each is kept back until it is complete, and becomes text if
+    it is no call.
     """
 
     request_id: str
@@ -56,13 +56,13 @@ class ChatOutput:
 
 
 def call_id(request_id: str, choice: int, index: int, format: ToolFormat) -> str:
-    """The same for the same place. Mistral's templates want nine letters and digits."""
+    """Return a call's id, always the same for the same place. Mistral's templates want nine letters and digits."""
     digest = hashlib.sha256(f"{request_id} {choice} {index}".encode()).hexdigest()
     return digest[:9] if format is ToolFormat.MISTRAL else f"call_{digest[:24]}"
 
 
 class ChoiceParser:
-    """Of one choice. ``feed`` its text in any pieces: what comes out, joined, is the same."""
+    """A parser of one choice. ``feed`` takes its text in any pieces; the joined output is the same."""
 
     def __init__(self, output: ChatOutput, number: int) -> None:
         self._reasoning = None
@@ -78,7 +78,7 @@ class ChoiceParser:
         return self._read(text, end=False)
 
     def finish(self, text: str = "") -> Parsed:
-        """The last text, and all that was held back."""
+        """Parse the last text, and return all that was kept back."""
         return self._read(text, end=True)
 
     def _read(self, text: str, *, end: bool) -> Parsed:
@@ -90,12 +90,12 @@ class ChoiceParser:
                 reasoning, text = reasoning + more, text + rest
         if self._calls is None:
             return Parsed(text, reasoning)
-        text, found = self._calls.read(text, end=end)
-        return Parsed(text, reasoning, found)
+        text, calls = self._calls.read(text, end=end)
+        return Parsed(text, reasoning, calls)
 
 
 class _Collected:
-    """The calls that readers found; ``take`` gives what may be passed on."""
+    """The calls that readers parsed; ``take`` returns those to send."""
 
     def __init__(self, output: ChatOutput, choice: int) -> None:
         self._output, self._choice = output, choice
@@ -103,8 +103,8 @@ class _Collected:
         self._index = -1
         self._name = ""
         self._written: list[str] = []
-        self.count = 0  # passed on, or about to be
-        self.is_open = False  # the last of them is not complete
+        self.count = 0  # sent, or about to be
+        self.is_open = False  # True while the last of them is incomplete
 
     def name(self, name: str) -> None:
         if name not in self._output.tools or (self._output.single and self.count):
@@ -143,7 +143,7 @@ class _Collected:
 
 
 def is_object(text: str) -> bool:
-    """Whether it is the JSON text of an object."""
+    """Return whether the text is a JSON object."""
     try:
         return isinstance(json.loads(text, parse_constant=_no_constant), dict)
     except (ValueError, RecursionError):
@@ -156,8 +156,10 @@ def _no_constant(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Where a format's calls begin: after ``marker`` anywhere, or with ``first`` as the answer's first character.
-    The reader is sent that character too where it is a part of the call, ``first_counts``."""
+    """The beginning of a format's calls: after ``marker`` anywhere, or with ``first`` as the answer's first character.
+
+    ``first_counts``: that character is part of the call, so the reader gets it too.
+    """
 
     reader: Callable[[Calls], Reader]
     marker: str
@@ -174,15 +176,15 @@ _SECTIONS: dict[ToolFormat, _Section] = {
 
 
 class _CallFinder:
-    """White space before, between and after calls belongs to no text."""
+    """A finder of calls in the text. White space before, between and after calls belongs to no text."""
 
     def __init__(self, output: ChatOutput, choice: int) -> None:
         self.collected = _Collected(output, choice)
         self._section = _SECTIONS[output.format]
-        self._held = ""  # text that may yet turn out to be a call's beginning, or white space before one
+        self._buffer = ""  # text that may be a call's beginning, or white space before one
         self._has_text = False
         self._reader: Reader | None = None
-        self._raw: list[str] = []  # what the reader was sent since the last call that it found
+        self._raw: list[str] = []  # characters that the reader got since the last complete call
 
     def read(self, text: str, *, end: bool) -> tuple[str, list[CallDelta]]:
         out: list[str] = []
@@ -193,26 +195,26 @@ class _CallFinder:
         return "".join(out), self.collected.take()
 
     def _seek(self, text: str, out: list[str]) -> str:
-        """Pass on what is certainly text. Returns what follows a section's beginning."""
-        held, self._held = self._held + text, ""
-        begins, ends = self._beginning(held)
+        """Emit text that is certainly none of a call. Returns the text after a section's beginning."""
+        buffered, self._buffer = self._buffer + text, ""
+        begins, ends = self._beginning(buffered)
         if begins >= 0:
-            self._pass_on(held[:begins].rstrip(), out)
-            self._start(held[begins:ends])
-            return held[ends:]
-        certain = held[: possible_start(held, self._section.marker)].rstrip()
+            self._pass_on(buffered[:begins].rstrip(), out)
+            self._start(buffered[begins:ends])
+            return buffered[ends:]
+        certain = buffered[: possible_start(buffered, self._section.marker)].rstrip()
         self._pass_on(certain, out)
-        self._held = held[len(certain) :]
+        self._buffer = buffered[len(certain) :]
         return ""
 
-    def _beginning(self, held: str) -> tuple[int, int]:
-        """Of a section: where it begins and where its calls do. -1 if there is none."""
+    def _beginning(self, buffered: str) -> tuple[int, int]:
+        """Return where a section begins and where its calls begin; -1 if there is none."""
         section = self._section
         if section.first and not self._has_text and not self.collected.count:
-            blank = len(held) - len(held.lstrip())
-            if held.startswith(section.first, blank):
+            blank = len(buffered) - len(buffered.lstrip())
+            if buffered.startswith(section.first, blank):
                 return blank, blank + len(section.first)
-        at = held.find(section.marker)
+        at = buffered.find(section.marker)
         return at, at + len(section.marker)
 
     def _start(self, beginning: str) -> None:
@@ -223,7 +225,7 @@ class _CallFinder:
             self._reader.send(beginning)
 
     def _send(self, reader: Reader, text: str, out: list[str]) -> str:
-        """Returns what follows the section."""
+        """Send text to the reader. Returns the text after the section."""
         for at, character in enumerate(text):
             self._raw.append(character)
             count = self.collected.count
@@ -239,9 +241,9 @@ class _CallFinder:
         return ""
 
     def _give_back(self, out: list[str]) -> str:
-        """What looked like a call is text; its last characters may begin another section."""
+        """Turn a failed call back into text; its last characters may begin another section."""
         raw, self._raw, self._reader = "".join(self._raw), [], None
-        if self.collected.is_open:  # its beginning was passed on: this is its rest
+        if self.collected.is_open:  # its beginning was sent already: this is its rest
             self.collected.is_open = False
             return ""
         text = raw[: 1 + possible_start(raw[1:], self._section.marker)]
@@ -252,14 +254,14 @@ class _CallFinder:
         if self._reader is not None:
             try:
                 self._reader.send(END)
-                raise NotACallError  # it wants more
+                raise NotACallError  # it expects more
             except StopIteration:
                 self._reader = None
             except NotACallError:
-                self._held = self._give_back(out)
-        if self._held.strip() or not self.collected.count:
-            self._pass_on(self._held, out)
-        self._held = ""
+                self._buffer = self._give_back(out)
+        if self._buffer.strip() or not self.collected.count:
+            self._pass_on(self._buffer, out)
+        self._buffer = ""
 
     def _pass_on(self, text: str, out: list[str]) -> None:
         if text:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from control_plane.adapters.imports.problems import Origin, SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
-from lora_engine.peft_format.own_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
+from lora_engine.peft_format.adapter_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
 MOST_NAMED = 5
 MOST_FILES = 200

@@ -150,7 +150,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         UploadError,
         file_digest,
         inspect_adapter,
-        own_template,
+        read_adapter_template,
         resolve_patterns,
         to_peft_form,
         try_template,
@@ -164,7 +164,7 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
             return {"problem": digest_problem(name, announced, found)}
     try:
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
-        template = own_template(folder)
+        template = read_adapter_template(folder)
         form = to_peft_form(folder, limits)
     except (UploadError, FormatError) as error:
         shutil.rmtree(request["into"], ignore_errors=True)

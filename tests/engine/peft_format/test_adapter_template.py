@@ -14,8 +14,8 @@ from lorikeet_testing.adapter_forms import ADAPTER, CHATML, OTHER, Files, peft, 
 from lorikeet_testing.peft_files import as_candidate, tar_gz_of, zip_of
 
 from control_plane.adapters.uploads.validation_sandbox import validate
-from lora_engine.peft_format import FormatError, OwnTemplate, try_template
-from lora_engine.peft_format.own_template import MAX_TEMPLATE_CHARS, MAX_TEMPLATE_FILE_BYTES
+from lora_engine.peft_format import AdapterTemplate, FormatError, try_template
+from lora_engine.peft_format.adapter_template import MAX_TEMPLATE_CHARS, MAX_TEMPLATE_FILE_BYTES
 
 JINJA, CONFIG, OLD = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -70,7 +70,7 @@ def test_a_template_for_tools_beside_another(tmp_path: Path) -> None:
 
 def test_the_bases_own_is_none(tmp_path: Path) -> None:
     """As most adapters have it: saved with the tokenizer that they were trained with."""
-    digest = OwnTemplate(CHATML, "", {}, JINJA).source_digest
+    digest = AdapterTemplate(CHATML, "", {}, JINJA).source_digest
     answer = decide(tmp_path, {JINJA: CHATML.encode()}, chat_template_digest=digest)
     assert answer["report"]["ok"]
     assert (answer["chat_template"], answer["chat_template_digest"]) == (None, "")
@@ -149,9 +149,9 @@ def test_a_template_that_comes_twice(tmp_path: Path) -> None:
 
 
 def test_what_a_template_is_good_for() -> None:
-    assert try_template(OwnTemplate(ALPACA, "", {"bos_token": "<s>"}, JINJA)).takes == "a single message"
+    assert try_template(AdapterTemplate(ALPACA, "", {"bos_token": "<s>"}, JINJA)).takes == "a single message"
     with pytest.raises(FormatError, match="not valid Jinja"):
-        try_template(OwnTemplate(ALPACA, "{% if %}", {}, JINJA))
+        try_template(AdapterTemplate(ALPACA, "{% if %}", {}, JINJA))
 
 
 @pytest.mark.parametrize(

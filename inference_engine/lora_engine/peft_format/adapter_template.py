@@ -1,7 +1,7 @@
-"""The chat template that an adapter's folder brings: found, and tried before anybody depends on it.
+"""The chat template in an adapter's folder is found and tried before requests depend on it.
 
-Training programs save the tokenizer beside the adapter, and with it the template by which chats were written in the
-training. It is a stranger's program: it is compiled and tried in a fork with hard limits, at upload, and rendered so
+Training programs save the tokenizer beside the adapter, and with it the template that wrote the chats in training. It
+is an untrusted program: it is compiled and tried in a fork with hard limits, at upload, and rendered in the same way
 for every request (``chat_templates``).
 """
 
@@ -21,24 +21,27 @@ from .problems import FormatError, printable
 from .strict_json import StrictJsonError, load_strict
 
 JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
+# Files that may have a template; the first that has one counts.
 TEMPLATE_FILES = (JINJA_FILE, TOKENIZER_CONFIG_FILE, JSON_FILE)
-"""Where a template may lie; the first that holds one counts."""
+# Bytes of a file with a template: a tokenizer's config lists every added token.
 MAX_TEMPLATE_FILE_BYTES = 8 << 20
-"""Of a tokenizer's config, which lists every added token."""
+# Characters of a template.
 MAX_TEMPLATE_CHARS = 64 << 10
+# Characters of a special token.
 _MAX_TOKEN_CHARS = 256
+# Bytes that the fork may answer.
 _MOST_ANSWER_BYTES = 4096
-_WITHOUT = "or leave the file out: chats are then written by the served model's own template."
-# What it is tried with where the folder does not name them: the served model's own, when it is rendered for a request.
+_WITHOUT = "or leave the file out: chats are then written by the served model's template."
+# Special tokens for the trial where the folder has none. For a request the served model's are used.
 _SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
-# As tokens that end a turn look: <|im_end|>, <end_of_turn>, </s>, [/INST].
+# The form of tokens that end a turn: <|im_end|>, <end_of_turn>, </s>, [/INST].
 _END = re.compile(r"\s*(<\|[^|<>\s]{1,60}\|>|</?[\w|-]{1,60}>|\[/?[A-Z_]{1,60}\])", re.ASCII)
 _QUESTION = "Which colour is the sky?"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTemplate:
-    """A template, that of requests with tools if it is another, and the special tokens that it may name."""
+class AdapterTemplate:
+    """A template, another one for requests with tools (or ""), and the special tokens that they may use."""
 
     source: str
     tool_source: str
@@ -50,63 +53,63 @@ class OwnTemplate:
 
     @property
     def digest(self) -> str:
-        """Over all that decides what it writes."""
+        """Digest of everything that decides the template's output."""
         canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
     @property
     def source_digest(self) -> str:
-        """Of its text alone, as an engine states that of its model's template."""
+        """Digest of its text alone, like the one that an engine reports for its model's template."""
         text = "\n".join(source for source in (self.source, self.tool_source) if source)
         return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def own_template(folder: Path) -> OwnTemplate | None:
-    """The template of the adapter in ``folder``; None if it has none. Raises ``FormatError``."""
+def read_adapter_template(folder: Path) -> AdapterTemplate | None:
+    """Return the template of the adapter in ``folder``; None if it has none. Raises ``FormatError``."""
     config = _object(folder / TOKENIZER_CONFIG_FILE)
     for name in TEMPLATE_FILES:
-        found = _sources(folder, name, config)
-        if found is not None:
-            source, tool_source = found
+        sources = _sources(folder, name, config)
+        if sources is not None:
+            source, tool_source = sources
             if len(source) + len(tool_source) > MAX_TEMPLATE_CHARS:
                 raise _refused(f"The template in {name} has more than {MAX_TEMPLATE_CHARS} characters", "Shorten it")
             if "\0" in source + tool_source or any("\ud800" <= letter <= "\udfff" for letter in source + tool_source):
                 raise _refused(f"The template in {name} holds characters that no text has", "Correct it")
-            return OwnTemplate(source, tool_source, _special_tokens(config), name)
+            return AdapterTemplate(source, tool_source, _special_tokens(config), name)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class TriedTemplate:
-    """What a template takes, in words, and the tokens that it or its tokenizer ends answers with."""
+    """The kinds of chats that a template takes, in words, and the tokens that end answers."""
 
     takes: str
     ends: tuple[str, ...]
 
 
-def try_template(template: OwnTemplate) -> TriedTemplate:
-    """Render a few chats with it. Raises ``FormatError``."""
+def try_template(template: AdapterTemplate) -> TriedTemplate:
+    """Render a few chats with the template. Raises ``FormatError``."""
     try:
-        said = json.loads(in_limited_fork(lambda: _tried(template), most_bytes=_MOST_ANSWER_BYTES))
+        result = json.loads(in_limited_fork(lambda: _tried(template), most_bytes=_MOST_ANSWER_BYTES))
     except TooCostlyError:
         raise FormatError(
             "chat_template_too_costly",
             f"{template.file} takes more than a second or 256 MiB, or fails without a word, for a chat of a few lines.",
             f"Correct it, {_WITHOUT}",
         ) from None
-    if "syntax" in said:
-        raise _refused(f"{template.file} is not valid Jinja ({said['syntax']})", "Correct it")
-    if "question" in said:
-        raise _refused(f"{template.file} does not write a user's message: {said['question']}", "Correct it")
-    kinds = [name for name in ("system messages", "several turns", "tools") if said[name]]
-    ends = [template.special_tokens.get("eos_token", ""), said["end"]]
+    if "syntax" in result:
+        raise _refused(f"{template.file} is not valid Jinja ({result['syntax']})", "Correct it")
+    if "question" in result:
+        raise _refused(f"{template.file} does not write a user's message: {result['question']}", "Correct it")
+    kinds = [name for name in ("system messages", "several turns", "tools") if result[name]]
+    ends = [template.special_tokens.get("eos_token", ""), result["end"]]
     return TriedTemplate(
         ", ".join(kinds) or "a single message", tuple(dict.fromkeys(map(printable, filter(None, ends))))
     )
 
 
-def _tried(template: OwnTemplate) -> bytes:
-    """In the fork: what came of it, as JSON."""
+def _tried(template: AdapterTemplate) -> bytes:
+    """Try the template in the fork and return the results as JSON."""
     try:
         plain = CompiledTemplate(template.source)
         with_tools = CompiledTemplate(template.tool_source) if template.tool_source else plain
@@ -116,33 +119,38 @@ def _tried(template: OwnTemplate) -> bytes:
     fault = _fault(plain, template, [question])
     if fault:
         return json.dumps({"question": fault}).encode()
-    turns = [question, _message("assistant", "Blue."), _message("user", "And at night?")]
+    messages = [question, _message("assistant", "Blue."), _message("user", "And at night?")]
     return json.dumps(
         {
             "system messages": not _fault(plain, template, [_message("system", "Be short."), question]),
-            "several turns": not _fault(plain, template, turns),
+            "several turns": not _fault(plain, template, messages),
             "tools": "tools" in with_tools.variables and not _fault(with_tools, template, [question], [_TOOL]),
-            "end": _end(plain, template, turns),
+            "end": _end(plain, template, messages),
         }
     ).encode()
 
 
-def _end(compiled: CompiledTemplate, template: OwnTemplate, turns: Sequence[dict[str, str]]) -> str:
-    """The token that the template writes after an assistant's message; "" if none that looks like one."""
+def _end(compiled: CompiledTemplate, template: AdapterTemplate, messages: Sequence[dict[str, str]]) -> str:
+    """Return the token that the template writes after an assistant's message; "" if none has the form of one."""
     try:
-        text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **_context(turns, None)})
+        text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **_context(messages, None)})
     except MemoryError:
         raise
     except Exception:  # it takes single messages only
         return ""
-    match = _END.match(text.partition(turns[1]["content"])[2])
+    match = _END.match(text.partition(messages[1]["content"])[2])
     written = [template.source, *template.special_tokens.values()]
-    return match[1] if match and any(match[1] in source for source in written) else ""  # else it is a stand-in
+    # otherwise it is one of the default tokens
+    return match[1] if match and any(match[1] in source for source in written) else ""
 
 
 _TOOL = {
     "type": "function",
-    "function": {"name": "look", "description": "Look up.", "parameters": {"type": "object", "properties": {}}},
+    "function": {
+        "name": "search",
+        "description": "Search the web.",
+        "parameters": {"type": "object", "properties": {}},
+    },
 }
 
 
@@ -156,11 +164,11 @@ def _context(messages: Sequence[dict[str, str]], tools: Sequence[dict[str, Any]]
 
 def _fault(
     compiled: CompiledTemplate,
-    template: OwnTemplate,
+    template: AdapterTemplate,
     messages: Sequence[dict[str, str]],
     tools: Sequence[dict[str, Any]] | None = None,
 ) -> str:
-    """Why it does not write these messages, each with its text; "" if it does."""
+    """Return why the template does not write these messages with their texts; "" if it does."""
     try:
         text = compiled.render({**_SPECIAL_TOKENS, **template.special_tokens, **_context(messages, tools)})
     except MemoryError:
@@ -172,7 +180,7 @@ def _fault(
 
 
 def _sources(folder: Path, name: str, config: dict[str, Any]) -> tuple[str, str] | None:
-    """``(template, template for tools or "")`` of one of the files."""
+    """Return ``(template, template for tools or "")`` of one of the files."""
     path = folder / name
     if not path.is_file():
         return None
@@ -195,13 +203,13 @@ def _sources(folder: Path, name: str, config: dict[str, Any]) -> tuple[str, str]
 
 
 def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
-    """``"bos_token"``, ``"eos_token"``, … → text."""
-    found: dict[str, str] = {}
+    """Return ``"bos_token"``, ``"eos_token"``, … → text."""
+    tokens: dict[str, str] = {}
     for name, value in config.items():
         text = value.get("content") if isinstance(value, dict) else value
         if name.endswith("_token") and len(name) < 32 and isinstance(text, str) and len(text) <= _MAX_TOKEN_CHARS:
-            found[name] = text
-    return found
+            tokens[name] = text
+    return tokens
 
 
 def _text(path: Path) -> str:
@@ -212,7 +220,7 @@ def _text(path: Path) -> str:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """``{}`` if there is none."""
+    """Read a JSON object, ``{}`` if there is no file."""
     if not path.is_file():
         return {}
     try:
