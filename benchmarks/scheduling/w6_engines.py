@@ -165,10 +165,10 @@ class Asked:
         self._patience: asyncio.Timeout | None = None
 
     @property
-    def asked_for(self) -> Hashable:
+    def model_key(self) -> Hashable:
         return self.submit.adapter_digest
 
-    async def look_again(self) -> None:
+    async def refresh_hosts(self) -> None:
         """Its hosts stay the same."""
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:

@@ -29,7 +29,7 @@ from control_plane.gateway.openai.asgi import GatewayHandler
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
 from control_plane.gateway.openai.parameters import read_json, read_parameters
-from control_plane.gateway.recording.refusals import REFUSED_CPU_AT_ONCE, RefusalLog
+from control_plane.gateway.recording.refusals import REFUSED_CPU_BURST_S, RefusalLog
 
 SLOW_S = 2.5
 """For what takes a few hundredths of a second when the machine has nothing else to do, and took 20 s."""
@@ -243,7 +243,7 @@ async def test_reading_what_an_engine_gets_costs_nothing(acme: Any) -> None:
         with pending.reading():
             sum(range(10_000))
         pending.dispatched()
-    assert log.allowance(principal).level == REFUSED_CPU_AT_ONCE
+    assert log.allowance(principal).level == REFUSED_CPU_BURST_S
 
 
 def test_a_budget_is_shared(settings: Any) -> None:

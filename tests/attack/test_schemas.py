@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from control_plane.gateway.dispatch import constraint_checks
-from control_plane.gateway.dispatch.constraint_checks import AskedConstraint, ConstraintChecks
+from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks, RequestedConstraint
 from control_plane.gateway.dispatch.errors import ApiError
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.constraints.constraint import MOST_BYTES
 from lora_engine.structured.workers import MaskWorkers
 
 
-def large(variant: int, properties: int = 1500) -> AskedConstraint:
+def large(variant: int, properties: int = 1500) -> RequestedConstraint:
     """Takes a tenth of a second to compile."""
     schema = {
         "type": "object",
@@ -27,12 +27,12 @@ def large(variant: int, properties: int = 1500) -> AskedConstraint:
     return asked(Kind.JSON_SCHEMA, json.dumps(schema))
 
 
-def small(variant: int) -> AskedConstraint:
+def small(variant: int) -> RequestedConstraint:
     return asked(Kind.JSON_SCHEMA, json.dumps({"const": variant}))
 
 
-def asked(kind: Kind, text: str) -> AskedConstraint:
-    return AskedConstraint(Constraint(kind, text), "guided")
+def asked(kind: Kind, text: str) -> RequestedConstraint:
+    return RequestedConstraint(Constraint(kind, text), "guided")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from control_plane.billing.quotas.memory_limiter import MemoryLimiter
 from control_plane.billing.quotas.reservations import LimitsUnavailableError, Reservations
 from control_plane.core.cancellation import to_completion
 from control_plane.gateway.dispatch import constraint_checks
-from control_plane.gateway.dispatch.constraint_checks import AskedConstraint, ConstraintChecks
+from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks, RequestedConstraint
 from control_plane.gateway.dispatch.idempotency import Claim, Idempotency
 from control_plane.gateway.dispatch.idempotency_store import MemoryStore, Name, StoredAnswer
 from lora_engine.constraints import Constraint, Kind
@@ -244,7 +244,7 @@ async def test_checks_of_a_tenant_that_leaves_stay_one_at_a_time(monkeypatch: py
 
     monkeypatch.setattr(constraint_checks, "_verdict", verdict)
     checks = ConstraintChecks()
-    asked = [AskedConstraint(Constraint(Kind.REGEX, "a" * number), "p") for number in range(1, 5)]
+    asked = [RequestedConstraint(Constraint(Kind.REGEX, "a" * number), "p") for number in range(1, 5)]
     tasks = [asyncio.create_task(checks.check(one, "t")) for one in asked]
     while not running:
         await asyncio.sleep(0.001)

@@ -182,10 +182,10 @@ class Attempt:
         self.request, self.to, self.looked = request, "", 0
 
     @property
-    def asked_for(self) -> str:
+    def model_key(self) -> str:
         return self.request.name[-1] if self.request else ""
 
-    async def look_again(self) -> None:
+    async def refresh_hosts(self) -> None:
         self.looked += 1
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:
@@ -215,13 +215,13 @@ async def test_a_look_moves_what_is_still_there() -> None:
 
     fleet: Any = Hosts(host("a", 40), host("b"))
     migrator = Migrator(fleet, attempts, Slow())
-    told = await migrator.look(Slow())
+    told = await migrator.rebalance(Slow())
     moved = [name for name, attempt in attempts.items() if attempt.to]
     assert told >= 19 and len(moved) in (told, told - 1) and "stays" not in moved and gone.to == ""
     assert {attempts[name].to for name in moved} == {"b"}
     assert sum(attempt.looked for attempt in attempts.values()) == 11, "once for those that ask for the same"
     fleet.hosts = [host("a", 5), host("b", 5)]
-    assert await migrator.look(Slow()) == 0
+    assert await migrator.rebalance(Slow()) == 0
 
 
 async def test_without_a_policy_nothing_is_kept() -> None:

@@ -78,7 +78,7 @@ async def test_what_is_being_imported_is_waited_for_a_while(settings: Any, monke
             raise answer
         return answer
 
-    monkeypatch.setattr(admission_cache, "LOADING_LOOK_S", 0.01)
+    monkeypatch.setattr(admission_cache, "LOADING_POLL_S", 0.01)
     cache, caller = AdmissionCache(), Principal(Tenant(), frozenset(), api_key=ApiKey())
     monkeypatch.setattr(cache, "_admission", admission)
     assert isinstance(await cache.admission(caller, "hub:org/name"), Ready)
@@ -98,7 +98,7 @@ async def test_who_waits_for_an_import_is_told_of_changes(settings: Any, monkeyp
             raise HubModelLoadingError("hub:org/name", "it is fetched")
         return Ready()
 
-    monkeypatch.setattr(admission_cache, "LOADING_LOOK_S", 60.0)
+    monkeypatch.setattr(admission_cache, "LOADING_POLL_S", 60.0)
     settings.LORIKEET = settings.LORIKEET.model_copy(update={"hub_model_wait_s": 120.0})
     cache, tenant = AdmissionCache(), Tenant()
     monkeypatch.setattr(cache, "_admission", admission)

@@ -198,7 +198,7 @@ def test_a_host_that_hung_reports_after_another_one_was_asked(settings: Any) -> 
         around.report("finished", 3)
         around.streams[second].items.put_nowait(Chunk(0, "mine", 1))
         assert [chunk.text for chunk in await reading] == ["mine"]
-        around.tries[REQUEST].asked_at -= 10
+        around.tries[REQUEST].started_at -= 10
         around.report("finished", 1, name=second, finish_reason="stop", preemption_spans=[pb.PreemptionSpan(ms=7)])
         assert around.row() == ("finished", "", 5, 1)
         told = around.rows[0].details

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.response_models import ResponseObject
-from control_plane.gateway.responses.request import in_our_words
+from control_plane.gateway.responses.request import in_responses_terms
 
 WEATHER: Any = {
     "type": "function",
@@ -329,7 +329,7 @@ def test_errors_of_the_chat_are_told_in_the_words_of_responses() -> None:
         "response_format.json_schema.schema.a",
         details={"problems": [{"param": "messages[3].content", "code": "invalid_value", "message": "x"}]},
     )
-    ours = in_our_words(theirs)
+    ours = in_responses_terms(theirs)
     assert ours.message == "Unsupported 'input' and 'reasoning.effort'; the messages need max_output_tokens."
     assert ours.fix == "Leave 'reasoning.effort' out; see \"tools[3].parameters.a\"."
     assert ours.param == "text.format.schema.a"

@@ -47,7 +47,7 @@ def refusal(body: dict[str, Any]) -> ApiError:
 
 
 async def check(request: ChatCompletionRequest) -> None:
-    asked, checks = request.asked_constraint, ConstraintChecks()
+    asked, checks = request.requested_constraint, ConstraintChecks()
     assert asked is not None
     try:
         await checks.check(asked, "tenant")
@@ -75,23 +75,23 @@ async def check(request: ChatCompletionRequest) -> None:
 )
 def test_every_form_on_both_endpoints(body: dict[str, Any], constraint: Constraint) -> None:
     request = chat(**body)
-    assert request.asked_constraint is not None
-    assert request.asked_constraint.constraint == constraint
+    assert request.requested_constraint is not None
+    assert request.requested_constraint.constraint == constraint
     asyncio.run(check(request))
-    wire = request.asked_constraint.wire()
+    wire = request.requested_constraint.wire()
     assert (Kind(wire.kind), wire.text, wire.best_effort) == (constraint.kind, constraint.text, constraint.best_effort)
     completion = read_parameters(CompletionRequest, {"model": "m", "prompt": "x", **body})
-    assert completion.asked_constraint == request.asked_constraint
+    assert completion.requested_constraint == request.requested_constraint
 
 
 def test_text_and_nothing_ask_for_nothing() -> None:
-    assert chat(response_format={"type": "text"}).asked_constraint is None
-    assert chat(response_format=None).asked_constraint is None
+    assert chat(response_format={"type": "text"}).requested_constraint is None
+    assert chat(response_format=None).requested_constraint is None
 
 
 def test_lorax_has_its_own_form() -> None:
     body = {"inputs": "x", "parameters": {"response_format": {"type": "json_object", "schema": SCHEMA}}}
-    asked = read_request(body).asked_constraint
+    asked = read_request(body).requested_constraint
     assert asked is not None and asked.constraint == Constraint(Kind.JSON_SCHEMA, TEXT)
     assert asked.param == "parameters.response_format.schema"
 

@@ -12,7 +12,7 @@ from lorikeet_testing.peft_files import adapter_files
 from control_plane.adapters.registry.models import AdapterVersion, UploadState
 from control_plane.adapters.registry.resolve import resolve_model
 from control_plane.adapters.registry.versions import mark_version_ready
-from control_plane.gateway.dispatch.generation import write_by_own_template
+from control_plane.gateway.dispatch.generation import apply_adapter_template
 from lora_engine.wire import engine_pb2 as pb
 
 pytestmark = pytest.mark.django_db
@@ -59,7 +59,7 @@ def test_it_writes_the_chats_of_its_version(acme: Any, upload: Any) -> None:
         mark_version_ready(upload(acme, name, files).version)
 
     def written(model: str, submit: pb.Submit) -> pb.Submit:
-        write_by_own_template(submit, resolve_model(acme.tenant, model)[0])
+        apply_adapter_template(submit, resolve_model(acme.tenant, model)[0])
         return submit
 
     def chat() -> pb.Submit:

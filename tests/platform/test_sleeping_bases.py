@@ -134,7 +134,7 @@ async def test_what_could_not_be_written_is_tried_again_and_the_rest_costs_nothi
 @pytest.fixture
 def quick(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.LORIKEET = current().model_copy(update={"wake_wait_s": 0.6})
-    monkeypatch.setattr(admission_cache, "LOADING_LOOK_S", 0.05)
+    monkeypatch.setattr(admission_cache, "LOADING_POLL_S", 0.05)
 
 
 class Reached:

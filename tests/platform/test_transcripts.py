@@ -10,9 +10,9 @@ import pytest
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.parameters import read_parameters
-from control_plane.gateway.recording.transcripts import MOST_KEPT, Taking, prompt_of, storable, text_of
+from control_plane.gateway.recording.transcripts import MOST_KEPT, TranscriptBuffer, prompt_of, storable, text_of
 from control_plane.gateway.transcripts import actions
-from control_plane.gateway.transcripts.actions import Taken, set_recording, store
+from control_plane.gateway.transcripts.actions import NewTranscript, set_recording, store
 from control_plane.gateway.transcripts.models import Recording, Transcript
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 NOW = datetime.now(UTC)
 
 
-def taken(org: Any, request_id: str = "req_1", at: datetime = NOW, **fields: Any) -> Taken:
+def taken(org: Any, request_id: str = "req_1", at: datetime = NOW, **fields: Any) -> NewTranscript:
     texts: dict[str, Any] = {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
-    return Taken(request_id=request_id, tenant_id=org.tenant.pk, created_at=at, **{**texts, **fields})
+    return NewTranscript(request_id=request_id, tenant_id=org.tenant.pk, created_at=at, **{**texts, **fields})
 
 
 def record_of(org: Any, days: int = 7) -> None:
@@ -95,7 +95,7 @@ def test_gone_when_its_time_is_over_even_before_it_is_deleted(acme: Any, globex:
 
 
 def test_forgets_in_portions(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "FORGET_AT_ONCE", 2)
+    monkeypatch.setattr(actions, "DELETE_BATCH", 2)
     record_of(acme, days=1)
     store([taken(acme, f"r{number}", NOW - timedelta(days=2)) for number in range(5)])
     assert actions.forget() == 5
@@ -120,20 +120,24 @@ def chat(*contents: str) -> pb.Chat:
     return pb.Chat(messages=[pb.ChatMessage(role="user", content=content) for content in contents])
 
 
-def taking(acme: Any, **fields: Any) -> Taking:
-    return Taking(acme.principal(), submit(**fields), NOW)
+def taking(acme: Any, **fields: Any) -> TranscriptBuffer:
+    return TranscriptBuffer(acme.principal(), submit(**fields), NOW)
 
 
 def test_prompts_of_every_kind(acme: Any) -> None:
-    assert taking(acme, chat=chat("a", "b")).taken().prompt[1] == {"role": "user", "content": "b"}
-    assert taking(acme, text="once upon").taken().prompt == [{"role": "text", "content": "once upon"}]
-    tokens = taking(acme, token_ids=pb.TokenIds(ids=[7, 8])).taken().prompt
+    assert taking(acme, chat=chat("a", "b")).transcript().prompt[1] == {"role": "user", "content": "b"}
+    assert taking(acme, text="once upon").transcript().prompt == [{"role": "text", "content": "once upon"}]
+    tokens = taking(acme, token_ids=pb.TokenIds(ids=[7, 8])).transcript().prompt
     assert tokens == [{"role": "token_ids", "content": "7 8"}]
 
 
 def test_settings_by_the_names_of_the_api(acme: Any) -> None:
     plain = pb.Sampling(temperature=0.3, top_p=1, max_tokens=64, repetition_penalty=1, n=1)
-    assert taking(acme, text="t", sampling=plain).taken().settings == {"temperature": 0.3, "top_p": 1, "max_tokens": 64}
+    assert taking(acme, text="t", sampling=plain).transcript().settings == {
+        "temperature": 0.3,
+        "top_p": 1,
+        "max_tokens": 64,
+    }
     body = {
         "model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "top_p": 0.95, "max_tokens": 7,
         "top_k": 40, "min_p": 0.05, "presence_penalty": -0.5, "frequency_penalty": 0.1, "repetition_penalty": 1.15,
@@ -143,15 +147,15 @@ def test_settings_by_the_names_of_the_api(acme: Any) -> None:
     }  # fmt: skip
     asked = read_parameters(ChatCompletionRequest, body)
     [sent] = asked.submits()
-    assert asked.asked_constraint
-    sent.constraint.CopyFrom(asked.asked_constraint.wire())
-    kept = Taking(acme.principal(), sent, NOW).taken().settings
+    assert asked.requested_constraint
+    sent.constraint.CopyFrom(asked.requested_constraint.wire())
+    kept = TranscriptBuffer(acme.principal(), sent, NOW).transcript().settings
     assert kept == {name: value for name, value in body.items() if name not in ("model", "messages")}
 
 
 def test_settings_that_are_too_long_are_not_kept(acme: Any) -> None:
     tool = pb.Tool(name="f", description="x" * MOST_KEPT)
-    row = taking(acme, chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")], tools=[tool])).taken()
+    row = taking(acme, chat=pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")], tools=[tool])).transcript()
     assert (row.settings, row.cut) == (None, False)
 
 
@@ -167,7 +171,7 @@ def test_settings_that_are_too_long_are_not_kept(acme: Any) -> None:
 def test_hostile_settings_stop_no_request(acme: Any, schema: str, kept: Any) -> None:
     record_of(acme)
     constraint = pb.Constraint(kind=pb.Constraint.JSON_SCHEMA, text=schema)
-    store([taking(acme, text="t", constraint=constraint).taken()])
+    store([taking(acme, text="t", constraint=constraint).transcript()])
     shown = acme.client().get(acme.path("requests/req_1/transcript")).json()["settings"]
     assert (shown and shown["response_format"]["json_schema"]["schema"]) == kept
 
@@ -195,20 +199,20 @@ def test_a_row_is_bounded(acme: Any) -> None:
     long = taking(acme, chat=chat("first", "x" * MOST_KEPT, "last"))
     for _ in range(3):
         long.add(0, "y" * 20_000)
-    row = long.taken()
+    row = long.transcript()
     assert row.cut
     # The end of what was asked, the beginning of what was answered.
     assert [len(message["content"]) for message in row.prompt] == [MOST_KEPT - 4, 4]
     assert row.prompt[-1]["content"] == "last"
     assert row.answers == ["y" * MOST_KEPT]
-    assert not taking(acme, chat=chat("short")).taken().cut
+    assert not taking(acme, chat=chat("short")).transcript().cut
 
 
 def test_choices_by_their_number(acme: Any) -> None:
     several = taking(acme, text="t", sampling=pb.Sampling(n=3))
     several.add(2, "c")
     several.add(0, "a")
-    assert several.taken().answers == ["a", "", "c"]
+    assert several.transcript().answers == ["a", "", "c"]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b", "ab\U0001f99c"])

@@ -1100,10 +1100,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Newest first; `search` by the input file's name. */
+        /** @description List batches, newest first; `search` matches the input file's name. */
         get: operations["list_tenant_batches"];
         put?: never;
-        /** @description Send a file of requests and have them run, within a day, when nobody else's wait. */
+        /** @description Upload a file of requests and create a batch, which runs within a day, whenever no other request waits. */
         post: operations["create_tenant_batch"];
         delete?: never;
         options?: never;
@@ -1118,7 +1118,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description How far it is. */
+        /** @description Return a batch with its progress. */
         get: operations["read_tenant_batch"];
         put?: never;
         post?: never;
@@ -1137,7 +1137,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description What has run stays, and is in the output file; the rest never runs. */
+        /** @description Cancel a batch. Results that exist are kept, and are in the output file; the other requests never run. */
         post: operations["cancel_tenant_batch"];
         delete?: never;
         options?: never;
@@ -1152,7 +1152,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Why a batch failed: the lines of its file that are no requests, a hundred at most. */
+        /** @description List why a batch failed: the lines of its file that are not valid requests, at most a hundred. */
         get: operations["list_batch_errors"];
         put?: never;
         post?: never;
@@ -1381,7 +1381,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Newest first: what was sent, and what batches wrote. */
+        /** @description List files, newest first: uploads, and files that batches wrote. */
         get: operations["list_tenant_files"];
         put?: never;
         post?: never;
@@ -1415,7 +1415,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What is in it. It may hold prompts and answers, so it takes who may ask for such. */
+        /** @description Download a file. It may hold prompts and answers, so the caller needs the permission to infer. */
         get: operations["download_file"];
         put?: never;
         post?: never;
@@ -1871,9 +1871,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Whether prompts and answers of this tenant's requests are kept. Every member may know. */
+        /** @description Return whether prompts and answers of this tenant's requests are stored. Every member may read this. */
         get: operations["read_recording"];
-        /** @description Begin or stop keeping them. In force within a second; what is kept already stays for `days`. */
+        /** @description Turn recording on or off. The change takes effect within a second; stored transcripts stay for `days`. */
         put: operations["set_recording"];
         post?: never;
         delete?: never;
@@ -1940,7 +1940,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Prompt and answer of one request, if they were kept. */
+        /** @description Return prompt and answer of one request; 404 if they were not stored. */
         get: operations["read_transcript"];
         put?: never;
         post?: never;
@@ -2043,11 +2043,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Prompt and answer of one request; an empty list if they were not kept. */
+        /** @description Return prompt and answer of one request; an empty list if they were not stored. */
         get: operations["find_transcripts"];
         put?: never;
         post?: never;
-        /** @description Delete every prompt and answer that is kept, now. */
+        /** @description Delete every stored prompt and answer now. */
         delete: operations["delete_transcripts"];
         options?: never;
         head?: never;
@@ -2238,7 +2238,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description The text of tokens. */
+        /** @description Return the text of tokens. */
         post: operations["detokenize"];
         delete?: never;
         options?: never;
@@ -2255,7 +2255,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description The tokens of a prompt, as a request would have it. */
+        /** @description Return the tokens of a prompt, as a request would have them. */
         post: operations["tokenize"];
         delete?: never;
         options?: never;
@@ -2288,7 +2288,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One of them. */
+        /** @description Return a batch. */
         get: operations["read_batch"];
         put?: never;
         post?: never;
@@ -2307,7 +2307,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description End it; what has run stays. */
+        /** @description Cancel a batch; results are kept. */
         post: operations["cancel_batch"];
         delete?: never;
         options?: never;
@@ -2341,7 +2341,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Go on with a text. */
+        /** @description Continue a text. */
         post: operations["create_completion"];
         delete?: never;
         options?: never;
@@ -2358,7 +2358,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description A vector of each input. */
+        /** @description Return a vector for each input. */
         post: operations["create_embeddings"];
         delete?: never;
         options?: never;
@@ -2391,11 +2391,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One of them. */
+        /** @description Return a file's description. */
         get: operations["read_file"];
         put?: never;
         post?: never;
-        /** @description Delete it. */
+        /** @description Delete a file. */
         delete: operations["delete_file"];
         options?: never;
         head?: never;
@@ -2409,7 +2409,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Its content. */
+        /** @description Return the content of a file. */
         get: operations["read_file_content"];
         put?: never;
         post?: never;
@@ -2426,7 +2426,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What `model` may be. */
+        /** @description List the models to call. */
         get: operations["list_inference_models"];
         put?: never;
         post?: never;
@@ -2443,7 +2443,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One of them, by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`. */
+        /** @description Return a model by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`. */
         get: operations["read_inference_model"];
         put?: never;
         post?: never;
@@ -2477,11 +2477,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description A stored one. */
+        /** @description Return a stored response. */
         get: operations["read_response"];
         put?: never;
         post?: never;
-        /** @description Delete a stored one. */
+        /** @description Delete a stored response. */
         delete: operations["delete_response"];
         options?: never;
         head?: never;
@@ -2752,15 +2752,15 @@ export interface components {
         AssistantMessage: {
             annotations: unknown[];
             content: string | null;
-            /** @description Not there without reasoning. */
+            /** @description Absent without reasoning. */
             reasoning?: string | null;
-            /** @description The same, under its older name. */
+            /** @description The older name of reasoning. */
             reasoning_content?: string | null;
             /** @enum {unknown|null} */
             refusal: null;
             /** @enum {string} */
             role: "assistant";
-            /** @description Not there without calls. */
+            /** @description Absent without calls. */
             tool_calls?: components["schemas"]["AnsweredToolCall"][] | null;
         };
         /**
@@ -2858,7 +2858,7 @@ export interface components {
             requests: number;
         };
         Batch: {
-            /** @description How many of the file's lines are no requests. */
+            /** @description Return the number of lines of the file that are not valid requests. */
             readonly bad_lines: number;
             readonly counts: components["schemas"]["RequestCounts"];
             /** Format: date-time */
@@ -2867,14 +2867,14 @@ export interface components {
             error_file: components["schemas"]["StoredFile"] | null;
             /**
              * Format: date-time
-             * @description What has not run by then never will.
+             * @description Requests that have not run by this time are not run.
              */
             expires_at: string;
-            /** @description As /v1/batches names it. */
+            /** @description The batch's id in /v1/batches. */
             id: string;
-            /** @description Null = deleted since. */
+            /** @description Null if the file was deleted. */
             input_file: components["schemas"]["StoredFile"] | null;
-            /** @description Whose requests they are. */
+            /** @description Name of the API key whose requests these are. */
             key: string;
             output_file: components["schemas"]["StoredFile"] | null;
             state: components["schemas"]["BatchState"];
@@ -3052,7 +3052,7 @@ export interface components {
          */
         Cadence: "week" | "month";
         CalledFunction: {
-            /** @description A JSON object as text. An answer that was cut off may end within it. */
+            /** @description A JSON object as text. The call of a cut-off answer may end within it. */
             arguments: string;
             name: string;
         };
@@ -3104,7 +3104,7 @@ export interface components {
             index: number;
             logprobs: components["schemas"]["ChatLogprobs"] | null;
             message: components["schemas"]["AssistantMessage"];
-            /** @description With `return_token_ids`. */
+            /** @description Present with `return_token_ids`. */
             token_ids?: number[] | null;
         };
         ChatCompletionRequest: {
@@ -3132,22 +3132,22 @@ export interface components {
             max_completion_tokens?: number | null;
             max_tokens?: number | null;
             messages: components["schemas"]["ChatMessage"][];
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             metadata?: unknown;
             min_p?: number | null;
             min_tokens?: number | null;
             model: string | (string | components["schemas"]["WeightedModel"])[];
             n?: number | null;
             parallel_tool_calls?: boolean | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prediction?: unknown;
             presence_penalty?: number | null;
             priority?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_key?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_options?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_retention?: unknown;
             prompt_logprobs?: number | null;
             /** @enum {string|null} */
@@ -3155,23 +3155,23 @@ export interface components {
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             return_token_ids?: boolean | null;
-            /** @description The tokens of `logprobs` are `token_id:…` in place of their text. */
+            /** @description Write tokens in `logprobs` as `token_id:…` instead of their text. */
             return_tokens_as_token_ids?: boolean | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             safety_identifier?: unknown;
             seed?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             service_tier?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             session_id?: unknown;
             skip_special_tokens?: boolean | null;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             store?: unknown;
             /** @description By default false. */
             stream?: boolean;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             stream_interval?: unknown;
             stream_options?: components["schemas"]["StreamOptions"] | null;
             structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
@@ -3181,9 +3181,9 @@ export interface components {
             top_k?: number | null;
             top_logprobs?: number | null;
             top_p?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             user?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             verbosity?: unknown;
         };
         ChatCompletionResponse: {
@@ -3194,13 +3194,13 @@ export interface components {
             model: string;
             /** @enum {string} */
             object: "chat.completion";
-            /** @description With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null. */
+            /** @description Present with `prompt_logprobs`: for each prompt token, itself and the most likely ones by id; null for the first. */
             prompt_logprobs?: ({
                 [key: string]: components["schemas"]["PromptLogprob"];
             } | null)[] | null;
-            /** @description With `return_token_ids`. */
+            /** @description Present with `return_token_ids`. */
             prompt_token_ids?: number[] | null;
-            /** @description Changes when the base model does. */
+            /** @description Changes when the base model changes. */
             system_fingerprint: string;
             usage: components["schemas"]["CompletionUsage"];
         };
@@ -3210,33 +3210,34 @@ export interface components {
             refusal: null;
         };
         /**
-         * @description A message of text, of tool calls, or of a tool's result. The fields that SDKs add to an assistant's message are
-         *     taken when they are empty.
+         * @description A message with text, tool calls, or a tool's result.
+         *
+         *     Fields that SDKs add to an assistant's message are accepted when they are empty.
          */
         ChatMessage: {
             annotations?: unknown[] | null;
             /** @enum {unknown|null} */
             audio?: null;
-            /** @description Needed, but in an assistant's message with tool calls. */
+            /** @description Required, except in an assistant's message with tool calls. */
             content?: (string | (components["schemas"]["ContentPartText"] | components["schemas"]["ContentPartRefusal"])[]) | null;
             /** @enum {unknown|null} */
             function_call?: null;
             name?: string | null;
-            /** @description What LiteLLM adds to an answer, and sends back with it; not read. */
+            /** @description Added by LiteLLM to an answer and sent back with it; ignored. */
             provider_specific_fields?: {
                 [key: string]: unknown;
             } | null;
-            /** @description Of role assistant. */
+            /** @description For role assistant. */
             reasoning?: string | null;
-            /** @description The same, under its older name. */
+            /** @description The older name of reasoning. */
             reasoning_content?: string | null;
-            /** @description Of role assistant: takes the place of content. */
+            /** @description For role assistant: used in place of content. */
             refusal?: string | null;
             /** @enum {string} */
             role: "system" | "developer" | "user" | "assistant" | "tool";
-            /** @description Of role tool: which call this is the result of. */
+            /** @description For role tool: the call that this is the result of. */
             tool_call_id?: string | null;
-            /** @description Of role assistant. */
+            /** @description For role assistant. */
             tool_calls?: components["schemas"]["ToolCall"][] | null;
         };
         /** @description The chat template that came with an adapter, by which its chats are written. */
@@ -3264,23 +3265,23 @@ export interface components {
             finish_reason: "stop" | "length";
             index: number;
             logprobs: components["schemas"]["CompletionLogprobs"] | null;
-            /** @description With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null. */
+            /** @description Present with `prompt_logprobs`: for each prompt token, itself and the most likely ones by id; null for the first. */
             prompt_logprobs?: ({
                 [key: string]: components["schemas"]["PromptLogprob"];
             } | null)[] | null;
-            /** @description With `return_token_ids`. */
+            /** @description Present with `return_token_ids`. */
             prompt_token_ids?: number[] | null;
             text: string;
-            /** @description With `return_token_ids`. */
+            /** @description Present with `return_token_ids`. */
             token_ids?: number[] | null;
         };
         CompletionLogprobs: {
             text_offset: number[];
             /** @description null for the first token of an echoed prompt. */
             token_logprobs: (number | null)[];
-            /** @description A part of a character is `bytes:` and its bytes as `\x…`. */
+            /** @description A token that is a part of a character is `bytes:` and `\x…`. */
             tokens: string[];
-            /** @description By token, with the token itself. Further tokens that read the same are `token_id:…`. */
+            /** @description By token, including the token itself. Further tokens with the same text are `token_id:…`. */
             top_logprobs: ({
                 [key: string]: number;
             } | null)[];
@@ -3303,53 +3304,53 @@ export interface components {
             } | null;
             logprobs?: number | null;
             max_tokens?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             metadata?: unknown;
             min_p?: number | null;
             min_tokens?: number | null;
             model: string | (string | components["schemas"]["WeightedModel"])[];
             n?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prediction?: unknown;
             presence_penalty?: number | null;
             priority?: number | null;
             prompt: string | string[] | number[] | number[][];
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_key?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_options?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_retention?: unknown;
             prompt_logprobs?: number | null;
             repetition_penalty?: number | null;
             response_format?: components["schemas"]["ResponseFormat"] | null;
             return_token_ids?: boolean | null;
-            /** @description The tokens of `logprobs` are `token_id:…` in place of their text. */
+            /** @description Write tokens in `logprobs` as `token_id:…` instead of their text. */
             return_tokens_as_token_ids?: boolean | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             safety_identifier?: unknown;
             seed?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             service_tier?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             session_id?: unknown;
             skip_special_tokens?: boolean | null;
             stop?: (string | string[]) | null;
             stop_token_ids?: number[] | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             store?: unknown;
             /** @description By default false. */
             stream?: boolean;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             stream_interval?: unknown;
             stream_options?: components["schemas"]["StreamOptions"] | null;
             structured_outputs?: components["schemas"]["StructuredOutputs"] | null;
             temperature?: number | null;
             top_k?: number | null;
             top_p?: number | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             user?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             verbosity?: unknown;
         };
         CompletionResponse: {
@@ -3360,11 +3361,11 @@ export interface components {
             model: string;
             /** @enum {string} */
             object: "text_completion";
-            /** @description Changes when the base model does. */
+            /** @description Changes when the base model changes. */
             system_fingerprint: string;
             usage: components["schemas"]["CompletionUsage"];
         };
-        /** @description The engine's own count. */
+        /** @description Token counts by the engine. */
         CompletionUsage: {
             completion_tokens: number;
             prompt_tokens: number;
@@ -3521,7 +3522,7 @@ export interface components {
             tokens: number[];
         };
         DetokenizeResponse: {
-            /** @description With special tokens. */
+            /** @description The text, including special tokens. */
             prompt: string;
         };
         /** @description A session of the person who asks. Its key is told to nobody. */
@@ -3543,7 +3544,7 @@ export interface components {
             user_agent: string;
         };
         EmbeddingObject: {
-            /** @description Of length 1. With `base64`, little-endian float32. */
+            /** @description A vector of length 1. With `base64`, little-endian float32. */
             embedding: number[] | string;
             index: number;
             /** @enum {string} */
@@ -3552,7 +3553,7 @@ export interface components {
         EmbeddingsRequest: {
             add_special_tokens?: boolean | null;
             cache_salt?: string | null;
-            /** @description So many of the first ones, brought to length 1 again. */
+            /** @description Number of leading components, scaled to length 1 again. */
             dimensions?: number | null;
             /**
              * @description `float` by default.
@@ -3560,7 +3561,7 @@ export interface components {
              */
             encoding_format?: "float" | "base64" | null;
             input: string | string[] | number[] | number[][];
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             metadata?: unknown;
             model: string | (string | components["schemas"]["WeightedModel"])[];
             /**
@@ -3568,27 +3569,27 @@ export interface components {
              * @enum {string|null}
              */
             pooling?: "last" | "mean" | null;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prediction?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_key?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_options?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             prompt_cache_retention?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             safety_identifier?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             service_tier?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             session_id?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             store?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             stream_interval?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             user?: unknown;
-            /** @description Accepted, without effect. */
+            /** @description Accepted and ignored. */
             verbosity?: unknown;
         };
         EmbeddingsResponse: {
@@ -3795,7 +3796,7 @@ export interface components {
             email: string;
         };
         FunctionCallItem: {
-            /** @description A JSON object as text. An answer that was cut off may end within it. */
+            /** @description A JSON object as text. The call of a cut-off answer may end within it. */
             arguments: string;
             call_id: string;
             name: string;
@@ -3815,7 +3816,7 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             } | null;
-            /** @description Calls follow the schema exactly. */
+            /** @description Whether calls must match the schema exactly. */
             strict?: boolean | null;
         };
         FunctionTool: {
@@ -4001,12 +4002,12 @@ export interface components {
         HubTokenRequest: {
             token: string;
         };
-        /** @description What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`. */
+        /** @description An error. One about a limit also has `limit`, `scope`, `allowed`, `used` and `requested`. */
         InferenceErrorDetail: {
             code: string;
             /** @description What to do. */
             fix: string;
-            /** @description What happened, and what to do: SDKs show nothing else. */
+            /** @description What happened and what to do, because SDKs show only this. */
             message: string;
             param: string | null;
             /** @description OpenAI's coarse class of error. */
@@ -4234,7 +4235,7 @@ export interface components {
         };
         LineError: {
             code: string;
-            /** @description Of the file, from 1; 0 = of the file as a whole. */
+            /** @description Line number in the file, from 1; 0 = the file as a whole. */
             line: number;
             message: string;
             param: string | null;
@@ -4342,18 +4343,18 @@ export interface components {
         ModelCard: {
             created: number;
             id: string;
-            /** @description Tokens of prompt and output together. */
+            /** @description Most tokens of prompt and output together. */
             max_model_len: number | null;
             /** @enum {string} */
             object: "model";
             /**
-             * @description `tenant`: one of your adapters.
+             * @description `tenant` for an adapter of the tenant.
              * @enum {string}
              */
             owned_by: "lorikeet" | "tenant";
             /** @description The base model of an adapter. */
             parent: string | null;
-            /** @description The version that answers; of the base model, its own name. */
+            /** @description The version that answers; for a base model, its name. */
             root: string;
         };
         /**
@@ -4375,7 +4376,7 @@ export interface components {
             /** @enum {string} */
             type: "function";
         };
-        /** @description Without ``strict``, keywords that cannot be enforced are left out; with it, they are refused. */
+        /** @description A JSON Schema with a name. Keywords that cannot be enforced are ignored, or with ``strict`` refused. */
         NamedSchema: {
             description?: string | null;
             name: string;
@@ -4416,12 +4417,12 @@ export interface components {
             endpoint: components["schemas"]["BatchEndpoint"];
             /**
              * Format: binary
-             * @description JSON lines, as POST /v1/files takes them.
+             * @description A JSON Lines file, as for POST /v1/files.
              */
             file: string;
             /**
              * Format: uuid
-             * @description The API key whose requests they are; for a key: always itself.
+             * @description Id of the API key whose requests these are; an API key may name only itself.
              */
             key?: string;
         };
@@ -4943,7 +4944,7 @@ export interface components {
             base: components["schemas"]["AgreementFigures"];
             base_tokens: string[];
         };
-        /** @description As vLLM has it. Ranks begin with 1, the most likely token. */
+        /** @description A log-probability in vLLM's form. Ranks begin with 1, the most likely token. */
         PromptLogprob: {
             decoded_token: string;
             logprob: number;
@@ -4976,7 +4977,7 @@ export interface components {
          * @enum {string}
          */
         ReasoningEffortEnum: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
-        /** @description Of an answer that is sent back: what was reasoned before the message or call that follows it. */
+        /** @description Reasoning of an earlier answer that is sent back: it precedes the message or call that follows it. */
         ReasoningItem: {
             content?: components["schemas"]["ReasoningText"][] | null;
             /** @enum {string} */
@@ -5002,15 +5003,15 @@ export interface components {
             requests: number;
             tokens: number;
         };
-        /** @description Whether prompts and answers are kept with the requests, and for how long. */
+        /** @description The recording setting: whether prompts and answers are stored with the requests, and for how long. */
         Recording: {
-            /** @description Then they are deleted. */
+            /** @description Days after which each text is deleted. */
             days: number;
             enabled: boolean;
         };
-        /** @description Whether prompts and answers are kept with the requests, and for how long. */
+        /** @description The recording setting: whether prompts and answers are stored with the requests, and for how long. */
         RecordingRequest: {
-            /** @description Then they are deleted. */
+            /** @description Days after which each text is deleted. */
             days: number;
             enabled: boolean;
         };
@@ -5176,7 +5177,7 @@ export interface components {
             model: string;
             /** @enum {string} */
             object: "response";
-            /** @description Items: reasoning, message, function_call. */
+            /** @description Items of type reasoning, message or function_call. */
             output: {
                 [key: string]: unknown;
             }[];
@@ -5188,7 +5189,7 @@ export interface components {
             service_tier: string;
             /** @enum {string} */
             status: "completed" | "incomplete" | "failed" | "in_progress";
-            /** @description Whether it can be read again and gone on with. */
+            /** @description Whether the response is stored: it can be read and continued later. */
             store: boolean;
             temperature: number;
             text: {
@@ -5258,7 +5259,7 @@ export interface components {
             /** @enum {string} */
             type: "function";
         };
-        /** @description The engine's own count. Reasoning is not counted apart. */
+        /** @description Token counts by the engine. Reasoning is not counted separately. */
         ResponseUsage: {
             input_tokens: number;
             input_tokens_details: components["schemas"]["ResponseTokenDetails"];
@@ -5672,10 +5673,10 @@ export interface components {
             created_at: string;
             /**
              * Format: date-time
-             * @description Deleted then.
+             * @description The file is deleted at this time.
              */
             expires_at: string;
-            /** @description As /v1/files names it. */
+            /** @description The file's id in /v1/files. */
             id: string;
             name: string;
             purpose: components["schemas"]["FilePurpose"];
@@ -5688,7 +5689,7 @@ export interface components {
             /** @description By default false. */
             include_usage?: boolean;
         };
-        /** @description Exactly one of them. */
+        /** @description vLLM's ``structured_outputs``, which has exactly one of these fields. */
         StructuredOutputs: {
             choice?: string[] | null;
             grammar?: string | null;
@@ -5995,13 +5996,13 @@ export interface components {
             /** @enum {string|null} */
             verbosity?: "low" | "medium" | "high" | null;
         };
-        /** @description Also as an answer gave it, with annotations and log-probabilities. */
+        /** @description A part with text; a part of an earlier answer also has annotations and log-probabilities, which are ignored. */
         TextPart: {
             text: string;
             /** @enum {string} */
             type: "input_text" | "output_text" | "text";
         };
-        /** @description Either a ``prompt`` or ``messages``. */
+        /** @description The body of /tokenize: either a ``prompt`` or ``messages``. */
         TokenizeRequest: {
             add_generation_prompt?: boolean | null;
             add_special_tokens?: boolean | null;
@@ -6013,9 +6014,9 @@ export interface components {
         };
         TokenizeResponse: {
             count: number;
-            /** @description Tokens of prompt and output together. */
+            /** @description Most tokens of prompt and output together. */
             max_model_len: number;
-            /** @description With `return_token_strs`. */
+            /** @description Present with `return_token_strs`. */
             token_strs: string[] | null;
             tokens: number[];
         };
@@ -6025,7 +6026,7 @@ export interface components {
             token: string;
             top_logprobs: components["schemas"]["TopLogprob"][];
         };
-        /** @description A call that the assistant made, as an answer gave it. ``index`` is what streams add. */
+        /** @description A call by the assistant, as an answer contained it. Streams add ``index``. */
         ToolCall: {
             function: components["schemas"]["CalledFunction"];
             id: string;
@@ -6059,17 +6060,17 @@ export interface components {
         Transcript: {
             /** @description One for each choice. */
             answers: string[];
-            /** @description It was longer than is kept. */
+            /** @description Whether the text was cut because of its length. */
             cut: boolean;
             prompt: components["schemas"]["TranscriptMessage"][];
-            /** @description How it was asked for, by the parameters' names: sampling, `response_format`, `tools`. Null = longer than is kept, or from before they were. */
+            /** @description Parameters of the request: sampling, `response_format`, `tools`. Null if they were too long to store, or the request is older than this field. */
             settings: {
                 [key: string]: unknown;
             } | null;
         };
         TranscriptMessage: {
             content: string;
-            /** @description As in the request; "text" or "token_ids" for a prompt without roles. */
+            /** @description The role in the request; "text" or "token_ids" for a prompt without roles. */
             role: string;
         };
         Upload: {
@@ -6403,11 +6404,11 @@ export interface components {
             /** @description https only, at a public address. */
             url: string;
         };
-        /** @description An adapter of a combination. */
+        /** @description An adapter of a combination, with its weight. */
         WeightedModel: {
-            /** @description Its name, as `support` or `support@v7`. */
+            /** @description The adapter's name, such as `support` or `support@v7`. */
             model: string;
-            /** @description At most four decimals. By default 1.0. */
+            /** @description A factor with at most four decimals. By default 1.0. */
             weight?: number;
         };
     };
@@ -13305,7 +13306,7 @@ export interface operations {
     find_transcripts: {
         parameters: {
             query: {
-                /** @description A request's id. */
+                /** @description The id of a request. */
                 request: string;
             };
             header?: never;
@@ -15027,11 +15028,11 @@ export interface operations {
                      * @enum {string}
                      */
                     "expires_after[anchor]"?: "created_at";
-                    /** @description How long the file is kept; left out: as long as the operator set for all. */
+                    /** @description Seconds for which the file is kept; by default, as long as the server's setting. */
                     "expires_after[seconds]"?: number;
                     /**
                      * Format: binary
-                     * @description One request as JSON in each line.
+                     * @description A JSON Lines file, one request per line.
                      */
                     file: string;
                     /** @enum {string} */
@@ -15612,9 +15613,9 @@ export interface operations {
     read_response: {
         parameters: {
             query?: {
-                /** @description Accepted, without effect: a stored response has all that it ever had. */
+                /** @description Accepted and ignored: a stored response is always returned whole. */
                 include?: string[];
-                /** @description Accepted, without effect: a stored response has all that it ever had. */
+                /** @description Accepted and ignored: a stored response is always returned whole. */
                 "include[]"?: string[];
             };
             header?: never;

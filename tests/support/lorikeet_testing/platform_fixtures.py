@@ -49,7 +49,7 @@ from control_plane.fleet.placements.models import PinnedPrefix
 from control_plane.fleet.transport.endpoint import configured_endpoints
 from control_plane.gateway.batches.actions import upload_batch
 from control_plane.gateway.batches.files import upload_file
-from control_plane.gateway.transcripts.actions import Taken, set_recording, store
+from control_plane.gateway.transcripts.actions import NewTranscript, set_recording, store
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.accounts import attempts
@@ -361,7 +361,7 @@ def furnish(acme: Org, ready_version: Callable[..., AdapterVersion]) -> Furnitur
     add_member(actor=SYSTEM, tenant=acme.tenant, user=guest, role=Role.VIEWER)
     set_recording(acting=acme.principal(), enabled=True, days=7)
     text: dict[str, Any] = {"prompt": [{"role": "user", "content": "hi"}], "answers": ["hello"], "cut": False}
-    store([Taken(request_id="req_1", tenant_id=acme.tenant.pk, created_at=datetime.now(UTC), **text)])
+    store([NewTranscript(request_id="req_1", tenant_id=acme.tenant.pk, created_at=datetime.now(UTC), **text)])
     content = b'{"custom_id": "r1"}\n'
     batch = upload_batch(
         acting=acme.principal(), key_id=key.pk, endpoint=ApiEndpoint.CHAT, name="requests.jsonl", content=[content],

@@ -1,4 +1,6 @@
-"""Every change to a batch. Whoever runs one holds its claim, and each step asks under a lock whether it still does."""
+"""Every change to a batch. A process that runs a batch holds its claim, and each step checks under a lock that it still
+does.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,24 @@ from control_plane.identity.keys.queries import get_key
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.roles import Capability
 
+# Open batches of one tenant; more are refused with 429.
 MOST_OPEN = 20
-"""Batches of a tenant that are not over."""
+# Batches of one tenant that run at the same time; further ones wait.
 TENANT_BATCHES = 2
-"""That run at once."""
+# Errors that one batch's validation reports before it stops reading; more would not help the user.
 MOST_ERRORS = 100
+# Lines that one query inserts or reads: bounds the memory of a batch of any length.
 PORTION = 200
+# Bytes of one line of an input file.
 LONGEST_LINE = 1 << 20
+# Time after which a batch that is over is deleted.
 KEPT = timedelta(days=90)
 SUSPENDED = "suspended"
 WINDOW = timedelta(hours=24)
 Check = Callable[[Mapping[str, Any]], None]
 
 
-class BatchNotFoundError(NotFoundError):
+class NoSuchBatchError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"No such Batch object: {name[:64]}", "GET /v1/batches lists those that are there.", code="batch_not_found",
@@ -58,17 +64,19 @@ def create_batch(
     endpoint: ApiEndpoint,
     metadata: Mapping[str, str] | None = None,
 ) -> Batch:
-    """Requests of `api_key`, by its limits. Raises FileNotFound (404), LorikeetError (429)."""
+    """Create a batch of `api_key`; its requests count against the key's limits. Raises NoSuchFileError (404),
+    LorikeetError (429).
+    """
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
-        own = Batch.objects.for_tenant(tenant)
-        if own.filter(state__in=OPEN).count() >= MOST_OPEN:
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serializes the count below
+        batches = Batch.objects.for_tenant(tenant)
+        if batches.filter(state__in=OPEN).count() >= MOST_OPEN:
             raise LorikeetError(
                 "too_many_batches", f"{MOST_OPEN} batches are open already.", "Wait until one is over.", status=429
             )
         file = files.get_file(tenant, input_file)
         now = clocks.database_time()
-        batch = own.create(
+        batch = batches.create(
             tenant=tenant,
             api_key=api_key,
             endpoint=endpoint,
@@ -85,7 +93,7 @@ def create_batch(
 def upload_batch(
     *, acting: Principal, key_id: UUID | None, endpoint: ApiEndpoint, name: str, content: Iterable[bytes], size: int
 ) -> Batch:
-    """A file and the batch that reads it, or neither. Raises LorikeetError (403, 404, 409, 413, 429)."""
+    """Store a file and create the batch that reads it, or neither. Raises LorikeetError (403, 404, 409, 413, 429)."""
     api_key = key_for(acting, key_id)
     with transaction.atomic():
         file = files.upload_file(acting=acting, name=name, content=content, size=size)
@@ -93,19 +101,22 @@ def upload_batch(
 
 
 def key_for(acting: Principal, key_id: UUID | None) -> ApiKey:
-    """A key's batches are its own; who may make keys may have one run as any of them.
+    """Return the key whose requests a new batch runs. A key creates batches for itself only; a user who may write keys
+    may choose any key of the tenant.
 
     Raises LorikeetError (403, 404, 409).
     """
     if acting.api_key is not None:
         if key_id not in (None, acting.api_key.pk):
             raise ForbiddenError(
-                "An API key sends requests of its own only.", "Leave `key` out.", code="key_not_own"
+                "An API key creates batches for itself only.", "Leave `key` out.", code="key_not_own"
             )  # fmt: skip
         return acting.api_key
     acting.require(Capability.WRITE_KEYS)
     if key_id is None:
-        raise LorikeetError("key_required", "Whose requests they are is not said.", "Name a key in `key`.", param="key")
+        raise LorikeetError(
+            "key_required", "The API key whose requests these are is missing.", "Name a key in `key`.", param="key"
+        )
     key = get_key(acting.tenant, key_id)
     if not key.usable_at() or not Principal.of_key(key).may(Capability.INFER):
         raise LorikeetError(
@@ -116,15 +127,15 @@ def key_for(acting: Principal, key_id: UUID | None) -> ApiKey:
 
 
 def get_batch(tenant: Tenant, name: str) -> Batch:
-    """Raises BatchNotFoundError (404)."""
-    found = Batch.objects.for_tenant(tenant).filter(pk__in=files.ids(name, "batch_")).first()
-    if found is None:
-        raise BatchNotFoundError(name)
-    return found
+    """Return the tenant's batch. Raises NoSuchBatchError (404)."""
+    batch = Batch.objects.for_tenant(tenant).filter(pk__in=files.ids(name, "batch_")).first()
+    if batch is None:
+        raise NoSuchBatchError(name)
+    return batch
 
 
 def cancel_batch(*, acting: Principal, name: str) -> Batch:
-    """What has run stays; whoever runs it ends it within seconds. Raises LorikeetError (404, 409)."""
+    """Cancel a batch; its runner ends it within seconds. Results are kept. Raises LorikeetError (404, 409)."""
     with transaction.atomic():
         pk = get_batch(acting.tenant, name).pk
         batch = Batch.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
@@ -138,11 +149,11 @@ def cancel_batch(*, acting: Principal, name: str) -> Batch:
     return batch
 
 
-# -- for whoever runs them -----------------------------------------------------------------------------
+# -- for the process that runs a batch -----------------------------------------------------------------------
 
 
 def claim_next() -> Batch | None:
-    """A batch that nobody runs, of the tenant whose turn it is."""
+    """Claim a batch that no process runs, of the tenant that is next in the fair queue; None if there is none."""
     queue = turns.FairQueue("batches", _waiting(), _running(), TENANT_BATCHES)
     if not queue.is_open():
         return None
@@ -163,8 +174,8 @@ def _running() -> QuerySet[Batch]:
 
 
 @contextmanager
-def _own(batch: Batch) -> Iterator[Batch]:
-    """The row as it is, in a transaction in which nobody else can claim it. Raises ClaimLostError if somebody has."""
+def _locked(batch: Batch) -> Iterator[Batch]:
+    """Lock the batch's row in a transaction, so that no other process claims it. Raises ClaimLostError if one has."""
     with transaction.atomic():
         locked = Batch.objects.select_for_update(of=("self",)).filter(pk=batch.pk).first()
         if locked is None or not claims.holds(batch, locked):
@@ -181,9 +192,9 @@ class LineError:
 
 
 def validate(batch: Batch, check: Check) -> None:
-    """Read the file into lines: the batch runs then, or has failed with the errors of all its lines."""
-    with _own(batch):
-        BatchLine.objects.filter(batch=batch).delete()  # of a process that was killed here
+    """Read the input file into lines. The batch is then in progress, or failed with the errors of its lines."""
+    with _locked(batch):
+        BatchLine.objects.filter(batch=batch).delete()  # rows of a process that was killed while validating
     reader = _LineReader(batch, check)
     portion: list[BatchLine] = []
     for number, raw in enumerate(files.lines(batch.input_file) if batch.input_file else (), start=1):
@@ -196,7 +207,7 @@ def validate(batch: Batch, check: Check) -> None:
             portion = []
     _insert(batch, portion)
     reader.end()
-    with _own(batch) as locked:
+    with _locked(batch) as locked:
         if locked.state != BatchState.VALIDATING:
             return  # cancelled meanwhile
         if reader.errors:
@@ -210,17 +221,17 @@ def validate(batch: Batch, check: Check) -> None:
 
 def _insert(batch: Batch, portion: list[BatchLine]) -> None:
     if portion:
-        with _own(batch):
+        with _locked(batch):
             BatchLine.objects.bulk_create(portion)
 
 
 class _LineReader:
-    """Checks line after line."""
+    """Reads the lines of an input file and collects their errors."""
 
     def __init__(self, batch: Batch, check: Check) -> None:
         self.errors: list[LineError] = []
         self.count = 0
-        self.is_hopeless = False  # more errors would help nobody
+        self.is_hopeless = False  # stop reading: there are too many errors, or too many lines
         self._batch, self._check, self._seen = batch, check, set[str]()
         self._url = f"/v1/{batch.endpoint.replace('.', '/')}"
 
@@ -240,23 +251,25 @@ class _LineReader:
     def _read(self, number: int, raw: bytes) -> BatchLine:
         if self.count > (most := current().batch_max_lines):
             self.is_hopeless = True
-            raise LorikeetError("too_many_tasks", f"The file holds more than {most} requests.", "Send several files.")
+            raise LorikeetError(
+                "too_many_tasks", f"The file holds more than {most} requests.", "Split it into several files."
+            )
         line = _object(raw)
         custom_id = line.get("custom_id")
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= 64 or "\0" in custom_id:
             raise _bad("missing_required_parameter", "custom_id must be a text of 1 to 64 characters.", "custom_id")
         if custom_id in self._seen:
-            raise _bad("duplicate_custom_id", f"The custom_id {custom_id} is there twice.", "custom_id")
+            raise _bad("duplicate_custom_id", f"The custom_id {custom_id} appears twice.", "custom_id")
         self._seen.add(custom_id)
         if line.get("method") != "POST":
             raise _bad("invalid_method", "method must be POST.", "method")
         if line.get("url") != self._url:
-            raise _bad("mismatched_endpoint", f"url must be {self._url}, as of the batch.", "url")
+            raise _bad("mismatched_endpoint", f"url must be {self._url}, the batch's endpoint.", "url")
         body = line.get("body")
         if not isinstance(body, dict):
             raise _bad("missing_required_parameter", "body must be an object.", "body")
         if body.get("stream"):
-            raise _bad("invalid_request", "A batch streams nothing: leave stream out.", "body.stream")
+            raise _bad("invalid_request", "Requests of a batch cannot stream: leave stream out.", "body.stream")
         self._check(body)
         text = json.dumps(body, ensure_ascii=False)
         return BatchLine(batch=self._batch, number=number, custom_id=custom_id, body=text)
@@ -270,12 +283,12 @@ def _object(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise _bad("invalid_json_line", "This line is not parseable as valid JSON.", None) from None
     if not isinstance(line, dict):
-        raise _bad("invalid_json_line", "This line is no JSON object.", None)
+        raise _bad("invalid_json_line", "This line is not a JSON object.", None)
     return line
 
 
 def _bad(code: str, message: str, param: str | None) -> LorikeetError:
-    return LorikeetError(code, message, "Mend it and upload the file again.", param=param)
+    return LorikeetError(code, message, "Correct it and upload the file again.", param=param)
 
 
 def lines_to_run(batch: Batch, after: int, count: int) -> list[BatchLine]:
@@ -283,18 +296,18 @@ def lines_to_run(batch: Batch, after: int, count: int) -> list[BatchLine]:
 
 
 def state_of(batch: Batch) -> str:
-    """What to do next; SUSPENDED while its tenant is. A batch whose window is over expires; one whose key may infer no
-    more is cancelled.
+    """Return the batch's state, which decides the runner's next step; SUSPENDED while its tenant is suspended. A batch
+    whose window is over expires; one whose key may no longer infer is cancelled.
 
     Raises ClaimLostError.
     """
-    with _own(batch) as locked:
+    with _locked(batch) as locked:
         if locked.tenant.suspended_at is not None:
             return SUSPENDED
         if locked.state in (BatchState.VALIDATING, BatchState.IN_PROGRESS):
             if locked.expires_at <= clocks.database_time() and clocks.is_trusted():
                 _finish_lines(locked, "batch_expired", "The batch expired before this request ran.")
-                locked.state = BatchState.EXPIRED  # until its files are written, only to whoever runs it
+                locked.state = BatchState.EXPIRED  # not saved: finish() saves it once the result files are written
             elif not _may_run(locked):
                 _enter(locked, BatchState.CANCELLING)
                 audit.record(SYSTEM, "batch.cancel", locked, tenant=locked.tenant)
@@ -308,27 +321,28 @@ def _may_run(batch: Batch) -> bool:
 def keep_result(
     batch: Batch, line: BatchLine, result: Mapping[str, Any], ended: Sequence[Ended], *, failed: bool
 ) -> bool:
-    """The line's result and its usage, in one transaction: once, however often a line was run. Whether it was new.
+    """Store a line's result and its usage in one transaction: once, however often the line ran. Returns whether it was
+    new.
 
     Raises ClaimLostError.
     """
     body = {"id": f"batch_req_{uuid4().hex}", "custom_id": line.custom_id, **result}
     text = json.dumps(body, ensure_ascii=False)
-    with _own(batch):
-        open_ = BatchLine.objects.filter(pk=line.pk, result=None)
-        if not open_.update(result=text, failed=failed):
+    with _locked(batch):
+        without_result = BatchLine.objects.filter(pk=line.pk, result=None)
+        if not without_result.update(result=text, failed=failed):
             return False
         record_events(ended)
     return True
 
 
 def finish(batch: Batch, state: BatchState) -> None:
-    """All that will run has run: the results become files, and the batch is over. Raises ClaimLostError."""
+    """Write the results to files and end the batch; no line may be running. Raises ClaimLostError."""
     if state == BatchState.COMPLETED:
-        with _own(batch) as locked:
+        with _locked(batch) as locked:
             if locked.state == BatchState.IN_PROGRESS:
                 _enter(locked, BatchState.FINALIZING)
-    with _own(batch) as locked:
+    with _locked(batch) as locked:
         if state == BatchState.CANCELLED:
             _finish_lines(locked, "batch_cancelled", "The batch was cancelled before this request ran.")
         counts = _counts(locked)
@@ -345,7 +359,7 @@ def finish(batch: Batch, state: BatchState) -> None:
 
 
 def _finish_lines(batch: Batch, code: str, message: str) -> None:
-    """Requests that never ran are in the error file."""
+    """Give an error result to every request that never ran."""
     for line in BatchLine.objects.filter(batch=batch, result=None).only("pk", "custom_id").iterator(PORTION):
         body = {
             "id": f"batch_req_{uuid4().hex}",
@@ -375,19 +389,19 @@ def is_open(batch: Batch) -> bool:
 
 
 def counts_of(batch: Batch) -> dict[str, int]:
-    """OpenAI's `request_counts`."""
+    """Return OpenAI's `request_counts`."""
     counts = {"completed": batch.completed, "failed": batch.failed} if batch.state not in OPEN else _counts(batch)
     return {"total": batch.total, **counts}
 
 
 def release(batch: Batch) -> None:
-    """Another process may go on with it."""
+    """End the claim, so that another process may continue the batch."""
     claims.end(batch)
 
 
 def rest(batch: Batch, seconds: float) -> None:
-    """Nobody goes on with it for so long. Raises ClaimLostError."""
-    with _own(batch) as locked:
+    """Keep every process from continuing the batch for so many seconds. Raises ClaimLostError."""
+    with _locked(batch) as locked:
         claims.rest(locked, seconds)
 
 
@@ -406,7 +420,7 @@ def _end(batch: Batch, state: BatchState) -> None:
 
 
 def forget() -> int:
-    """Delete batches that were over long ago, and files that have expired. Returns how many rows.
+    """Delete batches that ended long ago, and expired files. Returns the number of rows.
 
     Raises DeletionPausedError.
     """

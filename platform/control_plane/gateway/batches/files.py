@@ -1,4 +1,4 @@
-"""Storing and reading files."""
+"""Files of batches: storing, reading and deleting them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
+# Bytes of one row of a stored file; reading a file holds one part in memory.
 PART_BYTES = 1 << 20
+# Characters of a file's name; of a longer one the end is kept.
 LONGEST_NAME = 255
 
 
-class FileNotFound(NotFoundError):
-    """Also for another tenant's."""
+class NoSuchFileError(NotFoundError):
+    """No such file of this tenant; the file of another tenant gives the same answer."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -43,12 +45,12 @@ def upload_file(
     if size > current().batch_file_max_bytes:
         raise too_large()
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the sum holds
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # serializes the sum below
         stored = StoredFile.objects.for_tenant(tenant).aggregate(sum=Sum("bytes", default=0))["sum"]
         if stored + size > current().batch_tenant_bytes:
             raise LorikeetError(
                 "file_storage_full",
-                f"The files of this tenant have {stored} bytes; {current().batch_tenant_bytes} is the most.",
+                f"The tenant's files have {stored} bytes; the limit is {current().batch_tenant_bytes}.",
                 "Delete files that you no longer need, or wait until they expire.",
                 param="file",
                 status=429,
@@ -63,7 +65,7 @@ def too_large() -> LorikeetError:
     return LorikeetError(
         "file_too_large",
         f"The file is larger than {most} bytes.",
-        "Send it as several files.",
+        "Split it into several files.",
         param="file",
         status=413,
     )
@@ -72,7 +74,7 @@ def too_large() -> LorikeetError:
 def store(
     tenant: Tenant, name: str, purpose: Purpose, content: Iterable[bytes], keep_s: int | None = None
 ) -> StoredFile:
-    """In the caller's transaction. `keep_s`: seconds until it expires, None for what is set for all files."""
+    """Store a file within the caller's transaction; it expires after `keep_s` seconds (None: the setting)."""
     now = clocks.database_time()
     expires = now + timedelta(seconds=current().batch_file_expire_s if keep_s is None else keep_s)
     file = StoredFile.objects.create(
@@ -97,7 +99,7 @@ def _parts(content: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def ids(name: str, prefix: str = "file-") -> list[UUID]:
-    """The one that a public name holds; none for what is no name."""
+    """Return the id in a public name as a list of one; an empty list if the name is malformed."""
     try:
         return [UUID(hex=name.removeprefix(prefix))] if name.startswith(prefix) and len(name) < 64 else []
     except ValueError:
@@ -105,21 +107,21 @@ def ids(name: str, prefix: str = "file-") -> list[UUID]:
 
 
 def get_file(tenant: Tenant, name: str) -> StoredFile:
-    """Raises FileNotFound (404)."""
+    """Return the tenant's file. Raises NoSuchFileError (404)."""
     file = StoredFile.objects.for_tenant(tenant).filter(pk__in=ids(name), expires_at__gt=timezone.now()).first()
     if file is None:
-        raise FileNotFound(name)
+        raise NoSuchFileError(name)
     return file
 
 
 def part(file: StoredFile, number: int) -> bytes:
-    """b"" behind the last."""
+    """Return one part of a file; b"" after the last."""
     data = FilePart.objects.filter(file=file, number=number).values_list("data", flat=True).first()
     return bytes(data) if data is not None else b""
 
 
 async def parts_of(file: StoredFile) -> AsyncIterator[bytes]:
-    """One in memory at a time, each by a query of its own."""
+    """Yield a file's parts, each by its own query, with one in memory at a time."""
     number = 0
     while data := await run_db(part, file, number):
         number += 1
@@ -127,7 +129,7 @@ async def parts_of(file: StoredFile) -> AsyncIterator[bytes]:
 
 
 def lines(file: StoredFile) -> Iterator[bytes]:
-    """Without line ends, one part in memory at a time."""
+    """Yield a file's lines without line ends, with one part in memory at a time."""
     rest, number = b"", 0
     while data := part(file, number):
         number += 1
@@ -138,7 +140,7 @@ def lines(file: StoredFile) -> Iterator[bytes]:
 
 
 def delete_file(*, acting: Principal, name: str) -> StoredFile:
-    """Raises FileNotFound (404), LorikeetError (409) while a batch reads it."""
+    """Delete a file. Raises NoSuchFileError (404), LorikeetError (409) while a batch reads it."""
     with transaction.atomic():
         file = get_file(acting.tenant, name)
         if Batch.objects.for_tenant(acting.tenant).filter(input_file=file, state__in=OPEN).exists():
@@ -153,7 +155,7 @@ def delete_file(*, acting: Principal, name: str) -> StoredFile:
 
 
 def forget() -> int:
-    """Delete what has expired and no batch reads. Returns how many files. Raises DeletionPausedError."""
+    """Delete expired files that no batch reads. Returns the number of files. Raises DeletionPausedError."""
     used = Batch.objects.filter(state__in=OPEN, input_file__isnull=False).values("input_file")
     return (
         StoredFile.objects.filter(expires_at__lt=clocks.deletion_time())

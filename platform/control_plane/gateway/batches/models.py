@@ -16,11 +16,11 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.scope import TenantQuerySet
 
+# The endpoints that a batch may call, by URL path.
 ENDPOINTS = {
     f"/v1/{kind.replace('.', '/')}": kind
     for kind in (ApiEndpoint.CHAT, ApiEndpoint.COMPLETIONS, ApiEndpoint.EMBEDDINGS)
 }
-"""Whose requests may be in a batch, by address."""
 
 
 class Purpose(models.TextChoices):
@@ -29,7 +29,7 @@ class Purpose(models.TextChoices):
 
 
 class StoredFile(models.Model):
-    """Written once, in parts; complete when its row is there."""
+    """A file, written once in parts; it is complete when its row exists."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="stored_files")
@@ -67,7 +67,7 @@ class FilePart(models.Model):
 
 
 class BatchState(models.TextChoices):
-    """OpenAI's."""
+    """OpenAI's states of a batch."""
 
     VALIDATING = "validating"
     IN_PROGRESS = "in_progress"
@@ -86,13 +86,13 @@ class Batch(Claimable):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="batches")
     api_key = models.ForeignKey(
-        ApiKey, on_delete=models.PROTECT, related_name="+", help_text="Whose requests they are."
+        ApiKey, on_delete=models.PROTECT, related_name="+", help_text="The key whose limits the requests count against."
     )
     endpoint = models.CharField(max_length=32, choices=ApiEndpoint.choices)
     input_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
     output_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
     error_file = models.ForeignKey(StoredFile, null=True, on_delete=models.SET_NULL, related_name="+")
-    # Their public names stay when the files are gone.
+    # Public names of the files, kept after the files are deleted.
     file_names = models.JSONField(default=dict)
     state = models.CharField(max_length=16, choices=BatchState.choices, default=BatchState.VALIDATING)
     errors = models.JSONField(default=list, help_text="Of lines that are no requests: code, message, param, line.")
@@ -118,12 +118,12 @@ class Batch(Claimable):
 
     @property
     def url(self) -> str:
-        """Where its requests could have been sent one by one."""
+        """Path of the endpoint that the batch's requests call."""
         return next(url for url, kind in ENDPOINTS.items() if kind == self.endpoint)
 
 
 class BatchLine(models.Model):
-    """One request of a batch that runs; removed once the result is in a file."""
+    """A request of a batch that is open; deleted once its result is in a file."""
 
     id = models.BigAutoField(primary_key=True)
     batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="lines")

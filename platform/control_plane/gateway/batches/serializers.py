@@ -10,12 +10,12 @@ ADDRESSES = list(ENDPOINTS)
 
 
 class StoredFileSerializer(serializers.Serializer[Any]):
-    id = serializers.CharField(source="__str__", help_text="As /v1/files names it.")
+    id = serializers.CharField(source="__str__", help_text="The file's id in /v1/files.")
     name = serializers.CharField()
     purpose = serializers.ChoiceField(choices=Purpose.choices)
     bytes = serializers.IntegerField()
     created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(help_text="Deleted then.")
+    expires_at = serializers.DateTimeField(help_text="The file is deleted at this time.")
 
 
 class RequestCountsSerializer(serializers.Serializer[Any]):
@@ -25,29 +25,29 @@ class RequestCountsSerializer(serializers.Serializer[Any]):
 
 
 class BatchSerializer(serializers.Serializer[Any]):
-    id = serializers.CharField(source="__str__", help_text="As /v1/batches names it.")
+    id = serializers.CharField(source="__str__", help_text="The batch's id in /v1/batches.")
     endpoint = serializers.ChoiceField(choices=ADDRESSES, source="url")
     state = serializers.ChoiceField(choices=BatchState.choices)
-    key = serializers.CharField(source="api_key.name", help_text="Whose requests they are.")
+    key = serializers.CharField(source="api_key.name", help_text="Name of the API key whose requests these are.")
     counts = serializers.SerializerMethodField()
     bad_lines = serializers.SerializerMethodField()
-    input_file = StoredFileSerializer(allow_null=True, help_text="Null = deleted since.")
+    input_file = StoredFileSerializer(allow_null=True, help_text="Null if the file was deleted.")
     output_file = StoredFileSerializer(allow_null=True)
     error_file = StoredFileSerializer(allow_null=True)
     created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(help_text="What has not run by then never will.")
+    expires_at = serializers.DateTimeField(help_text="Requests that have not run by this time are not run.")
 
     @extend_schema_field(RequestCountsSerializer)
     def get_counts(self, batch: Batch) -> dict[str, int]:
         return counts_of(batch)
 
     def get_bad_lines(self, batch: Batch) -> int:
-        """How many of the file's lines are no requests."""
+        """Return the number of lines of the file that are not valid requests."""
         return len(batch.errors)
 
 
 class LineErrorSerializer(serializers.Serializer[Any]):
-    line = serializers.IntegerField(help_text="Of the file, from 1; 0 = of the file as a whole.")
+    line = serializers.IntegerField(help_text="Line number in the file, from 1; 0 = the file as a whole.")
     code = serializers.CharField()
     message = serializers.CharField()
     param = serializers.CharField(allow_null=True)
@@ -58,6 +58,8 @@ class NewBatchSerializer(serializers.Serializer[Any]):
 
     endpoint = serializers.ChoiceField(choices=ADDRESSES)
     key = serializers.UUIDField(
-        required=False, default=None, help_text="The API key whose requests they are; for a key: always itself."
+        required=False,
+        default=None,
+        help_text="Id of the API key whose requests these are; an API key may name only itself.",
     )
-    file = serializers.FileField(max_length=255, help_text="JSON lines, as POST /v1/files takes them.")
+    file = serializers.FileField(max_length=255, help_text="A JSON Lines file, as for POST /v1/files.")

@@ -1,4 +1,4 @@
-"""Batches and their files over HTTP, for the console and the command line. /v1 has OpenAI's own addresses."""
+"""Batches and their files over HTTP, for the console and the command line. OpenAI's own paths are under /v1."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class BatchesView(TenantView):
         tags=["batches"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Newest first; `search` by the input file's name."""
+        """List batches, newest first; `search` matches the input file's name."""
         query = read_query(ListQuerySerializer, request)
-        own = Batch.objects.for_tenant(self.principal.tenant).select_related("api_key", *_FILES)
-        found = own.filter(input_file__name__icontains=query["search"]) if query["search"] else own
-        rows = part_of(found, query["offset"], query["limit"])
-        return Response(BatchSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})
+        batches = Batch.objects.for_tenant(self.principal.tenant).select_related("api_key", *_FILES)
+        matches = batches.filter(input_file__name__icontains=query["search"]) if query["search"] else batches
+        rows = part_of(matches, query["offset"], query["limit"])
+        return Response(BatchSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
 
     @extend_schema(
         operation_id="create_tenant_batch",
@@ -59,7 +59,7 @@ class BatchesView(TenantView):
         tags=["batches"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Send a file of requests and have them run, within a day, when nobody else's wait."""
+        """Upload a file of requests and create a batch, which runs within a day, whenever no other request waits."""
         form = validated(NewBatchSerializer, {**request.POST.dict(), **request.FILES.dict()})
         sent = form["file"]
         batch = actions.upload_batch(
@@ -76,7 +76,7 @@ class BatchesView(TenantView):
 class BatchView(TenantView):
     @extend_schema(operation_id="read_tenant_batch", responses={200: BatchSerializer, **_errors(404)}, tags=["batches"])
     def get(self, request: Request, tenant: str, batch_id: str) -> Response:
-        """How far it is."""
+        """Return a batch with its progress."""
         return Response(BatchSerializer(actions.get_batch(self.principal.tenant, batch_id)).data)
 
 
@@ -87,7 +87,7 @@ class BatchErrorsView(TenantView):
         tags=["batches"],
     )
     def get(self, request: Request, tenant: str, batch_id: str) -> Response:
-        """Why a batch failed: the lines of its file that are no requests, a hundred at most."""
+        """List why a batch failed: the lines of its file that are not valid requests, at most a hundred."""
         return Response(LineErrorSerializer(actions.get_batch(self.principal.tenant, batch_id).errors, many=True).data)
 
 
@@ -101,7 +101,7 @@ class CancelView(TenantView):
         tags=["batches"],
     )
     def post(self, request: Request, tenant: str, batch_id: str) -> Response:
-        """What has run stays, and is in the output file; the rest never runs."""
+        """Cancel a batch. Results that exist are kept, and are in the output file; the other requests never run."""
         return Response(BatchSerializer(actions.cancel_batch(acting=self.principal, name=batch_id)).data)
 
 
@@ -113,11 +113,11 @@ class FilesView(TenantView):
         tags=["batches"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Newest first: what was sent, and what batches wrote."""
+        """List files, newest first: uploads, and files that batches wrote."""
         query = read_query(ListQuerySerializer, request)
-        found = StoredFile.objects.for_tenant(self.principal.tenant).filter(name__icontains=query["search"])
-        rows = part_of(found, query["offset"], query["limit"])
-        return Response(StoredFileSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})
+        matches = StoredFile.objects.for_tenant(self.principal.tenant).filter(name__icontains=query["search"])
+        rows = part_of(matches, query["offset"], query["limit"])
+        return Response(StoredFileSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
 
 
 class FileView(TenantView):
@@ -140,7 +140,7 @@ class FileContentView(TenantView):
         tags=["batches"],
     )
     def get(self, request: Request, tenant: str, file_id: str) -> HttpResponseBase:
-        """What is in it. It may hold prompts and answers, so it takes who may ask for such."""
+        """Download a file. It may hold prompts and answers, so the caller needs the permission to infer."""
         file = files.get_file(self.principal.tenant, file_id)
         return StreamingHttpResponse(
             files.parts_of(file),

@@ -16,48 +16,49 @@ from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
 
-class ResponseNotFoundError(NotFoundError):
-    """Also for another tenant's, and for one that was not stored."""
+class NoSuchResponseError(NotFoundError):
+    """No such stored response; another tenant's response, and one that was not stored, give the same answer."""
 
     def __init__(self, name: str, param: str) -> None:
         super().__init__(
             f"Response with id '{name[:64]}' not found.",
-            "Only responses whose request said store: true are kept, and only for a while.",
+            "Only responses to requests with store: true are kept, and only for a limited time.",
             code="response_not_found",
             param=param,
         )
 
 
 def store(tenant: Tenant, name: str, *, messages: str, body: str) -> None:
-    """A new one in place of the oldest, if the tenant has as many as are kept. It follows from a request of the tenant,
-    and has no audit row."""
+    """Store a response in place of the tenant's oldest if the limit is reached. It follows from a request of the
+    tenant, so there is no audit row.
+    """
     now = clocks.database_time()
     expires = now + timedelta(seconds=current().response_expire_s)
     with transaction.atomic():
-        own = StoredResponse.objects.for_tenant(tenant)
-        own.create(tenant=tenant, name=name, messages=messages, body=body, created_at=now, expires_at=expires)
-        beyond = own.order_by("-id").values_list("id", flat=True)[current().responses_max_stored :]
+        responses = StoredResponse.objects.for_tenant(tenant)
+        responses.create(tenant=tenant, name=name, messages=messages, body=body, created_at=now, expires_at=expires)
+        beyond = responses.order_by("-id").values_list("id", flat=True)[current().responses_max_stored :]
         if oldest := list(beyond[:100]):
-            own.filter(id__in=oldest).delete()
+            responses.filter(id__in=oldest).delete()
 
 
 def get_response(tenant: Tenant, name: str, param: str = "response_id") -> StoredResponse:
-    """Raises ResponseNotFoundError (404)."""
-    own = StoredResponse.objects.for_tenant(tenant)
-    found = own.filter(name=name[:65], expires_at__gt=timezone.now()).first()
-    if found is None:
-        raise ResponseNotFoundError(name, param)
-    return found
+    """Return the tenant's stored response. Raises NoSuchResponseError (404)."""
+    responses = StoredResponse.objects.for_tenant(tenant)
+    response = responses.filter(name=name[:65], expires_at__gt=timezone.now()).first()
+    if response is None:
+        raise NoSuchResponseError(name, param)
+    return response
 
 
 def delete_response(*, acting: Principal, name: str) -> None:
-    """Raises ResponseNotFoundError (404)."""
+    """Delete a stored response. Raises NoSuchResponseError (404)."""
     with transaction.atomic():
-        found = get_response(acting.tenant, name)
-        audit.record(acting.actor, "response.delete", found, tenant=acting.tenant)
-        found.delete()
+        response = get_response(acting.tenant, name)
+        audit.record(acting.actor, "response.delete", response, tenant=acting.tenant)
+        response.delete()
 
 
 def forget() -> int:
-    """Delete what has expired. Returns how many. Raises DeletionPausedError."""
+    """Delete expired responses. Returns their number. Raises DeletionPausedError."""
     return StoredResponse.objects.filter(expires_at__lt=clocks.deletion_time()).delete()[0]

@@ -1,4 +1,4 @@
-"""A response that was stored because its request said `store: true`, with the conversation up to it."""
+"""Stored responses: their requests had `store: true`. Each holds the conversation up to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from control_plane.identity.tenants.scope import TenantQuerySet
 
 
 class StoredResponse(models.Model):
-    """Its text lives in no other table. It is deleted when it expires, at DELETE, and with its tenant."""
+    """A response with the conversation up to it.
+
+    The text is in no other table. It is deleted when it expires, by a DELETE request, and with its tenant.
+    """
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="stored_responses")

@@ -9,5 +9,5 @@ from control_plane.gateway.conversations import actions
 
 @shared_task(name="conversations.forget")
 def forget() -> None:
-    """Delete what has expired."""
+    """Delete expired responses."""
     actions.forget()

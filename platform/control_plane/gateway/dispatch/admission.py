@@ -25,7 +25,7 @@ from control_plane.identity.tenants.roles import Capability
 
 @dataclass(frozen=True)
 class Sleeper:
-    """A base model that may sleep, and the hosts that serve it when they are there."""
+    """A base model whose hosts may be stopped while it is idle, and the hosts that serve it when they run."""
 
     name: str
     digest: str
@@ -34,7 +34,7 @@ class Sleeper:
 
 @dataclass(frozen=True)
 class Admission:
-    """A caller who may infer, the content that answers, and the hosts that are ready for it."""
+    """A caller who may infer, the model that answers, and the hosts that can run it now."""
 
     principal: Principal
     model: ResolvedModel
@@ -46,10 +46,10 @@ class Admission:
     canary: Canary | None = None
     canary_hosts: tuple[str, ...] = ()
     base_model_id: int | None = None
+    # The base model, if its hosts may be stopped while it is idle.
     sleeper: Sleeper | None = None
-    """Its base model, if that may sleep."""
+    # Seconds that admission took for this request.
     took_s: float = 0.0
-    """What finding all this took, for the request that it is used for."""
 
     @property
     def fingerprint(self) -> str:
@@ -57,7 +57,7 @@ class Admission:
         return "fp_" + self.base_digest.removeprefix("sha256:")[:12]
 
     def for_request(self, request_id: str) -> Admission:
-        """The admission of this one request: what is remembered is for all, and a canary takes a part of them."""
+        """Return the admission of one request: this one is shared by many, and a canary receives some of them."""
         if self.canary is None or not self.canary_hosts or not self.canary.takes(request_id):
             return self
         return replace(self, model=self.canary.model, hosts=self.canary_hosts)
@@ -74,12 +74,12 @@ class MissingKeyError(ApiError):
 
 
 class AdapterLoadingError(ModelLoadingError):
-    """It was in the store only, and a host gets it now."""
+    """The adapter was in the artifact store only, and is now being staged on a host."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
             "adapter_loading",
-            f'The model "{name}" is being brought to a host.',
+            f'The model "{name}" is being loaded on a host.',
             "Send the request again in a few seconds.",
             status=503,
             retry_after_s=2,
@@ -87,13 +87,13 @@ class AdapterLoadingError(ModelLoadingError):
 
 
 class BaseAsleepError(ModelLoadingError):
-    """Its base model has no host at the moment, and somebody starts one because this was asked for."""
+    """The base model has no running host; one is being started because of this request."""
 
     def __init__(self, sleeper: Sleeper) -> None:
         super().__init__(
             "base_asleep",
             f'No host serves "{sleeper.name}" at the moment; one is being started.',
-            "Send the request again in half a minute; OpenAI's libraries do so by themselves.",
+            "Send the request again in half a minute; OpenAI's libraries retry by themselves.",
             status=503,
             retry_after_s=30,
         )
@@ -113,7 +113,7 @@ class BaseNotNamedError(ApiError):
 
 
 def authenticate(token: str | None) -> Principal:
-    """Raises MissingKeyError or InvalidKeyError (401), ForbiddenError (403)."""
+    """Return the caller of an API key. Raises MissingKeyError or InvalidKeyError (401), ForbiddenError (403)."""
     if not token:
         raise MissingKeyError
     principal = authenticate_key(token)
@@ -125,17 +125,17 @@ def authenticate(token: str | None) -> Principal:
 
 @dataclass(frozen=True)
 class Serving:
-    """The base models that are served, and by their digests the hosts that serve each, by primary key."""
+    """The served base models, and for each base model's digest the hosts that serve it, by primary key."""
 
     bases: ServedBases
     hosts: Mapping[str, Mapping[int, str]]
+    # A value that differs when other base models are served, or a host joined, left or restarted.
     mark: Hashable
-    """Another one when other bases are served, or a host came, went or was started again."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What binds a caller, whatever model it asks for."""
+    """The limits, budgets and latency targets of a caller, whatever model it names."""
 
     limits: PrincipalLimits
     budgets: CallerBudgets
@@ -144,18 +144,18 @@ class Terms:
 
 @dataclass(frozen=True)
 class Placed:
-    """What a name means to a tenant, and the hosts that have its content; None: any that serves the base model."""
+    """The model that a name stands for in a tenant, and the hosts that have it; None: every host of the base model."""
 
     model: ResolvedModel
+    # The base model on which it runs; None if that is not served.
     base: ServedBase | None
-    """On which it runs; None if that is not served."""
     hosts: frozenset[int] | None
     canary: Canary | None = None
     canary_hosts: frozenset[int] | None = None
 
 
 def admit(principal: Principal, model: str) -> Admission:
-    """All of it from the database. Raises as ``place`` does."""
+    """Admit a request with database queries only. Raises as ``place`` does."""
     serving = serving_now()
     return admission(principal, serving, terms_of(principal), place(principal, model, serving))
 
@@ -180,15 +180,15 @@ def terms_of(principal: Principal) -> Terms:
 
 
 def place(principal: Principal, model: str, serving: Serving) -> Placed:
-    """``model`` "" is the base model, where there is one. Raises ``LorikeetError``: the model is unknown to the tenant,
-    or not ready.
+    """Resolve ``model`` to its content and hosts; "" is the base model, where there is only one.
 
-    The first use of a repository of the Hub begins its import, and that of what is in the store only its staging.
+    The first use of a Hub repository starts its import; the first use of an adapter that is in the artifact store only
+    starts its staging. Raises ``LorikeetError``: the model is unknown to the tenant, or not ready.
     """
     resolved, canary = _resolve(principal, model or _only_base(serving.bases))
     base = base_of(resolved, serving.bases)
     if canary is not None and base_of(canary.model, serving.bases) != base:
-        canary = None  # its base model was withdrawn, or came back meanwhile
+        canary = None  # its base model was withdrawn or returned in the meantime
     canary_hosts = _hosts_with(canary.model, base, serving) if canary else None
     hosts = _hosts_with(resolved, base, serving)
     if (
@@ -225,23 +225,23 @@ def _sleeper(serving: Serving, base: ServedBase | None) -> Sleeper | None:
 
 
 def _names(serving: Serving, base: ServedBase | None, hosts: frozenset[int] | None) -> tuple[str, ...]:
-    own = serving.hosts.get(base.digest, {}) if base else {}
-    return tuple(name for host, name in own.items() if hosts is None or host in hosts)
+    hosts_of_base = serving.hosts.get(base.digest, {}) if base else {}
+    return tuple(name for host, name in hosts_of_base.items() if hosts is None or host in hosts)
 
 
 def _only_base(bases: ServedBases) -> str:
-    """The base model of a request that names no model. Raises BaseNotNamedError (400)."""
+    """Return the base model of a request that names no model. Raises BaseNotNamedError (400)."""
     if len(bases) > 1:
         raise BaseNotNamedError(bases)
     return bases.only.name if bases.only else ""
 
 
 def base_of(resolved: ResolvedModel, bases: ServedBases) -> ServedBase | None:
-    """Return the base model that answers; None if it is not served any more."""
+    """Return the base model that answers; None if it is no longer served."""
     if not resolved.versions:
         return bases.named(resolved.display_name)
-    found = {bases.for_adapters_of(version.base_digest) for version in resolved.versions}
-    return found.pop() if len(found) == 1 else None
+    bases_of = {bases.for_adapters_of(version.base_digest) for version in resolved.versions}
+    return bases_of.pop() if len(bases_of) == 1 else None
 
 
 def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | None]:
@@ -251,15 +251,15 @@ def _resolve(principal: Principal, model: str) -> tuple[ResolvedModel, Canary | 
 
 
 def _hosts_with(resolved: ResolvedModel, base: ServedBase | None, serving: Serving) -> frozenset[int] | None:
-    """Those that have the content now; None for the base model's, which all of them have."""
+    """Return the hosts that have the content now; None for a base model, which all its hosts have."""
     if not resolved.versions:
         return None
     if base is None:
         return frozenset()
     hosts = serving.hosts[base.digest]
     placed = Placement.objects.filter(callable_here(), version__in=resolved.versions, host__in=hosts)
-    if demand.is_on():  # another host can have it in seconds
+    if demand.is_on():  # on-demand staging brings it to another host in seconds
         placed = placed.filter(host__state=HostState.ONLINE)
-    found = Counter(placed.values_list("host", flat=True))
-    wanted = len({version.pk for version in resolved.versions})
-    return frozenset(host for host, count in found.items() if count == wanted)
+    versions_by_host = Counter(placed.values_list("host", flat=True))
+    needed = len({version.pk for version in resolved.versions})
+    return frozenset(host for host, count in versions_by_host.items() if count == needed)

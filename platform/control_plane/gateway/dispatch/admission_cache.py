@@ -1,9 +1,10 @@
-"""Who calls and what answers, remembered for a second: a busy key costs at most five looks at the database a second,
-for which no request of it waits, and a revoked one is refused everywhere within a second; by a process that cannot
-reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
+"""Caches callers and models for a second.
 
-What a name means is remembered for longer, as long as the tenant's audit log and the fleet stay as they were: a tenant
-that calls many adapters would otherwise look each of them up every second.
+A busy key costs at most five database queries a second, and no request waits for them. A revoked key is refused by
+every process within a second; by a process that cannot reach the database, within ``LORIKEET_DATABASE_GRACE_S``.
+
+The resolution of a model name is cached for longer, as long as the tenant's audit log and the fleet are unchanged: a
+tenant that calls many adapters would otherwise query each of them every second.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ from control_plane.identity.origins.queries import is_allowed_by_any, origins_of
 from control_plane.identity.single_flight import SingleFlightCache
 from control_plane.identity.tenants.models import Tenant
 
-# Whoever waits is told of changes that this process makes, and looks by itself for those of others.
-LOADING_LOOK_S = 0.5
-# While none of the hosts that it had is there, the database is asked so often whether another has joined.
-JOINED_LOOK_S = 5.0
-# A host that gets an adapter which others have already is used for it after at most so long.
+# Seconds between checks of a model that loads. Changes made by this process notify the waiter; others' are polled.
+LOADING_POLL_S = 0.5
+# Seconds between database queries for a newly joined host, while no known host of a sleeping base model is reachable.
+JOINED_POLL_S = 5.0
+# Seconds after which a host that newly received an adapter is used for it, if other hosts had it before.
 PLACED_S = 5.0
 
 
 class AdmissionCache:
     def __init__(self, is_reached: Callable[[str, str], bool] = lambda host, base_digest: True) -> None:
-        """``is_reached``: whether this process could send a request for the base model to the host now."""
+        """``is_reached``: returns whether this process could now send a request for the base model to the host."""
         self._is_reached = is_reached
         self._demand = BaseDemand()
         self._callers: SingleFlightCache[Principal] = SingleFlightCache(
             still_good=_key_is_usable, tenant_of=lambda _, principal: principal.tenant.pk
         )
-        # Hosts may become ready at any moment, without a signal: that there are none is not remembered.
+        # Hosts may become ready at any moment, without a signal: an empty set of hosts is not cached.
         self._serving: SingleFlightCache[Serving] = SingleFlightCache(lambda serving: any(serving.hosts.values()))
         self._terms: SingleFlightCache[Terms] = SingleFlightCache(tenant_of=lambda key, _: _tenant_in(key))
         self._changes: SingleFlightCache[Hashable] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
@@ -75,8 +76,8 @@ class AdmissionCache:
         self._recording: SingleFlightCache[bool] = SingleFlightCache(tenant_of=lambda tenant, _: cast(UUID, tenant))
 
     async def caller(self, token: str | None) -> Principal:
-        """Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""
-        # The secret itself is not kept in memory.
+        """Return the caller of an API key. Raises ``ApiError`` or ``LorikeetError`` as ``authenticate`` does."""
+        # The cache holds a digest, so that the secret does not stay in memory.
         digest = hashlib.sha256((token or "").encode()).digest()
         caller = await self._callers.get(digest, lambda: authenticate(token))
         if caller.api_key is not None:
@@ -84,46 +85,49 @@ class AdmissionCache:
         return caller
 
     async def admission(self, principal: Principal, model: str, *, wakes: bool = True) -> Admission:
-        """Raises as ``admit`` does, or BaseAsleepError (503). What is being imported, or brought to a host, is waited
-        for a while, and with ``wakes`` a host for a base model that sleeps."""
+        """Return the admission of a request. Waits a while for a model that is being imported or staged, and with
+        ``wakes`` for a host of a base model that sleeps.
+
+        Raises as ``admit`` does, or BaseAsleepError (503).
+        """
         began = time.monotonic()
         with ExitStack() as waiting:
             changes: TenantChanges | None = None
             while True:
                 try:
-                    found = await self._admission(principal, model)
-                    self._require_awake(found)
-                    return replace(found, took_s=time.monotonic() - began)
+                    admitted = await self._admission(principal, model)
+                    self._require_awake(admitted)
+                    return replace(admitted, took_s=time.monotonic() - began)
                 except BaseAsleepError as asleep:
                     until = began + current().wake_wait_s
                     if not wakes or not await self._may_have_woken(asleep.sleeper, until):
                         raise
                 except ModelLoadingError:
                     waited_s = time.monotonic() - began
-                    if waited_s + LOADING_LOOK_S > current().hub_model_wait_s or drain.is_draining():
+                    if waited_s + LOADING_POLL_S > current().hub_model_wait_s or drain.is_draining():
                         raise
                     changes = changes or waiting.enter_context(changes_of(principal.tenant.pk))
-                    await changes.wait(LOADING_LOOK_S)
+                    await changes.wait(LOADING_POLL_S)
 
-    def _require_awake(self, found: Admission) -> None:
-        if found.sleeper is None:
+    def _require_awake(self, admitted: Admission) -> None:
+        if admitted.sleeper is None:
             return
-        self._demand.note(found.sleeper.digest)
-        if not any(self._is_reached(host, found.base_digest) for host in found.hosts):
-            raise BaseAsleepError(found.sleeper)
+        self._demand.note(admitted.sleeper.digest)
+        if not any(self._is_reached(host, admitted.base_digest) for host in admitted.hosts):
+            raise BaseAsleepError(admitted.sleeper)
 
     async def _may_have_woken(self, sleeper: Sleeper, until: float) -> bool:
-        """Waits until it is worth looking again; False if the time is up before. Thousands may wait here."""
-        next_look = time.monotonic() + JOINED_LOOK_S
-        while time.monotonic() + LOADING_LOOK_S <= until and not drain.is_draining():
-            await asyncio.sleep(LOADING_LOOK_S)
+        """Wait until a new query is worthwhile; False if ``until`` passes first. Thousands may wait here."""
+        next_query = time.monotonic() + JOINED_POLL_S
+        while time.monotonic() + LOADING_POLL_S <= until and not drain.is_draining():
+            await asyncio.sleep(LOADING_POLL_S)
             self._demand.note(sleeper.digest)
-            if time.monotonic() >= next_look or any(self._is_reached(host, sleeper.digest) for host in sleeper.hosts):
+            if time.monotonic() >= next_query or any(self._is_reached(host, sleeper.digest) for host in sleeper.hosts):
                 return True
         return False
 
     def remembered(self, principal: Principal, model: str) -> Admission | None:
-        """What the last looks say, if all of them still count."""
+        """Return the cached admission, if every part of it is still valid."""
         tenant, who = principal.tenant, principal.api_key or principal.user
         assert who is not None
         serving, terms = self._serving.peek(None), self._terms.peek((tenant.pk, who.pk))
@@ -143,14 +147,14 @@ class AdmissionCache:
         return admission(principal, serving, terms, placed)
 
     async def allows_origin(self, tenant: Tenant, origin: str) -> bool:
-        """Whether pages of that origin may read answers to this tenant's keys."""
+        """Return whether pages of that origin may read answers to this tenant's keys."""
         return origin in await self._origins.get(tenant.pk, lambda: frozenset(origins_of(tenant)))
 
     async def some_allow_origin(self, origin: str) -> bool:
         return await self._known_origins.get(origin, lambda: is_allowed_by_any(origin))
 
     async def keeps_text(self, tenant: Tenant) -> bool:
-        """Whether the tenant records transcripts."""
+        """Return whether the tenant records transcripts."""
         return await self._recording.get(tenant.pk, lambda: keeps_text(tenant))
 
 
@@ -159,5 +163,5 @@ def _tenant_in(key: object) -> UUID:
 
 
 def _key_is_usable(principal: Principal) -> bool:
-    """It may have expired since it was looked up."""
+    """Return whether the key is still valid: it may have expired while it was cached."""
     return principal.api_key is None or principal.api_key.usable_at()

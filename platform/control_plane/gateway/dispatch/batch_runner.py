@@ -1,8 +1,8 @@
-"""Runs batches in the web processes, whose sessions to the engines and whose way of answering they share.
+"""Runs batches in the web processes, which have the sessions to the engines and the code that answers requests.
 
-Each process takes batches that nobody runs, a line at a time per place: `LORIKEET_BATCH_CONCURRENCY` of them for each
-batch. The engines run them when nobody else's request waits. A process that dies loses its claims, and another goes on
-with the lines that have no result: result and usage of a line are stored together, once.
+Each process claims batches that no process runs, and runs `LORIKEET_BATCH_CONCURRENCY` lines of each at the same time.
+The engines schedule them when no other request waits. If a process dies, its claims expire and another process
+continues with the lines that have no result: a line's result and usage are stored together, once.
 """
 
 from __future__ import annotations
@@ -38,42 +38,43 @@ from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 2.0
-"""How soon a batch is found, a cancelled one noticed, and one that failed for a reason of ours tried again."""
+# Seconds between two polls: for a batch to claim, for a cancellation, and before a retry after an internal error.
+POLL_S = 2.0
+# Batches that one process runs at the same time.
 MOST_BATCHES = 4
-"""In one process."""
+# Seconds: upper bound of the pause before a line is retried, whatever Retry-After says.
 LONGEST_PAUSE_S = 60.0
+# Statuses after which a line is retried: a limit was reached, or hosts or services are full or unavailable.
 PASSING = (402, 429, 503, 507)
-"""What a line that is answered so waits for: limits, and hosts or servers behind this one that are full or away."""
 Line = ChatCompletionRequest | CompletionRequest | EmbeddingsRequest
+# The endpoints that a batch may call, each with the function that reads a request body. It raises ``ApiError``.
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Line]] = {
     ApiEndpoint.CHAT: partial(read_parameters, ChatCompletionRequest),
     ApiEndpoint.COMPLETIONS: partial(read_parameters, CompletionRequest),
     ApiEndpoint.EMBEDDINGS: partial(checked, EmbeddingsRequest),
 }
-"""What may be in a batch, and what reads a body of it. Raises ``ApiError``."""
 
 
 class BatchRunner:
-    """Of one event loop."""
+    """Claims and runs batches on one event loop."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._loop = asyncio.create_task(self._look(), name="batches")
+        self._loop = asyncio.create_task(self._poll(), name="batches")
 
     async def close(self) -> None:
-        """Lines that run are aborted, and run again elsewhere."""
+        """Stop every batch; lines that run are aborted, and run again in another process."""
         if self._loop is not None:
             self._loop.cancel()
-            await asyncio.wait([self._loop])  # and every batch that it claimed has begun, so that it is released
+            await asyncio.wait([self._loop])  # every claimed batch has its task now, which releases the claim
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             try:
                 while not drain.is_draining() and len(self._running) < MOST_BATCHES:
@@ -84,27 +85,27 @@ class BatchRunner:
                     self._running.add(task)
                     task.add_done_callback(self._running.discard)
             except Exception as error:
-                logger.warning("Batches could not be looked for: %s", error)
-            await asyncio.sleep(LOOK_S)
+                logger.warning("Batches could not be queried: %s", error)
+            await asyncio.sleep(POLL_S)
 
 
 async def _run(batch: Batch) -> None:
-    """One batch, as long as its claim holds."""
+    """Run one batch for as long as its claim holds."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     cancel = task.cancel
     with claims.keep(batch, lambda: loop.call_soon_threadsafe(cancel)):
         try:
-            await _go_on(batch)
+            await _continue(batch)
         except claims.ClaimLostError:
             logger.warning("%s is run by another process.", batch)
         except asyncio.CancelledError:
             await to_completion(run_db(actions.release, batch))
             raise
         except Exception:
-            logger.exception("%s is tried again.", batch)
+            logger.exception("%s failed and is tried again.", batch)
             try:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
             finally:
                 await to_completion(run_db(actions.release, batch))
 
@@ -114,7 +115,7 @@ async def _release(batch: Batch | None) -> None:
         await run_db(actions.release, batch)
 
 
-async def _go_on(batch: Batch) -> None:
+async def _continue(batch: Batch) -> None:
     while True:
         state = await run_db(actions.state_of, batch)
         if state == BatchState.VALIDATING:
@@ -138,7 +139,7 @@ async def _go_on(batch: Batch) -> None:
 
 
 def checker(endpoint: str) -> actions.Check:
-    """What says whether a body is a request of the endpoint. Raises LorikeetError."""
+    """Return a function that checks whether a body is a valid request of the endpoint. It raises LorikeetError."""
 
     def check(body: Mapping[str, Any]) -> None:
         try:
@@ -151,9 +152,9 @@ def checker(endpoint: str) -> actions.Check:
 
 
 async def _run_lines(batch: Batch) -> bool:
-    """Whether all have run; False when the batch is to do something else."""
+    """Run the lines. Returns True when all have run, False when the batch left the state IN_PROGRESS."""
     running: set[asyncio.Task[None]] = set()
-    after, looked = 0, asyncio.get_running_loop().time()
+    after, polled_at = 0, asyncio.get_running_loop().time()
     try:
         while True:
             free = config.current().batch_concurrency - len(running)
@@ -163,11 +164,11 @@ async def _run_lines(batch: Batch) -> bool:
                 after = line.number
             if not running:
                 return True
-            done, running = await asyncio.wait(running, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            done, running = await asyncio.wait(running, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            if (now := asyncio.get_running_loop().time()) > looked + LOOK_S:
-                looked = now
+            if (now := asyncio.get_running_loop().time()) > polled_at + POLL_S:
+                polled_at = now
                 if await run_db(actions.state_of, batch) != BatchState.IN_PROGRESS:
                     return False
     finally:
@@ -177,7 +178,7 @@ async def _run_lines(batch: Batch) -> bool:
 
 
 async def _run_line(batch: Batch, line: BatchLine) -> None:
-    """Until it has a result: what passes with time is waited for, as long as the batch may run."""
+    """Run one line until it has a result. Failures that pass with time are retried for as long as the batch may run."""
     while True:
         attempt: list[Settled] = []
         request_id = _request_id(batch)
@@ -185,12 +186,12 @@ async def _run_line(batch: Batch, line: BatchLine) -> None:
             body = await _answer(batch, json.loads(line.body), request_id, attempt)
             status, failed = 200, False
         except Exception as error:
-            told = errors.of(error)
-            if told.status in PASSING:
-                _acknowledge(attempt)  # it made nothing that anybody is billed for
-                await asyncio.sleep(min(told.retry_after_s or LOOK_S, LONGEST_PAUSE_S))
+            refusal = errors.of(error)
+            if refusal.status in PASSING:
+                _acknowledge(attempt)  # the attempt produced nothing that is billed
+                await asyncio.sleep(min(refusal.retry_after_s or POLL_S, LONGEST_PAUSE_S))
                 continue
-            body, status, failed = told.openai_body(), told.status, True
+            body, status, failed = refusal.openai_body(), refusal.status, True
         break
     result = {"response": {"status_code": status, "request_id": request_id, "body": body}, "error": None}
     ended = [one.ended for one in attempt]
@@ -214,31 +215,31 @@ def _request_id(batch: Batch) -> str:
 
 
 async def _answer(batch: Batch, body: Mapping[str, Any], request_id: str, settled: list[Settled]) -> dict[str, Any]:
-    """As the endpoint would answer. Raises what it would tell."""
-    asked = READERS[batch.endpoint](body)
-    admission = await runtime().admission_cache.admission(Principal.of_key(batch.api_key), asked.model)
+    """Answer a body as its endpoint would. Raises the errors that the endpoint would answer with."""
+    request = READERS[batch.endpoint](body)
+    admission = await runtime().admission_cache.admission(Principal.of_key(batch.api_key), request.model)
     async with await begin(
-        runtime(), admission, asked, streamed=False, request_id=request_id, keep=settled.append
+        runtime(), admission, request, streamed=False, request_id=request_id, keep=settled.append
     ) as generation:
-        if isinstance(asked, EmbeddingsRequest):
-            found: dict[str, Any] = json.loads(await whole_embeddings(generation, asked))
-            return found
-        prompts = asked.prompt_parts()
-        return await whole(generation, shape_of(asked, prompts), asked, prompts)
+        if isinstance(request, EmbeddingsRequest):
+            embeddings: dict[str, Any] = json.loads(await whole_embeddings(generation, request))
+            return embeddings
+        prompts = request.prompt_parts()
+        return await whole(generation, shape_of(request, prompts), request, prompts)
 
 
 _runner: BatchRunner | None = None
 
 
 async def start() -> None:
-    """A start-up hook of the web process."""
+    """Start the runner: a start-up hook of the web process."""
     global _runner
     _runner = BatchRunner()
     _runner.start()
 
 
 async def stop() -> None:
-    """Its shut-down hook."""
+    """Stop the runner: a shut-down hook of the web process."""
     global _runner
     if _runner is not None:
         await _runner.close()

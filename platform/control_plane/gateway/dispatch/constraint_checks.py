@@ -1,7 +1,7 @@
-"""Constraints are checked at the door: what cannot be enforced is refused before a host hears of it, with its place.
+"""Checks constraints before a request is sent to a host: one that cannot be enforced is refused with its location.
 
-Compiling takes milliseconds, and up to a second for the largest schemas. It happens on threads of its own, one
-constraint of a tenant at a time, so that nobody waits for another's long ones.
+Compiling takes milliseconds, and up to a second for the largest schemas. It runs on separate threads, one constraint of
+a tenant at a time, so that no tenant waits for another's large ones.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from lora_engine.constraints import (
 )
 from lora_engine.wire import engine_pb2 as pb
 
-KNOWN = 1024  # verdicts that are kept
+# Compiled constraints whose result is cached.
+KNOWN = 1024
 THREADS = 2
-WAITING = 32  # of a tenant, for its turn
+# Checks of one tenant that may run or wait; more are refused with 429.
+WAITING = 32
 
 
 @dataclass(frozen=True, slots=True)
-class AskedConstraint:
-    """A constraint and the parameter that asks for it."""
+class RequestedConstraint:
+    """A constraint and the request parameter that contains it."""
 
     constraint: Constraint
     param: str
@@ -42,39 +44,41 @@ class AskedConstraint:
         return pb.Constraint(kind=constraint.kind.name, text=constraint.text, best_effort=constraint.best_effort)
 
 
-def tool_schemas(submits: Iterable[pb.Submit]) -> Iterator[AskedConstraint]:
-    """Of the tools whose calls are held to their schema: all that must be called, and those that are strict."""
+def tool_schemas(submits: Iterable[pb.Submit]) -> Iterator[RequestedConstraint]:
+    """Yield the schemas of tools whose calls must match them: tools that must be called, and strict ones."""
     for submit in submits:
         must = submit.chat.tool_choice.mode in (pb.ToolChoice.REQUIRED, pb.ToolChoice.NAMED)
         for index, tool in enumerate(submit.chat.tools):
             if tool.parameters and (must or tool.strict):
                 constraint = Constraint(Kind.JSON_SCHEMA, tool.parameters, best_effort=not tool.strict)
-                yield AskedConstraint(constraint, f"tools[{index}].function.parameters")
+                yield RequestedConstraint(constraint, f"tools[{index}].function.parameters")
 
 
 class ConstraintChecks:
-    """On one event loop."""
+    """Compiles and caches constraints on one event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "constraints")
         self._verdicts: OrderedDict[Constraint, ConstraintError | None] = OrderedDict()
-        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, _TenantLock] = WeakValueDictionary()
 
-    async def check(self, asked: AskedConstraint, tenant: str) -> None:
-        """Raises ``ApiError``: 400 for what cannot be enforced, 429 if the tenant has too many checks waiting."""
-        constraint = asked.constraint
+    async def check(self, requested: RequestedConstraint, tenant: str) -> None:
+        """Check a constraint. Raises ``ApiError``: 400 if it cannot be enforced, 429 if too many checks of the tenant
+        wait.
+        """
+        constraint = requested.constraint
         if constraint not in self._verdicts:
-            turn = self._turns.setdefault(tenant, _Turn())
-            if turn.waiting >= WAITING:
+            lock = self._locks.setdefault(tenant, _TenantLock())
+            if lock.waiting >= WAITING:
                 raise _too_many()
-            async with turn:
+            async with lock:
                 if constraint not in self._verdicts:
-                    # The turn is over when the thread is, also for a caller that leaves.
+                    # The lock is held until the thread ends, even when the caller leaves earlier.
                     loop = asyncio.get_running_loop()
                     check = loop.run_in_executor(self._threads, _verdict, constraint)
                     self._keep(constraint, await to_completion(check))
         if (error := self._verdicts.get(constraint)) is not None:
-            param = f"{asked.param}.{error.path}" if error.path else asked.param
+            param = f"{requested.param}.{error.path}" if error.path else requested.param
             raise invalid(f"Invalid value for '{param}': {error.message}", error.fix, param, "invalid_constraint")
 
     def close(self) -> None:
@@ -86,8 +90,8 @@ class ConstraintChecks:
             self._verdicts.popitem(last=False)
 
 
-class _Turn:
-    """A tenant's checks, one at a time."""
+class _TenantLock:
+    """A lock that runs a tenant's checks one at a time, and counts them."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -110,13 +114,13 @@ def _verdict(constraint: Constraint) -> ConstraintError | None:
     try:
         compile_constraint(constraint, door_tokenizer())
     except ConstraintError as error:
-        # Names of a model's own tokens are known to its hosts only.
+        # The special tokens of a model are known to its hosts only.
         return None if "unknown special token" in error.message else error
     except LibraryMissingError:
         raise ApiError(
             503,
             "structured_outputs_unavailable",
-            "This server cannot hold answers to a schema or grammar: llguidance is not installed on it.",
+            "This server cannot constrain answers to a schema or grammar: llguidance is not installed on it.",
             'Ask the operator to install it (pip install "lorikeet[platform]").',
         ) from None
     return None
@@ -127,6 +131,6 @@ def _too_many() -> ApiError:
         429,
         "too_many_schemas",
         f"{WAITING} new schemas or grammars of this tenant are being checked.",
-        "Send fewer new ones at once; those that were used before need no check.",
+        "Send fewer new ones at the same time; those that were used before need no check.",
         retry_after_s=1.0,
     )

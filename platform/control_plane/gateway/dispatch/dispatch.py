@@ -1,8 +1,8 @@
 """Dispatches one prompt of a client's request to a host, and to another host if that one fails.
 
-A host that drains, breaks or hangs is replaced by the next one, which goes on after the tokens that have come so far:
-the caller sees a pause. Where there is no other, one that was lost is waited for, as it may be started again. Whatever
-the number of attempts, the request is one row of the ledger and settles its reservation once.
+When a host drains, breaks or hangs, the next one continues after the tokens received so far: the caller sees a pause.
+If there is no other host, the request waits for a lost one, which may be restarted. Whatever the number of attempts,
+the request is one row of the ledger and settles its reservation once.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Attempts in a row that delivered no token before the request fails.
 MAX_ATTEMPTS = 3
-"""In a row that brought nothing."""
-# A request after which two hosts broke may be the cause.
+# Hosts that broke while they ran a request before it fails: the request itself may be the cause.
 MAX_BROKEN_HOSTS = 2
-# How often a request probes its host within the time after which a host counts as hung.
+# Probes of a request's host within the time after which a host counts as hung.
 HANG_PROBES = 4
-# How often a request whose host is silent looks whether another takes it.
+# Seconds between checks for another host while the request's host is silent.
 SILENCE_PROBE_S = 0.5
-# How often a request whose host was lost looks whether there is one again.
+# Seconds between checks for a host after the request's host was lost.
 RETURN_PROBE_S = 0.5
 RETRIES = Counter("lorikeet_request_retries", "Requests that were sent to another host, by why.", ["code"])
 
 
 class HostAttempt:
-    """The request on one host. It is over when the engine reported its end, or the host was lost."""
+    """The request on one host. The attempt is over when the engine reported its end, or the host was lost."""
 
     def __init__(self, dispatch: Dispatch, engine_id: str) -> None:
         self._dispatch = dispatch
         self.engine_id, self.host = engine_id, ""
-        self.asked_at = self.sent_at = time.monotonic()
+        self.started_at = self.sent_at = time.monotonic()
         self.stream: RequestStream | None = None
         self.report: pb.Finished | None = None
         self.is_lost = False
@@ -85,7 +85,7 @@ class HostAttempt:
 
     @property
     def failure(self) -> HostError | None:
-        """Why it brought no answer, if it is over and did not."""
+        """The error of an attempt that ended without an answer, or None."""
         if self.is_lost:
             return errors.disconnected(self.host)
         if self.report is None or self.report.usage.outcome == Outcome.FINISHED:
@@ -95,11 +95,11 @@ class HostAttempt:
         return HostError.from_wire(self.report.error)
 
     @property
-    def asked_for(self) -> Hashable:
-        return self._dispatch.asked_for
+    def model_key(self) -> Hashable:
+        return self._dispatch.model_key
 
-    async def look_again(self) -> None:
-        await self._dispatch.look_again()
+    async def refresh_hosts(self) -> None:
+        await self._dispatch.refresh_hosts()
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:
         return self._dispatch.open_request(self, lengths)
@@ -113,7 +113,10 @@ class HostAttempt:
 
 
 class Dispatch:
-    """Iterate for lists of chunks; ``usage`` is set at the end. Leaving it early aborts the request."""
+    """A prompt that is being answered. Iterate over it for lists of chunks; ``usage`` is set at the end.
+
+    Leaving the iteration early aborts the request.
+    """
 
     def __init__(
         self,
@@ -121,28 +124,30 @@ class Dispatch:
         admission: Admission,
         context: RequestContext,
         submit: pb.Submit,
-        held: Held,
+        reserved: Held,
     ) -> None:
         self.usage: pb.UsageRecord | None = None
         self._runtime, self._admission, self._context = runtime, admission, context
-        self._submit, self._held = submit, held
+        self._submit, self._reserved = submit, reserved
         self._attempts: list[HostAttempt] = []
         self._so_far = AnswerSoFar(submit)
         self._first_output_at = 0.0
         self._fruitless = 0  # attempts since the last output
-        self._returns_until = 0.0  # how long a host that was lost since the last output is waited for
+        self._returns_until = 0.0  # monotonic time until which a lost host is waited for; reset by output
         self._broken = 0
         self._moves = 0
-        self._moves_to = ""  # the host that is to go on with it
+        self._moves_to = ""  # the host that is to continue the request
         self._hangs_after = config.current().engine_hang_s
-        self._gathered: list[Chunk] = []  # of an answer that is handed out as a whole
+        self._gathered: list[Chunk] = []  # of an answer that is returned as a whole
         self._handed_out = 0  # tokens
-        self._began = False  # something was handed out
+        self._began = False  # some output was handed out
         self._stopping = False  # the caller stopped or disconnected
-        self._settled = False  # the ledger has it, or must not get it
+        self._settled = False  # the ledger has the request, or must not record it
 
     async def begin(self, *, waits: bool = True) -> None:
-        """Send it to a first host, with ``waits`` in its tenant's turn. Raises ``HostError`` if none takes it."""
+        """Send the request to a first host, with ``waits`` through its tenant's queue. Raises ``HostError`` if no host
+        accepts it.
+        """
         await self._send(self._admission.hosts, waits=waits)
 
     def __aiter__(self) -> Self:
@@ -153,7 +158,7 @@ class Dispatch:
             try:
                 chunks = await self._read()
             except HostError as failure:
-                if await self._go_elsewhere(failure):
+                if await self._fail_over(failure):
                     continue
                 if failure.code == CLIENT_TOO_SLOW:
                     self._leave()
@@ -169,25 +174,25 @@ class Dispatch:
             return chunks
 
     def abort(self) -> None:
-        """Ask for an early end; what was made until then, and its usage, still come."""
+        """Ask for an early end; the tokens made until then, and their usage, still arrive."""
         self._stopping = True
         if (stream := self._now.stream) is not None:
             stream.abort()
 
     def close(self) -> None:
-        """The caller is gone. Idempotent; needs no await."""
+        """Abort the request, as the caller has left. Idempotent; does not await."""
         if not self._stopping and (failure := self._now.failure) is not None:
-            self._fail(failure)  # it had failed, which was not read yet
+            self._fail(failure)  # the attempt failed before the caller left; record that, not an abort
         self._stopping = True
         self._now.close()
 
     def give_up(self, failure: HostError) -> None:
-        """Another prompt of the same request failed, and the caller is told so."""
+        """Fail this prompt, because another prompt of the same request failed."""
         self._fail(failure)
         self.close()
 
     def retract(self) -> None:
-        """The request was refused after all: this is no usage of anybody."""
+        """Drop the request without recording usage: it was refused after admission."""
         if not self._settled:
             self._settled = self._stopping = True
             self._abandon(self._now)
@@ -199,8 +204,9 @@ class Dispatch:
         return self._attempts[-1]
 
     async def _read(self) -> list[Chunk]:
-        """What is to be handed out next; empty at the end. A stream begins with a token: what comes of a prompt
-        before that is told by each host anew."""
+        """Return the next chunks for the caller; empty at the end. A stream starts with a token: data about the prompt
+        that comes before it is held back, because each host sends it again.
+        """
         while more := await self._output():
             self._gathered += more
             if self._context.streamed and (self._began or self._so_far.has_begun):
@@ -211,19 +217,21 @@ class Dispatch:
         return chunks
 
     def _require_answer(self) -> None:
-        """An engine that stops ends its requests early, unasked."""
+        """Raise the attempt's failure, if any: a stopping engine ends its requests early without an abort by the
+        caller.
+        """
         if not self._stopping and (failure := self._now.failure) is not None:
             raise failure
 
     async def _output(self) -> list[Chunk]:
-        """The host's next chunks; of another host if this one hangs."""
+        """Return the host's next chunks, or those of another host if this one hangs."""
         while True:
             chunks = await self._stream.next(self._patience_s())
             if chunks is None:
                 if self._moves_to:
                     await self._move()
-                elif (failure := self._stands_still()) is not None:
-                    await self._go_elsewhere(failure)
+                elif (failure := self._stall()) is not None:
+                    await self._fail_over(failure)
                 continue
             if chunks:
                 self._first_output_at = self._first_output_at or time.monotonic()
@@ -232,13 +240,13 @@ class Dispatch:
             return chunks
 
     def _patience_s(self) -> float:
-        """How long to wait for output before its host is looked at."""
+        """Return the seconds to wait for output before the host is checked."""
         if self._moves_to:
             return 0
         return SILENCE_PROBE_S if self._runtime.fleet.is_silent(self._now.host) else self._hangs_after / HANG_PROBES
 
-    def _stands_still(self) -> HostError | None:
-        """What keeps its host from going on with it, as it seems from here."""
+    def _stall(self) -> HostError | None:
+        """Return the error if the host is silent or hangs, else None."""
         fleet, host = self._runtime.fleet, self._now.host
         if fleet.is_silent(host):
             return errors.silent(host)
@@ -253,14 +261,14 @@ class Dispatch:
     # -- moving --------------------------------------------------------------------
 
     @property
-    def asked_for(self) -> Hashable:
+    def model_key(self) -> Hashable:
         return self._admission.principal.tenant.pk, self._context.model.display_name
 
-    async def look_again(self) -> None:
+    async def refresh_hosts(self) -> None:
         await self._hosts(())
 
     def open_request(self, attempt: HostAttempt, lengths: Lengths) -> OpenRequest | None:
-        """What is left of it, for a plan of what moves; None if it stays where it is."""
+        """Describe the remaining work for a migration plan; None if the request must stay where it is."""
         submit, stream = self._submit, attempt.stream
         if attempt is not self._now or stream is None or self._moves == MOST_MOVES or not self._can_go_on:
             return None
@@ -272,21 +280,21 @@ class Dispatch:
         return replace(open_request(submit, attempt.host, hosts, so_far, lengths), name=attempt.engine_id)
 
     def move(self, attempt: HostAttempt, host: str) -> None:
-        """Let another host go on with it, once its reader has what came so far."""
+        """Let another host continue the request, after the caller received the output so far."""
         if attempt is self._now and self._can_go_on:
             self._moves_to = host
             self._stream.interrupt()
 
     async def _move(self) -> None:
-        fleet, hosts = self._runtime.fleet, await self._hosts(())  # it may be cordoned since
+        fleet, hosts = self._runtime.fleet, await self._hosts(())  # queried anew: the host may be cordoned by now
         if self._stream.hand_out():
-            return  # its reader takes that first
+            return  # the reader takes this output first
         host, self._moves_to = self._moves_to, ""
         if host not in hosts or not (fleet.accepts(host, self._admission.base_digest) and fleet.has_room(host)):
-            return  # beyond its room, fair shares over all hosts would have no bound
+            return  # beyond a host's capacity, fair shares over all hosts would be unbounded
         if self._so_far.tokens and not (self._so_far.may_go_on and fleet.resumes(host)):
             return
-        # The host is connected, so it is asked without a wait: nothing comes of the old one meanwhile.
+        # The host is connected, so submitting does not wait: the old host's output is not held up.
         if await self._hand_over(errors.moved(self._now.host), (host,)):
             self._moves += 1
 
@@ -298,10 +306,10 @@ class Dispatch:
         submit = pb.Submit()  # a copy: the previous attempt may still be in an outbox
         submit.CopyFrom(self._submit)
         submit.request_id = engine_id
-        submit.echo_token_ids = True  # another host may have to go on after them
+        submit.echo_token_ids = True  # another host may have to continue after them
         if goes_on:
             self._so_far.continue_in(submit)
-        self._runtime.expect(engine_id, attempt, self._held)
+        self._runtime.expect(engine_id, attempt, self._reserved)
         coalescing = None if self._context.streamed else WHOLE
         name = self._admission.model.display_name
         fleet = self._runtime.fleet
@@ -311,38 +319,38 @@ class Dispatch:
             self._runtime.unsent(engine_id)
             raise
         attempt.host, attempt.stream = host, stream
-        attempt.sent_at += stream.held_s  # for its tenant's turn
+        attempt.sent_at += stream.held_s  # the time in its tenant's queue
         self._attempts.append(attempt)
-        self._moves_to = ""  # which was for the one before
+        self._moves_to = ""  # it named the previous attempt's destination
 
-    async def _go_elsewhere(self, failure: HostError) -> bool:
-        """Whether another host has it now."""
+    async def _fail_over(self, failure: HostError) -> bool:
+        """Send the request to another host. Returns whether one accepted it."""
         if failure.code not in ELSEWHERE:
             return False
         returns = self._may_return(failure)
-        # Beside a lost host, others that drain say nothing of the request.
-        says_nothing = returns and failure.code in NOT_BACK
-        broken, fruitless = self._broken + (failure.code in BROKEN), self._fruitless + (not says_nothing)
+        # While a lost host may return, others that drain do not count as failed attempts of the request.
+        uncounted = returns and failure.code in NOT_BACK
+        broken, fruitless = self._broken + (failure.code in BROKEN), self._fruitless + (not uncounted)
         if fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
             return False
         hosts = await self._hosts(self._admission.hosts)
-        others = self._others(hosts, must_accept=returns or failure.code in STANDS_STILL, tried_too=not says_nothing)
+        others = self._others(hosts, must_accept=returns or failure.code in STANDS_STILL, tried_too=not uncounted)
         if await self._hand_over(failure, others) or (returns and await self._wait(failure)):
             self._broken, self._fruitless = broken, fruitless
             return True
         return False
 
     def _may_return(self, failure: HostError) -> bool:
-        """Whether it is worth waiting for a host that takes it."""
+        """Return whether to wait for a host that accepts the request."""
         now, returns_s = time.monotonic(), config.current().host_return_s
         if returns_s and (failure.code in LOST or (failure.code in NOT_BACK and self._so_far.tokens > 0)):
             self._returns_until = self._returns_until or now + returns_s
         return now < self._returns_until and failure.code in LOST | NOT_BACK
 
     async def _wait(self, failure: HostError) -> bool:
-        """Whether a host that was started again, or a new one, has it now."""
+        """Wait for a restarted or a new host. Returns whether one accepted the request."""
         fleet, base, lost = self._runtime.fleet, self._admission.base_digest, self._now
-        # Now: what its journal says of it when it is back must not be taken for all that there was.
+        # Abandon it now: the journal of the returning host must not be recorded as the whole usage.
         self._runtime.usage.abandon(lost.host, lost.engine_id, reported=lost.report is not None)
         while time.monotonic() < self._returns_until and self._can_go_on:
             await asyncio.sleep(RETURN_PROBE_S)
@@ -350,7 +358,7 @@ class Dispatch:
             if await self._hand_over(failure, hosts):
                 return True
             if self._began and hosts and not any(map(fleet.resumes, hosts)):
-                return False  # they are of an older version
+                return False  # an older version of the engine, which cannot continue an answer
         return False
 
     @property
@@ -359,7 +367,7 @@ class Dispatch:
         return not is_over and (not self._began or self._so_far.may_go_on)
 
     async def _hand_over(self, failure: HostError, hosts: tuple[str, ...]) -> bool:
-        """Whether one of the hosts has it now."""
+        """Submit the request to one of the hosts. Returns whether one accepted it."""
         previous = self._now
         resuming = tuple(host for host in hosts if self._runtime.fleet.resumes(host))
         goes_on = self._so_far.may_go_on and bool(resuming)
@@ -375,12 +383,12 @@ class Dispatch:
             self._gathered, self._first_output_at = [], 0.0
             self._so_far.forget()
         self._abandon(previous)
-        if self._stopping:  # meanwhile
+        if self._stopping:  # set during the await above
             self._now.close()
         return True
 
     async def _hosts(self, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-        """That have the content now; `otherwise` if that cannot be looked up."""
+        """Return the hosts that have the content now; `otherwise` if the query fails."""
         admission, model = self._admission, self._context.model
         try:
             cache = self._runtime.admission_cache
@@ -390,7 +398,7 @@ class Dispatch:
         return self._same(fresh, otherwise)
 
     def _same(self, fresh: Admission | None, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-        """Its hosts, if it is about the content of this request."""
+        """Return the hosts of a fresh admission, if it is for the same content as this request."""
         if fresh is None:
             return otherwise
         fresh = fresh.for_request(self._submit.request_id)
@@ -398,7 +406,7 @@ class Dispatch:
         return fresh.hosts if same else otherwise
 
     def _others(self, hosts: tuple[str, ...], *, must_accept: bool, tried_too: bool) -> tuple[str, ...]:
-        """Untried ones; else any but the last, which may have been started again."""
+        """Return untried hosts; if there are none, any but the last, which may have been restarted."""
         fleet, base = self._runtime.fleet, self._admission.base_digest
         others = [host for host in hosts if host != self._now.host]
         if must_accept:
@@ -412,10 +420,10 @@ class Dispatch:
         self._runtime.usage.abandon(attempt.host, attempt.engine_id, reported=attempt.report is not None)
         self._runtime.ended(attempt.engine_id, 0, 0)
 
-    # -- what becomes of it ----------------------------------------------------------
+    # -- settlement -----------------------------------------------------------------
 
     def ended(self, attempt: HostAttempt) -> None:
-        """An attempt ended. If it failed while its output is being read, the reader decides what follows."""
+        """Handle the end of an attempt. If it failed while it is being read, the reader decides what follows."""
         report = attempt.report
         if self._settled or attempt is not self._now:
             if report is not None:
@@ -425,7 +433,7 @@ class Dispatch:
             if self._stopping or report.usage.outcome == Outcome.FINISHED:
                 self._settle_as_reported(report)
         elif self._stopping and self._runtime.closing:
-            self._settled = True  # the host aborts it when this session ends; its journal tells the ledger
+            self._settled = True  # the host aborts it when this session ends; its journal reaches the ledger
             self._runtime.ended(attempt.engine_id, None, None)
         elif self._stopping or self._runtime.closing:
             self._fail(errors.disconnected(attempt.host))
@@ -438,17 +446,19 @@ class Dispatch:
             self._fail(HostError.from_wire(report.error))
 
     def _counts(self, usage: pb.UsageRecord) -> Counts:
-        """Nobody pays for more than was asked for, whatever a host says."""
+        """Return the counts to bill: no more than was requested, whatever a host reports."""
         return Counts.of(usage).within(most_prompt_tokens(self._submit), most_output_tokens(self._submit))
 
     def _leave(self) -> None:
-        """The caller's own doing: no failure but an abort, which the engine has reported or will report."""
+        """Record an abort rather than a failure: the caller caused the end, and the engine has reported or will report
+        it.
+        """
         self._stopping = True
         if self._now.report is not None and not self._settled:
             self._settle_as_reported(self._now.report)
 
     def _fail(self, failure: HostError) -> None:
-        """The caller is told of a failure: the ledger has it, with the output that the caller received."""
+        """Record the failure in the ledger, with the output that the caller received."""
         report = self._now.report
         received = self._handed_out if self._context.streamed else 0
         counts = self._counts(report.usage) if report is not None else Counts()
@@ -456,24 +466,24 @@ class Dispatch:
         self._settle(Outcome.REFUSED if refused else Outcome.FAILED, counts.billed_for(received), failure.code)
 
     def _timed(self, counts: Counts) -> Counts:
-        """With the time that it waited for its turn, and was on others: one may have brought the first token."""
+        """Add the time in the queue and on earlier hosts, one of which may have sent the first token."""
         if self._first_output_at and self._first_output_at < self._now.sent_at:
-            first_ms = round((self._first_output_at - self._attempts[0].asked_at) * 1000)
+            first_ms = round((self._first_output_at - self._attempts[0].started_at) * 1000)
             return counts.resumed(first_ms, round((time.monotonic() - self._first_output_at) * 1000))
-        return counts.after(round((self._now.sent_at - self._attempts[0].asked_at) * 1000))
+        return counts.after(round((self._now.sent_at - self._attempts[0].started_at) * 1000))
 
     def _details(self) -> Details:
         known = self._context.details
         if (report := self._now.report) is not None:
-            waited_ms = round((self._now.sent_at - self._attempts[0].asked_at) * 1000)
-            told = Details.of(report.usage).after(waited_ms)
+            waited_ms = round((self._now.sent_at - self._attempts[0].started_at) * 1000)
+            reported_details = Details.of(report.usage).after(waited_ms)
             if len(self._attempts) > 1:  # choices that ended on an earlier host are not in the last one's report
-                told = told.ended_for(self._so_far.finish_reasons)
-            return replace(told, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
+                reported_details = reported_details.ended_for(self._so_far.finish_reasons)
+            return replace(reported_details, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
         return known
 
     def _settle(self, outcome: str, counts: Counts, error_code: str) -> None:
-        """Once: into the ledger, and the reservation."""
+        """Record the request in the ledger and release its reservation, once."""
         if self._settled:
             return
         self._settled = True
@@ -498,11 +508,11 @@ class Dispatch:
             details=self._details(),
         )
         report_request(ended, context.trace_parent)
-        reported = current.report is not None
+        is_reported = current.report is not None
         if context.keep is not None:
-            context.keep(Settled(current.host, current.engine_id, ended, reported))
+            context.keep(Settled(current.host, current.engine_id, ended, is_reported))
         else:
-            self._runtime.usage.put(current.host, current.engine_id, ended, reported=reported)
+            self._runtime.usage.put(current.host, current.engine_id, ended, reported=is_reported)
         prompt, cached, completion = counts.prompt_tokens, counts.cached_prompt_tokens, counts.completion_tokens
         cost = self._admission.budgets.nanos(
             self._admission.base_model_id,
@@ -517,7 +527,7 @@ class Dispatch:
 
 
 def naming_parts(failure: HostError, model: ResolvedModel) -> HostError:
-    """An engine knows the adapters that a request combines by their digests only."""
+    """Replace digests in an engine's error by adapter names: an engine knows combined adapters by digest only."""
     message = failure.message
     for version in model.versions:
         message = message.replace(version.digest[:19], f'"{version.adapter.name}@v{version.number}"')

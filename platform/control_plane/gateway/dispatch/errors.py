@@ -1,4 +1,4 @@
-"""Errors of /v1 in OpenAI's shape, with ``fix`` added, and of the websocket in ours."""
+"""Errors of /v1 in OpenAI's shape, with ``fix`` added, and of the websocket in Lorikeet's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from control_plane.fleet.transport.errors import HostError
 
 logger = logging.getLogger(__name__)
 
-# Engine and gateway codes by the status that clients act on; anything else an engine says is its own failure: 500.
+# HTTP statuses of engine and gateway error codes. A code that is not listed is an internal error of the engine: 500.
 _STATUS = {
     "context_length_exceeded": 400,
     "chat_template_missing": 400,
@@ -73,7 +73,7 @@ DEFAULT_RETRY_S = 2.0
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An error for the client. ``retry_after_s`` becomes the ``Retry-After`` header; ``details`` join the body."""
+    """An error for the client. ``retry_after_s`` becomes the ``Retry-After`` header; ``details`` go into the body."""
 
     status: int
     code: str
@@ -93,7 +93,7 @@ class ApiError(Exception):
         return _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
 
     def openai_body(self) -> dict[str, Any]:
-        """``message`` holds the fix too: SDKs show nothing else."""
+        """Return the body in OpenAI's shape. ``message`` includes the fix, because SDKs show only the message."""
         return {
             "error": {
                 "message": f"{self.message} {self.fix}".strip(),
@@ -106,19 +106,19 @@ class ApiError(Exception):
         }
 
     def frame_body(self) -> dict[str, Any]:
-        """For websocket frames."""
+        """Return the body of an error frame on a websocket."""
         body = {"code": self.code, "message": self.message, "fix": self.fix, "param": self.param}
         return {**body, **(self.details or {})}
 
     def response(self, body: Callable[[ApiError], dict[str, Any]] | None = None) -> JsonResponse:
-        """In OpenAI's shape, or as `body` writes it."""
+        """Return the HTTP response, with OpenAI's body or the one that `body` makes."""
         headers = {"Retry-After": str(math.ceil(self.retry_after_s))} if self.retry_after_s is not None else {}
         shown = self.openai_body() if body is None else body(self)
         return JsonResponse(shown, status=self.status, headers={**headers, **(self.headers or {})})
 
 
 def of(error: Exception) -> ApiError:
-    """The response to any error; an unexpected one is logged."""
+    """Return the response to any error; an unexpected one is logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, HostError):
@@ -126,7 +126,7 @@ def of(error: Exception) -> ApiError:
     if isinstance(error, LorikeetError):
         return from_platform(error)
     if (away := as_unavailable(error)) is not None:
-        logger.warning("A request is answered with 503: %s", error)
+        logger.warning("A request was answered with 503: %s", error)
         return from_platform(away)
     logger.error("A request failed.", exc_info=error)
     return internal()
@@ -163,5 +163,5 @@ def internal() -> ApiError:
         500,
         "internal_error",
         "Something went wrong on the server; it has been logged.",
-        "Send the request again. If it stays, report the X-Request-Id to whoever runs this server.",
+        "Send the request again. If it fails again, report the X-Request-Id to the operator of this server.",
     )

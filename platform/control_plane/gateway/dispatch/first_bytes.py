@@ -1,17 +1,17 @@
-"""Which connections the process of inference serves itself, told by their first bytes (`http/handover.py`)."""
+"""Decides by its first bytes which connections the inference process serves itself (`http/handover.py`)."""
 
 from __future__ import annotations
 
 from control_plane.gateway.openai.asgi import FILES, is_inference
 
 SOCKET = "/ws/inference"
+# Targets that tell whether inference is available. `/metrics` with a query is served by the second process.
 PROBES = frozenset({"/livez", "/readyz", "/readyz/inference", "/health", "/ping", "/metrics"})
-"""Asked by who wants to know whether there is inference. `/metrics` with parameters is the second process's."""
 BATCHES = "/v1/batches"
 
 
 def stays(start: bytes) -> bool:
-    """Whether a connection that begins so is for inference. What cannot be told yet is not."""
+    """Return whether a connection that starts with these bytes is for inference; False while they do not tell."""
     method, _, rest = start.partition(b" ")
     target, ended, _ = rest.partition(b" ")
     if not ended:

@@ -1,4 +1,4 @@
-"""A client's request while it runs: one engine request for each of its prompts, choices numbered through."""
+"""A client's request while it runs: one engine request per prompt, with choices numbered over all prompts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from control_plane.core.jobs import clocks
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch.admission import Admission
-from control_plane.gateway.dispatch.constraint_checks import AskedConstraint, tool_schemas
+from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint, tool_schemas
 from control_plane.gateway.dispatch.dispatch import Dispatch
 from control_plane.gateway.dispatch.limits import (
     bound_output,
@@ -37,7 +37,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 
 class GenerationRequest(Protocol):
-    """A checked body of either endpoint."""
+    """A validated request body of any endpoint that generates."""
 
     endpoint: ClassVar[ApiEndpoint]
 
@@ -45,22 +45,25 @@ class GenerationRequest(Protocol):
     def choices(self) -> int: ...
 
     @property
-    def asked_constraint(self) -> AskedConstraint | None: ...
+    def requested_constraint(self) -> RequestedConstraint | None: ...
 
     def submits(self) -> list[pb.Submit]: ...
 
 
 class Generation:
-    """Iterate for lists of chunks; ``usages`` is filled at the end. Leaving it early aborts everything it started."""
+    """A running request. Iterate over it for lists of chunks; ``usages`` is complete at the end.
+
+    Leaving it early aborts everything that it started.
+    """
 
     def __init__(self, admission: Admission, request: GenerationRequest, request_id: str) -> None:
         self.admission = admission
         self.request_id = request_id
         self.created = int(time.time())
         self._choices = request.choices
-        self.held = Held()
+        self.reserved = Held()
         self._streams: list[OutputStream] = []
-        self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # of several prompts: the next chunks of each
+        self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # pending reads of several prompts: prompt index
         self._dispatches: list[Dispatch] = []
 
     async def __aenter__(self) -> Self:
@@ -70,14 +73,14 @@ class Generation:
         self.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Abort everything that still runs. Idempotent."""
         for read in self._reads:
             read.cancel()
         for stream in self._streams:
             stream.close()
 
     def abort(self) -> None:
-        """Ask for an early end; iterate on for what was made until then."""
+        """Ask for an early end; iterate further for the output made until then."""
         for stream in self._streams:
             stream.abort()
 
@@ -87,23 +90,23 @@ class Generation:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What is left of the caller's limits."""
-        limits = self.held.limits
+        """Rate limit headers: what remains of the caller's limits."""
+        limits = self.reserved.limits
         return rate_headers(limits.ask.scopes, limits.readings) if limits else {}
 
     def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
-        """`stream` is the dispatch, or what records it."""
+        """Add one prompt. `stream` is the dispatch itself, or a recorder around it."""
         self._dispatches.append(dispatch)
         self._streams.append(stream)
 
     def retract(self) -> None:
-        """The request is refused after all: what was sent of it is no usage."""
+        """Drop the request without recording usage: it was refused after admission."""
         for dispatch in self._dispatches:
             dispatch.retract()
         self.close()
 
     def __aiter__(self) -> AsyncIterator[list[Chunk]]:
-        # A single prompt, which is nearly every request, goes without the tasks that merging needs.
+        # A single prompt, which is nearly every request, needs none of the tasks that merging costs.
         return aiter(self._streams[0]) if len(self._streams) == 1 else self._merged()
 
     async def _merged(self) -> AsyncIterator[list[Chunk]]:
@@ -143,8 +146,9 @@ async def begin(
     request_id: str = "",
     keep: Callable[[Settled], object] | None = None,
 ) -> Generation:
-    """Reserve what it may use and send everything to the hosts. With ``keep``, which takes its usage, it is a line of a
-    batch, and runs when nobody else's request waits.
+    """Reserve the request's tokens and cost, and send its prompts to the hosts.
+
+    With ``keep``, which receives the usage, it is a line of a batch, and runs when no other request waits.
 
     Raises ``ApiError`` or ``LorikeetError`` if limits refuse it, ``HostError``; then nothing is left running.
     """
@@ -155,15 +159,15 @@ async def begin(
     created_at = clocks.now() - timedelta(seconds=admission.took_s)
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
     submits = request.submits()
-    if (asked := request.asked_constraint) is not None:
-        await runtime.constraint_checks.check(asked, str(principal.tenant.pk))
+    if (constraint := request.requested_constraint) is not None:
+        await runtime.constraint_checks.check(constraint, str(principal.tenant.pk))
         for submit in submits:
-            submit.constraint.CopyFrom(asked.wire())
+            submit.constraint.CopyFrom(constraint.wire())
     for schema in tool_schemas(submits):
         await runtime.constraint_checks.check(schema, str(principal.tenant.pk))
     bound_output(submits, admission.limits)
     began = time.monotonic()
-    generation.held = await reserve(runtime, admission, request_id, submits, batch=batch)
+    generation.reserved = await reserve(runtime, admission, request_id, submits, batch=batch)
     details = Details(auth_ms=_ms(admission.took_s), quota_ms=_ms(time.monotonic() - began))
     context = RequestContext(
         principal, admission.model, endpoint, streamed, created_at, details, keep, "" if batch else traces.parent()
@@ -174,9 +178,9 @@ async def begin(
                 request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
             )
             dispatch = Dispatch(
-                runtime, admission, context, _addressed(submit, admission, background=batch), generation.held
+                runtime, admission, context, _addressed(submit, admission, background=batch), generation.reserved
             )
-            # The others of a request follow its first, whose answer nobody reads before all are sent.
+            # Further prompts follow the first, whose output is not read before all are sent.
             await dispatch.begin(waits=index == 0)
             stream: OutputStream = dispatch
             if keeps_text:
@@ -186,7 +190,7 @@ async def begin(
         generation.retract()
         raise
     finally:
-        runtime.sent(generation.held)
+        runtime.sent(generation.reserved)
     return generation
 
 
@@ -197,12 +201,12 @@ def _ms(seconds: float) -> int:
 async def reserve(
     runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit], *, batch: bool = False
 ) -> Held:
-    """Set aside what it may use and cost: both or nothing. Raises ``ApiError`` if a limit or a budget refuses it."""
+    """Reserve tokens and cost, both or neither. Raises ``ApiError`` if a limit or a budget refuses the request."""
     budgets = await _reserve_money(runtime, admission, request_id, submits, batch=batch)
     try:
         return Held(await _reserve_tokens(runtime, admission, request_id, submits), budgets)
     except BaseException:
-        runtime.sent(Held(budgets=budgets))  # nothing of it runs: it costs nothing
+        runtime.sent(Held(budgets=budgets))  # no engine request follows: release the money
         raise
 
 
@@ -236,22 +240,22 @@ async def _reserve_tokens(
         raise refused(error) from None
 
 
-def write_by_own_template(submit: pb.Submit, model: ResolvedModel) -> None:
-    """Have the adapter's own chat template write the messages, if it came with one."""
-    own = model.chat_template if submit.HasField("chat") else None
-    if own is not None:
-        submit.chat.own_template.CopyFrom(pb.ChatTemplate(**own))
+def apply_adapter_template(submit: pb.Submit, model: ResolvedModel) -> None:
+    """Make the engine render the messages with the adapter's chat template, if the adapter came with one."""
+    template = model.chat_template if submit.HasField("chat") else None
+    if template is not None:
+        submit.chat.own_template.CopyFrom(pb.ChatTemplate(**template))
 
 
 def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> pb.Submit:
-    """With who asks and what for."""
+    """Fill in the tenant, the adapter and the service level of an engine request."""
     tenant, targets = admission.principal.tenant, admission.targets
     submit.tenant = str(tenant.pk)
     submit.adapter_digest = admission.model.digest
     submit.base_digest = admission.base_digest
-    write_by_own_template(submit, admission.model)
+    apply_adapter_template(submit, admission.model)
     if background:
-        submit.slo.CopyFrom(pb.Slo(weight=tenant.weight, background=True))  # no objective: nobody waits for it
+        submit.slo.CopyFrom(pb.Slo(weight=tenant.weight, background=True))  # no latency objective
         return submit
     submit.slo.CopyFrom(
         pb.Slo(

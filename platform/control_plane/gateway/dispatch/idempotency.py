@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: a request that is sent twice runs once, and both senders get the same answer.
+"""`Idempotency-Key`: a request that is sent twice runs once, and both senders receive the same answer.
 
-Kept for each key: a digest of the request, never the request, and the whole answer, for `LORIKEET_IDEMPOTENCY_S`. Only
-answers that succeeded are kept: after an error, or a client that left in the middle, the same key may run again.
+For each key, a digest of the request (never the request) and the whole answer are kept for `LORIKEET_IDEMPOTENCY_S`.
+Only successful answers are kept: after an error, or a client that left early, the same key may run again.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from control_plane.gateway.dispatch.idempotency_store import (
 )
 from control_plane.identity.access.principal import Principal
 
+# Seconds of a claim, and between renewals. A process that dies frees its keys after the first, so that the caller can
+# repeat the request at another process.
 LEASE_S, RENEW_S = 15, 4.0
-"""A process that died while it answered holds the key no longer than this: then its caller can pick the answer up at
-another. One that lives says so this often.
-"""
+# Characters of a key.
 LONGEST_KEY = 255
+# Bytes of an answer that is kept; a larger one frees its key.
 MOST_BYTES = 1 << 20
-"""Of an answer that is kept."""
 
 
 class Claim:
-    """The right to answer under a key, for as long as this object lives. End it once: `keep` or `release`."""
+    """The right to answer under a key, for as long as this object lives. End it once, by `keep` or `release`."""
 
     def __init__(self, owner: Idempotency, name: Name, fingerprint: str) -> None:
         self._owner, self.name = owner, name
@@ -50,7 +50,7 @@ class Claim:
 
     @property
     def stored(self) -> StoredAnswer:
-        """What says that the request runs."""
+        """The stored value that marks the request as running."""
         return self._stored
 
     def hold(self) -> None:
@@ -63,7 +63,7 @@ class Claim:
             self.hold()
 
     def keep(self, content_type: str, body: bytes) -> None:
-        """The answer as it was sent. One too large to keep frees the key."""
+        """Keep the answer as it was sent. One that is too large frees the key instead."""
         if len(body) > MOST_BYTES:
             self.release()
         elif self._end():
@@ -71,16 +71,16 @@ class Claim:
             self._write("keep", answer, room())
 
     def release(self) -> None:
-        """Idempotent; nothing after `keep`."""
+        """Free the key. Idempotent; does nothing after `keep`."""
         if self._end():
             self._write("drop", self._stored)
 
     def _write(self, method: str, *arguments: Any) -> None:
-        """After the write before: a claim that is renewed after it was dropped would be taken again."""
+        """Write after the previous write: a renewal that overtook the drop would claim the key again."""
         self._last_write = self._owner.later(self._last_write, method, self.name, *arguments)
 
     def _end(self) -> bool:
-        """Whether it was not over before."""
+        """End the claim. Returns False if it had ended before."""
         if self._timer is not None:
             self._timer.cancel()
         before, self._over = self._over, True
@@ -88,32 +88,32 @@ class Claim:
 
 
 def _renew(reference: weakref.ref[Claim]) -> None:
-    # The timer does not keep the claim: one that was forgotten frees its key.
+    # The timer holds a weak reference: a claim that was dropped without an end frees its key.
     if (claim := reference()) is not None:
         claim.renew()
 
 
 class Idempotency:
-    """Of one event loop."""
+    """Claims keys and keeps answers, on one event loop."""
 
     def __init__(self, answers: AnswerStore) -> None:
         self._answers = answers
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def claim(self, principal: Principal, offered: str, path: str, body: bytes) -> Claim | StoredAnswer:
-        """The answer that was given already, or the right to give it. Raises ``ApiError`` (400, 409, 422, 503)."""
-        if not 0 < len(offered) <= LONGEST_KEY:
+    async def claim(self, principal: Principal, idempotency_key: str, path: str, body: bytes) -> Claim | StoredAnswer:
+        """Return the kept answer, or the right to answer. Raises ``ApiError`` (400, 409, 422, 503)."""
+        if not 0 < len(idempotency_key) <= LONGEST_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {LONGEST_KEY} characters.", "Send a UUID, for example.")
         assert principal.api_key is not None
-        digest = hashlib.sha256(f"{principal.api_key.pk}/{offered}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{principal.api_key.pk}/{idempotency_key}".encode()).hexdigest()
         fingerprint = hashlib.sha256(path.encode() + b"\0" + body).hexdigest()
         claim = Claim(self, Name(str(principal.tenant.pk), digest), fingerprint)
         try:
-            known = await to_completion(self._ask(self._answers.claim(claim.name, claim.stored, LEASE_S)))
+            known = await to_completion(self._query(self._answers.claim(claim.name, claim.stored, LEASE_S)))
         except BaseException:
-            claim.release()  # it may have been stored all the same
+            claim.release()  # the store may have recorded the claim before the failure
             raise
-        if known is None or known.owner == claim.stored.owner:  # the store's client may have sent it twice
+        if known is None or known.owner == claim.stored.owner:  # the store's client may have retried the command
             claim.hold()
             return claim
         if known.fingerprint != fingerprint:
@@ -123,7 +123,7 @@ class Idempotency:
         return known
 
     def later(self, previous: asyncio.Task[None] | None, method: str, *arguments: Any) -> asyncio.Task[None]:
-        """Write without holding up the answer, once the previous write has ended."""
+        """Write in the background, so that the answer does not wait, after the previous write has ended."""
         task = asyncio.create_task(self._write(previous, partial(getattr(self._answers, method), *arguments)))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -135,14 +135,14 @@ class Idempotency:
         await self._answers.close()
 
     @staticmethod
-    async def _ask(call: Awaitable[StoredAnswer | None]) -> StoredAnswer | None:
+    async def _query(call: Awaitable[StoredAnswer | None]) -> StoredAnswer | None:
         try:
             return await call
         except (RedisError, OSError) as error:
             raise ApiError(
                 503,
                 "idempotency_unavailable",
-                "Whether this Idempotency-Key was used before cannot be looked up now.",
+                "The store of idempotency keys cannot be reached now, so this key could not be checked.",
                 "Send the request again in a few seconds, or without the key.",
                 retry_after_s=2.0,
             ) from error
@@ -163,7 +163,7 @@ def make_answers() -> AnswerStore:
 
 
 def room() -> AnswerLimits:
-    """For the answers of one tenant."""
+    """Return the bounds of one tenant's kept answers."""
     settings = config.current()
     return AnswerLimits(settings.idempotency_s, settings.idempotency_max_answers, settings.idempotency_max_bytes)
 

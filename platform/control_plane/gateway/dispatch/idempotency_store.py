@@ -1,7 +1,7 @@
-"""Where claims and answers of `Idempotency-Key` are kept: in the memory of one process, or in Redis for many.
+"""Stores of claims and answers of `Idempotency-Key`: the memory of one process, or Redis for many.
 
-A tenant has room for so many answers and bytes of them; a new one takes the place of the oldest. Claims are small,
-bounded by the requests that run, and never pushed out.
+The number and the bytes of a tenant's answers are bounded; a new one evicts the oldest. Claims are small, bounded by
+the running requests, and never evicted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from control_plane.core.redis_client import async_client
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """`body` is None while the request runs; `owner` is whose run it is."""
+    """The value of a key. `body` is None while the request runs; `owner` identifies the run."""
 
     fingerprint: str
     owner: str
@@ -26,7 +26,7 @@ class StoredAnswer:
 
 @dataclass(frozen=True)
 class AnswerLimits:
-    """For the answers of one tenant."""
+    """Bounds of one tenant's kept answers: how long each is kept, how many, and their bytes."""
 
     seconds: int
     answers: int
@@ -35,53 +35,53 @@ class AnswerLimits:
 
 @dataclass(frozen=True)
 class Name:
-    """Of a key: of one tenant, and a digest of the rest."""
+    """The name of an idempotency key: its tenant, and a digest of API key and header."""
 
     tenant: str
     digest: str
 
 
 class AnswerStore(Protocol):
-    """May raise RedisError or OSError."""
+    """A store of claims and answers. Its methods may raise RedisError or OSError."""
 
     async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
-        """Store for so long if there is nothing; else what is there."""
+        """Store the claim for so many seconds if the key is free; else return the stored value."""
 
     async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
         """Renew the claim; take it again if it expired and no other request has it."""
 
     async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
-        """The answer, unless the key is another's by now."""
+        """Store the answer, unless another request has the key by now."""
 
     async def drop(self, name: Name, stored: StoredAnswer) -> None:
-        """Free the key, unless it is another's by now."""
+        """Free the key, unless another request has it by now."""
 
     async def close(self) -> None: ...
 
 
 class MemoryStore:
-    """Of one process."""
+    """A store in the memory of one process."""
 
     def __init__(self) -> None:
-        self._held: dict[Name, tuple[float, StoredAnswer]] = {}
+        self._entries: dict[Name, tuple[float, StoredAnswer]] = {}
         self._answers: dict[str, OrderedDict[Name, int]] = {}
 
     async def claim(self, name: Name, stored: StoredAnswer, seconds: int) -> StoredAnswer | None:
         known = self._get(name)
         if known is None:
-            self._held[name] = (time.monotonic() + seconds, stored)
+            self._entries[name] = (time.monotonic() + seconds, stored)
         return known
 
     async def renew(self, name: Name, stored: StoredAnswer, seconds: int) -> None:
         known = self._get(name)
         if known is None or known.owner == stored.owner:
-            self._held[name] = (time.monotonic() + seconds, stored)
+            self._entries[name] = (time.monotonic() + seconds, stored)
 
     async def keep(self, name: Name, stored: StoredAnswer, room: AnswerLimits) -> None:
         known = self._get(name)
         if known is not None and known.owner != stored.owner:
             return
-        self._held[name] = (time.monotonic() + room.seconds, stored)
+        self._entries[name] = (time.monotonic() + room.seconds, stored)
         kept = self._answers.setdefault(name.tenant, OrderedDict())
         kept[name] = len(stored.body or b"")
         for old in list(kept):  # oldest first
@@ -95,17 +95,17 @@ class MemoryStore:
             self._forget(name)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the store holds no connection."""
 
     def _get(self, name: Name) -> StoredAnswer | None:
-        until, stored = self._held.get(name, (0.0, None))
+        until, stored = self._entries.get(name, (0.0, None))
         if stored is not None and until <= time.monotonic():
             self._forget(name)
             return None
         return stored
 
     def _forget(self, name: Name) -> None:
-        self._held.pop(name, None)
+        self._entries.pop(name, None)
         kept = self._answers.get(name.tenant)
         if kept is not None:
             kept.pop(name, None)
@@ -113,7 +113,7 @@ class MemoryStore:
                 del self._answers[name.tenant]
 
 
-# A key is a hash: owner, fingerprint, and once it is answered type and body.
+# A key is a hash with the fields owner and fingerprint, and once it is answered type and body.
 CLAIM = """
 local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'owner', 'type', 'body')
 if known[1] then
@@ -136,8 +136,8 @@ DROP = """
 if redis.call('HGET', KEYS[1], 'owner') == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-# KEYS: the key; the tenant's answers as "<bytes> <digest>" by the server's time at which they were kept; their bytes
-# together. ARGV: owner, fingerprint, type, body, digest, seconds, answers, bytes, what names of keys begin with.
+# KEYS: the key; the tenant's answers as "<bytes> <digest>", scored by the server's time at which they were kept; the
+# sum of their bytes. ARGV: owner, fingerprint, type, body, digest, seconds, answers, bytes, prefix of the keys' names.
 KEEP = """
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then return 0 end
@@ -170,7 +170,7 @@ return 1
 
 
 class RedisStore:
-    """Of many processes."""
+    """A store in Redis, shared by many processes."""
 
     def __init__(self, url: str) -> None:
         self._redis = async_client(url)
@@ -202,7 +202,7 @@ class RedisStore:
 
     @staticmethod
     def _prefix(name: Name) -> str:
-        # In braces: a cluster keeps what belongs to a tenant on one node.
+        # The braces are a hash tag: a Redis cluster keeps all keys of a tenant on one node.
         return f"lorikeet:idempotency:{{{name.tenant}}}:"
 
     def _key(self, name: Name) -> str:

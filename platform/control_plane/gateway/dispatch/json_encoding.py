@@ -1,4 +1,4 @@
-"""JSON as it goes to clients: compact, and text as it is."""
+"""JSON for clients: compact, with text that is not escaped to ASCII."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_ENTRIES_AT_ONCE = 256
+# List entries that one call of the encoder writes: bounds how long it holds the GIL.
+_ENTRIES_PER_CALL = 256
 
 
 def encode_large(value: Any) -> str:
-    """As ``encode``, for a thread of its own: in pieces, between which other threads have their turn."""
+    """Encode like ``encode``, but in pieces, so that other threads run between them. For use on a worker thread."""
     return "".join(_pieces(value))
 
 
@@ -21,9 +22,9 @@ def _pieces(value: Any) -> Iterator[str]:
             yield f"{',' if index else '{'}{encode(name)}:"
             yield from _pieces(item)
         yield "}" if value else "{}"
-    elif isinstance(value, list) and len(value) > _ENTRIES_AT_ONCE:
-        for start in range(0, len(value), _ENTRIES_AT_ONCE):
-            yield ("," if start else "[") + encode(value[start : start + _ENTRIES_AT_ONCE])[1:-1]
+    elif isinstance(value, list) and len(value) > _ENTRIES_PER_CALL:
+        for start in range(0, len(value), _ENTRIES_PER_CALL):
+            yield ("," if start else "[") + encode(value[start : start + _ENTRIES_PER_CALL])[1:-1]
         yield "]"
     elif isinstance(value, list):
         for index, item in enumerate(value):

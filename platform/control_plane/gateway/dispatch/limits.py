@@ -14,7 +14,9 @@ from control_plane.core import config
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from lora_engine.wire import engine_pb2 as pb
 
+# Bytes of text per token, for estimates before tokenization: the usual ratio of byte-level BPE on prose.
 BYTES_PER_TOKEN = 4
+# Tokens that a chat template adds to each message, for estimates.
 TOKENS_PER_MESSAGE = 4
 _WORDS = {
     Counted.REQUESTS_PER_MINUTE: "requests per minute",
@@ -28,7 +30,7 @@ _WAYS_IN = {Counted.CONCURRENCY: ("n", "Set a smaller n or send fewer prompts in
 
 
 def bound_output(submits: Iterable[pb.Submit], limits: PrincipalLimits) -> None:
-    """Refuse more output than is allowed by name; keep a request that names none within it."""
+    """Refuse a request that names more output than the caller's limit; cap a request that names none."""
     allowed = limits.max_output_tokens
     if allowed is None:
         return
@@ -45,21 +47,21 @@ def bound_output(submits: Iterable[pb.Submit], limits: PrincipalLimits) -> None:
 
 
 def prompt_tokens(submits: Iterable[pb.Submit]) -> int:
-    """An estimate of a request's prompts.
+    """Estimate the prompt tokens of a request.
 
-    Only the engine has the tokeniser. A byte-level one makes about one token of four bytes of prose; where it makes
-    more, the difference is charged when the request ends.
+    Only the engine has the tokenizer. A byte-level one makes about one token of four bytes of prose; if it makes more,
+    the difference is charged when the request ends.
     """
     return sum(_prompt_tokens(submit) for submit in submits)
 
 
 def output_tokens(submits: Iterable[pb.Submit]) -> int:
-    """All the output that a request allows."""
+    """Return the most output tokens that a request allows."""
     return sum(_output_tokens(submit) for submit in submits)
 
 
 def choices_of(submits: Iterable[pb.Submit]) -> int:
-    """How many sequences a request runs at once."""
+    """Return the number of sequences that a request runs at the same time."""
     return sum(max(1, submit.sampling.n) for submit in submits)
 
 
@@ -78,7 +80,7 @@ def _first_prompt_tokens(submit: pb.Submit) -> int:
 
 
 def _chat_tokens(chat: pb.Chat) -> int:
-    """Messages, and the tools that the model is told of."""
+    """Estimate the tokens of a chat's messages and tools."""
     messages = sum(_message_tokens(message) + TOKENS_PER_MESSAGE for message in chat.messages)
     return messages + sum(_estimate(tool.name + tool.description + tool.parameters) for tool in chat.tools)
 
@@ -100,7 +102,7 @@ def _output_tokens(submit: pb.Submit) -> int:
 
 
 def refused(error: LimitExceededError) -> ApiError:
-    """429 with the limit's name; 400, or 403 where nothing is allowed, for a request that no waiting will let in."""
+    """Return 429 with the limit's name; 400 for a request larger than the limit itself, 403 if the limit is 0."""
     refusal = error.refusal
     whose = "this tenant" if refusal.scope.name == OF_TENANT else "this API key"
     limit = f"{refusal.allowed} {_WORDS[refusal.limit]} of {whose}"
@@ -133,7 +135,7 @@ def refused(error: LimitExceededError) -> ApiError:
 
 
 def over_budget(error: LimitExceededError, currency: str) -> ApiError:
-    """402: clients do not try it again by themselves, as it would not help before the day or month ends."""
+    """Return 402: clients do not retry it by themselves, as a retry fails until the day or month ends."""
     refusal = error.refusal
     whose, scope = ("this tenant", "tenant") if refusal.scope.name == OF_TENANT else ("this API key", "key")
     span = "day" if refusal.limit == Counted.TOKENS_PER_DAY else "month"
@@ -158,7 +160,7 @@ def over_budget(error: LimitExceededError, currency: str) -> ApiError:
 
 
 def _amount(micros: int, currency: str) -> str:
-    """To the cent, and to the millionth below one."""
+    """Format an amount to the cent; below one cent, to the millionth."""
     return f"{currency} {micros / 1e6:.2f}" if micros >= 10_000 else f"{currency} {micros / 1e6:.6f}"
 
 
@@ -167,7 +169,7 @@ def _passes_soon(refusal: OverLimit) -> bool:
 
 
 def rate_headers(scopes: Sequence[Scope], readings: Sequence[Reading]) -> Mapping[str, str]:
-    """`x-ratelimit-*` as OpenAI sends them, of the scope with the least left."""
+    """Return OpenAI's `x-ratelimit-*` headers for the scope with the least left."""
     headers: dict[str, str] = {}
     for name, limit in (("requests", Counted.REQUESTS_PER_MINUTE), ("tokens", Counted.TOKENS_PER_MINUTE)):
         tightest = min(
@@ -189,7 +191,7 @@ def rate_headers(scopes: Sequence[Scope], readings: Sequence[Reading]) -> Mappin
 
 
 def duration(milliseconds: int) -> str:
-    """`850ms`, `6s`, `2m30s`, `5h10m`: as OpenAI writes them, rounded up."""
+    """Format a duration as OpenAI does (`850ms`, `6s`, `2m30s`, `5h10m`), rounded up."""
     if milliseconds < 1000:
         return f"{milliseconds}ms"
     seconds = math.ceil(milliseconds / 1000)

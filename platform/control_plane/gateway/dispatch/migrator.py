@@ -1,6 +1,6 @@
-"""Looks for hosts that have far more to do than others, and lets other hosts go on with some of their requests.
+"""Moves requests from hosts that have far more work than others to those others.
 
-Each web process moves its own requests only. What it knows of others' is in the heartbeats, as for dispatch.
+Each web process moves its own requests only. It knows the others' load from the heartbeats, as dispatch does.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from control_plane.fleet.routing.migration import Lengths, MigrationPolicy, Open
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
+# Seconds between two plans, on average.
 EVERY_S = 1.0
-MOST_LOOKS = 32
-"""For each plan; others keep the hosts that they were sent with, unless somebody else has just asked for the same."""
+MAX_REFRESHES = 32
+MAX_REFRESHES = 32
 
 
 class MovableAttempt(Protocol):
-    """One attempt of a request on an engine, as far as it may move."""
+    """An attempt of a request on an engine, as the migrator sees it."""
 
     @property
-    def asked_for(self) -> Hashable:
-        """Whose request for what: the same hosts may go on with those that have the same."""
+    def model_key(self) -> Hashable:
+        """Tenant and model: attempts with the same key can continue on the same hosts."""
 
-    async def look_again(self) -> None:
-        """See which hosts these are now: some may have come since it was sent."""
+    async def refresh_hosts(self) -> None:
+        """Query the hosts of the model: some may have joined since the request was sent."""
 
     def open_request(self, lengths: Lengths) -> OpenRequest | None:
-        """What is left of it; None if it stays where it is."""
+        """Describe the remaining work; None if the request must stay where it is."""
 
     def move(self, host: str) -> None:
-        """Let this host go on with it."""
+        """Let this host continue the request."""
 
 
 class Migrator:
-    """Of one event loop. Without a policy it does nothing."""
+    """Plans moves on one event loop. Without a policy it does nothing."""
 
     def __init__(self, fleet: Fleet, attempts: Mapping[str, MovableAttempt], policy: MigrationPolicy | None) -> None:
-        """``attempts`` are those that run now, by the names that engines know them by."""
+        """``attempts`` maps engine request ids to the attempts that run now."""
         self._fleet, self._attempts, self._policy = fleet, attempts, policy
         self._lengths, self._rates = Lengths(), Rates()
         self._task: asyncio.Task[None] | None = None
@@ -58,29 +59,29 @@ class Migrator:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def ended(self, submit: pb.Submit, tokens: int) -> None:
-        """An answer became so long."""
+        """Record the length of an answer, for estimates of later ones."""
         if self._policy is not None:
             self._lengths.ended(submit.tenant, submit.adapter_digest, tokens)
 
     async def _run(self, policy: MigrationPolicy) -> None:
         while True:
-            # At times of its own: processes that look at the same moment would all fill the same host.
+            # A random interval: processes that plan at the same moment would all fill the same host.
             await asyncio.sleep(EVERY_S * random.uniform(0.5, 1.5))
             try:
-                await self.look(policy)
+                await self.rebalance(policy)
             except Exception:
-                logger.exception("Nothing was moved.")
+                logger.exception("The plan of moves failed; no request was moved.")
 
-    async def look(self, policy: MigrationPolicy) -> int:
-        """Move what is better elsewhere; how many requests were told to. The plan is made on a thread."""
+    async def rebalance(self, policy: MigrationPolicy) -> int:
+        """Move requests that finish sooner elsewhere. Returns the number of moves. The plan is computed on a thread."""
         hosts = self._fleet.now()
         self._rates.observe(hosts, time.monotonic())
         if not is_uneven(hosts):
             return 0
-        of_each = {attempt.asked_for: attempt for attempt in self._attempts.values()}
-        await asyncio.gather(*(attempt.look_again() for attempt in [*of_each.values()][:MOST_LOOKS]))
-        asked = (attempt.open_request(self._lengths) for attempt in [*self._attempts.values()])
-        requests = [request for request in asked if request is not None]
+        attempt_by_key = {attempt.model_key: attempt for attempt in self._attempts.values()}
+        await asyncio.gather(*(attempt.refresh_hosts() for attempt in [*attempt_by_key.values()][:MAX_REFRESHES]))
+        described = (attempt.open_request(self._lengths) for attempt in [*self._attempts.values()])
+        requests = [request for request in described if request is not None]
         plan = await asyncio.to_thread(policy.moves, hosts, requests, self._rates.of(hosts))
         for name, host in plan.to.items():
             if (attempt := self._attempts.get(name)) is not None:

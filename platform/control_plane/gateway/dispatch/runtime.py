@@ -1,5 +1,4 @@
-"""What the gateway keeps for as long as its event loop runs: sessions to the hosts, reservations, what is written
-behind the requests."""
+"""The gateway's state per event loop: sessions to the hosts, reservations, and background writers."""
 
 from __future__ import annotations
 
@@ -31,25 +30,26 @@ from control_plane.gateway.websocket.session import Sessions
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
+# Seconds between two queries for hosts that joined or were revoked.
 FOLLOW_EVERY_S = 1.0
 
 
 class EngineAttempt(MovableAttempt, Protocol):
-    """One attempt of a request on an engine. It ends with exactly one of these calls."""
+    """An attempt of a request on an engine. It ends with exactly one call of ``finished`` or ``lost``."""
 
     def finished(self, host: str, finished: pb.Finished) -> None:
-        """The engine reports its end."""
+        """Take the engine's report of the end."""
 
     def lost(self) -> None:
-        """Its host is gone."""
+        """Take the loss of the host."""
 
 
 class Runtime:
-    """Made on the running event loop; connects in the background."""
+    """The gateway of one event loop: created on it, connects in the background."""
 
     def __init__(self) -> None:
         settings = config.current()
-        self.closing = False  # what runs is cut off by this process itself
+        self.closing = False  # this process is cutting off the running requests
         self._attempts: dict[str, EngineAttempt] = {}
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
@@ -78,28 +78,28 @@ class Runtime:
         self.resume_relay.start()
         self._following = asyncio.create_task(self._follow_fleet(), name="follow-fleet")
 
-    def expect(self, engine_id: str, attempt: EngineAttempt, held: Held) -> None:
-        """An engine request is about to be sent."""
+    def expect(self, engine_id: str, attempt: EngineAttempt, reserved: Held) -> None:
+        """Register an engine request that is about to be sent."""
         self._attempts[engine_id] = attempt
-        if held.limits is not None:
-            self.reservations.expect(engine_id, held.limits)
-        if held.budgets is not None:
-            self.budgets.expect(engine_id, held.budgets)
+        if reserved.limits is not None:
+            self.reservations.expect(engine_id, reserved.limits)
+        if reserved.budgets is not None:
+            self.budgets.expect(engine_id, reserved.budgets)
 
-    def sent(self, held: Held) -> None:
-        """No further engine request of it will come."""
-        if held.limits is not None:
-            self.reservations.sent(held.limits)
-        if held.budgets is not None:
-            self.budgets.sent(held.budgets)
+    def sent(self, reserved: Held) -> None:
+        """Record that no further engine request uses this reservation."""
+        if reserved.limits is not None:
+            self.reservations.sent(reserved.limits)
+        if reserved.budgets is not None:
+            self.budgets.sent(reserved.budgets)
 
     def ended(self, engine_id: str, tokens: int | None, nanos: int | None) -> None:
-        """It is over, and what it used and cost; None if only the host's journal will tell."""
+        """Record a request's end with its tokens and cost; None if only the host's journal will report them."""
         self.reservations.ended(engine_id, tokens)
         self.budgets.ended(engine_id, nanos)
 
     def unsent(self, engine_id: str) -> None:
-        """It reached no host."""
+        """Forget an engine request that reached no host."""
         self._attempts.pop(engine_id, None)
         self.ended(engine_id, 0, 0)
 
@@ -121,17 +121,19 @@ class Runtime:
             await self.follow_fleet()
 
     async def follow_fleet(self) -> None:
-        """Connect to hosts that joined, leave those that were revoked; while the database is away, the same ones."""
+        """Connect to hosts that joined, disconnect from revoked ones; keep the same ones while the database is
+        unavailable.
+        """
         try:
             await self.fleet.follow(await run_db(known_endpoints))
         except Exception as error:
             if as_unavailable(error) is None:
-                logger.exception("The hosts that joined could not be read.")
+                logger.exception("The list of hosts could not be read; the known hosts stay in use.")
 
     async def close(self) -> None:
-        """Running requests end with an error; their usage is stored, and what has arrived acknowledged, first.
+        """End running requests with an error; store their usage and acknowledge it first.
 
-        What cannot be stored, because the database is away, stays in the engines' journals.
+        Usage that cannot be stored, because the database is unavailable, stays in the engines' journals.
         """
         self._following.cancel()
         await _within(1.0, self.migrator.close())
@@ -160,7 +162,7 @@ _runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictio
 
 
 def runtime() -> Runtime:
-    """The running loop's own; made at first use."""
+    """Return the running event loop's runtime, made at first use."""
     loop = asyncio.get_running_loop()
     if loop not in _runtimes:
         _runtimes[loop] = Runtime()
@@ -168,12 +170,14 @@ def runtime() -> Runtime:
 
 
 async def start() -> None:
-    """A start-up hook of the web process: the first request should not wait for connections."""
+    """Connect to the hosts: a start-up hook of the web process, so that the first request does not wait for
+    connections.
+    """
     await runtime().follow_fleet()
 
 
 async def stop() -> None:
-    """Its shut-down hook."""
+    """Close the runtime: a shut-down hook of the web process."""
     running = _runtimes.pop(asyncio.get_running_loop(), None)
     if running is not None:
         await running.close()

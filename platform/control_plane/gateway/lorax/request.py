@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control_plane.adapters.imports.hub_policy import HUB_PREFIX
 from control_plane.billing.usage.models import ApiEndpoint
-from control_plane.gateway.dispatch.constraint_checks import AskedConstraint
+from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.openai.parameters import MOST_STOPS, StopString, from_validation
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.wire import engine_pb2 as pb
 
-# Known to LoRAX and not served: refused unless they carry a value that asks for nothing.
+# Parameters of LoRAX that are not supported: refused unless they have one of these values, which change nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "adapter_parameters": (),
     "api_token": (),
@@ -31,20 +31,20 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 
 
 class LoraxFormat(BaseModel):
-    """A JSON object; with ``schema``, JSON of that shape."""
+    """LoRAX's response format: JSON, or with ``schema``, JSON that matches the schema."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["text", "json_object", "json_schema"]
     schema_: dict[str, Any] | str | None = Field(default=None, alias="schema")
 
-    def asked(self) -> AskedConstraint | None:
+    def requested_constraint(self) -> RequestedConstraint | None:
         if self.type == "text":
             return None
         if self.schema_ is None:
-            return AskedConstraint(Constraint(Kind.JSON_OBJECT), "parameters.response_format")
+            return RequestedConstraint(Constraint(Kind.JSON_OBJECT), "parameters.response_format")
         text = self.schema_ if isinstance(self.schema_, str) else json.dumps(self.schema_)
-        return AskedConstraint(Constraint(Kind.JSON_SCHEMA, text), "parameters.response_format.schema")
+        return RequestedConstraint(Constraint(Kind.JSON_SCHEMA, text), "parameters.response_format.schema")
 
 
 class LoraxParameters(BaseModel):
@@ -70,7 +70,7 @@ class LoraxParameters(BaseModel):
 
     @property
     def samples(self) -> bool:
-        """LoRAX takes the likeliest token unless one of these is given."""
+        """True if tokens are sampled: LoRAX decodes greedily unless one of these parameters is set."""
         return self.do_sample or any(value is not None for value in (self.temperature, self.top_k, self.top_p))
 
     def sampling(self, *, logprobs: bool) -> pb.Sampling:
@@ -105,21 +105,21 @@ class LoraxRequest(BaseModel):
 
     @property
     def model(self) -> str:
-        """ "" is the base model. Of the Hub, a repository is the model as it is at the other doors."""
+        """Name of the model, as /v1 writes it; "" is the base model. A Hub repository gets the Hub's prefix."""
         name = self.parameters.adapter_id or ""
         from_hub = name and self.parameters.adapter_source == "hub" and not name.startswith(HUB_PREFIX)
         return f"{HUB_PREFIX}{name}" if from_hub else name
 
     @property
-    def asked_constraint(self) -> AskedConstraint | None:
+    def requested_constraint(self) -> RequestedConstraint | None:
         response_format = self.parameters.response_format
-        return None if response_format is None else response_format.asked()
+        return None if response_format is None else response_format.requested_constraint()
 
     def submits(self) -> list[pb.Submit]:
-        asked = self.parameters
-        # An event of a stream names its token, which comes with the log-probabilities.
-        sampling = asked.sampling(logprobs=self.stream or asked.details)
-        if asked.apply_chat_template:
+        parameters = self.parameters
+        # An event of a stream contains its token, which comes with the log-probabilities.
+        sampling = parameters.sampling(logprobs=self.stream or parameters.details)
+        if parameters.apply_chat_template:
             chat = pb.Chat(messages=[pb.ChatMessage(role="user", content=self.inputs)])
             return [pb.Submit(chat=chat, sampling=sampling)]
         return [pb.Submit(text=self.inputs, sampling=sampling)]
@@ -132,15 +132,15 @@ class LoraxRequest(BaseModel):
 
 def read_request(body: Mapping[str, Any]) -> LoraxRequest:
     """Check `body` strictly. Raises ``ApiError`` that names the parameter at fault."""
-    asked = {name: value for name, value in body.items() if value is not None}
-    if isinstance(parameters := asked.get("parameters"), dict):
-        given = {name: value for name, value in parameters.items() if value is not None}
-        for name in UNSUPPORTED.keys() & given.keys():
-            if given.pop(name) not in UNSUPPORTED[name]:
+    values = {name: value for name, value in body.items() if value is not None}
+    if isinstance(parameters := values.get("parameters"), dict):
+        known = {name: value for name, value in parameters.items() if value is not None}
+        for name in UNSUPPORTED.keys() & known.keys():
+            if known.pop(name) not in UNSUPPORTED[name]:
                 raise _unsupported(name)
-        asked["parameters"] = given
+        values["parameters"] = known
     try:
-        return LoraxRequest.model_validate(asked)
+        return LoraxRequest.model_validate(values)
     except ValidationError as error:
         raise from_validation(error) from None
 
@@ -149,7 +149,7 @@ def _unsupported(name: str) -> ApiError:
     return ApiError(
         400,
         "unsupported_parameter",
-        f"'{name}' is not served here.",
-        "Leave it out; adapters are called by the names that they have in this tenant.",
+        f"The parameter '{name}' is not supported by this server.",
+        "Leave it out; adapters are called by their names in this tenant.",
         f"parameters.{name}",
     )

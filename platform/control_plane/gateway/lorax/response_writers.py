@@ -14,7 +14,7 @@ from control_plane.gateway.openai.response_writers import Choice
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]
-# What LoRAX's client makes its exceptions from; of other errors it looks at the status.
+# Error types from which LoRAX's client makes its exceptions; for other errors it uses the status.
 _ERROR_TYPES = {400: "validation", 413: "validation", 422: "validation", 500: "generation", 503: "overloaded"}
 
 
@@ -23,26 +23,26 @@ def error_body(error: ApiError) -> Json:
     return {**body, "error_type": _ERROR_TYPES[error.status]} if error.status in _ERROR_TYPES else body
 
 
-def answer(asked: LoraxRequest, generation: Generation, choice: Choice) -> Json:
-    """The body of an answer as a whole."""
-    body: Json = {"generated_text": _full(asked, choice.text)}
-    if asked.parameters.details:
+def answer(request: LoraxRequest, generation: Generation, choice: Choice) -> Json:
+    """Return the body of a complete answer."""
+    body: Json = {"generated_text": _full(request, choice.text)}
+    if request.parameters.details:
         tokens = [_token(entry, entry.token) for entry in choice.logprobs]
-        body["details"] = {**_details(asked, generation, choice), "prefill": [], "tokens": tokens}
+        body["details"] = {**_details(request, generation, choice), "prefill": [], "tokens": tokens}
     return body
 
 
-def _full(asked: LoraxRequest, text: str) -> str:
-    return asked.inputs + text if asked.parameters.return_full_text else text
+def _full(request: LoraxRequest, text: str) -> str:
+    return request.inputs + text if request.parameters.return_full_text else text
 
 
-def _details(asked: LoraxRequest, generation: Generation, choice: Choice) -> Json:
+def _details(request: LoraxRequest, generation: Generation, choice: Choice) -> Json:
     usages = generation.usages
     return {
-        "finish_reason": asked.finish_reason(choice.text, choice.finish_reason),
+        "finish_reason": request.finish_reason(choice.text, choice.finish_reason),
         "prompt_tokens": sum(usage.prompt_tokens for usage in usages),
         "generated_tokens": sum(usage.completion_tokens for usage in usages),
-        "seed": asked.parameters.seed,
+        "seed": request.parameters.seed,
     }
 
 
@@ -51,10 +51,10 @@ def _token(entry: pb.TokenLogprob, text: str) -> Json:
 
 
 class TokenWriter:
-    """The events of a stream: one for each token, the last with the whole text and its details."""
+    """Writes the events of a stream: one for each token, the last with the whole text and its details."""
 
-    def __init__(self, asked: LoraxRequest, generation: Generation) -> None:
-        self._asked, self._generation = asked, generation
+    def __init__(self, request: LoraxRequest, generation: Generation) -> None:
+        self._request, self._generation = request, generation
         self._whole = Choice()
         self._last: Json = {"id": 0, "text": "", "logprob": 0.0, "special": True}
 
@@ -71,16 +71,18 @@ class TokenWriter:
         return _event(error_body(error))
 
     async def settle(self) -> None:
-        """Nothing."""
+        """Do nothing: a LoRAX answer needs no work after its end."""
 
     def end(self) -> bytes:
-        details = _details(self._asked, self._generation, self._whole)
-        text = _full(self._asked, self._whole.text)
+        details = _details(self._request, self._generation, self._whole)
+        text = _full(self._request, self._whole.text)
         return _event({"token": self._last, "generated_text": text, "details": details})
 
 
 def _tokens(chunk: Chunk) -> list[Json]:
-    """Those of a chunk; its text belongs to the last of them where the tokens alone hold no whole characters."""
+    """Return the tokens of a chunk. If the tokens' texts do not add up to the chunk's, the last token gets all the
+    text.
+    """
     entries = chunk.logprobs
     apart = "".join(entry.token for entry in entries) == chunk.text
     return [_token(entry, entry.token if apart else chunk.text if entry is entries[-1] else "") for entry in entries]

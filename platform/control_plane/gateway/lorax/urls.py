@@ -1,4 +1,4 @@
-"""LoRAX's addresses, at the root as there."""
+"""URLs of LoRAX's API, at the root as in LoRAX."""
 
 from django.urls import path
 

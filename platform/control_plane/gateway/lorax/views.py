@@ -33,34 +33,34 @@ async def generate_stream(request: HttpRequest) -> HttpResponseBase:
 
 @endpoint("POST", body=error_body)
 async def either(request: HttpRequest) -> HttpResponseBase:
-    """`POST /`: a stream if the body says so, else a list of one answer."""
+    """Serve `POST /`: a stream if the body says so, else a list of one answer."""
     return await _serve(request, streamed=None)
 
 
 async def _serve(request: HttpRequest, *, streamed: bool | None) -> HttpResponseBase:
     with undispatched(request, LoraxRequest.endpoint) as pending:
         with pending.reading():
-            asked = read_request(read_json(request.body))
+            params = read_request(read_json(request.body))
         listed = streamed is None
-        asked.stream = asked.stream if streamed is None else streamed
-        pending.model = asked.model
-        admission = await admission_of(request, asked.model)
-        return await idempotent(request, admission, partial(_answer, admission, asked, pending, listed=listed))
+        params.stream = params.stream if streamed is None else streamed
+        pending.model = params.model
+        admission = await admission_of(request, params.model)
+        return await idempotent(request, admission, partial(_answer, admission, params, pending, listed=listed))
 
 
 async def _answer(
-    admission: Admission, asked: LoraxRequest, pending: Undispatched, *, listed: bool
+    admission: Admission, params: LoraxRequest, pending: Undispatched, *, listed: bool
 ) -> HttpResponseBase:
-    request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
+    request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
     set_request_id(request_id)
-    generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
+    generation = await begin(runtime(), admission, params, streamed=params.stream, request_id=request_id)
     pending.dispatched()
-    if asked.stream:
-        return await stream(generation, TokenWriter(asked, generation))
+    if params.stream:
+        return await stream(generation, TokenWriter(params, generation))
     async with generation:
         [choice] = await gathered(generation, 1)
-        body = answer(asked, generation, choice)
-        ascii_too = {"ensure_ascii": False}
+        body = answer(params, generation, choice)
+        json_params = {"ensure_ascii": False}
         return JsonResponse(
-            [body] if listed else body, safe=False, json_dumps_params=ascii_too, headers=generation.headers
+            [body] if listed else body, safe=False, json_dumps_params=json_params, headers=generation.headers
         )

@@ -1,7 +1,7 @@
 """Django's ASGI handler as /v1 needs it: bounded bodies, and no middleware beyond request ids.
 
-The site's middleware is for browsers (sessions, CSRF, static files). Some of it is synchronous, which would hold a
-thread for as long as an answer takes; all of it would be paid by every request.
+The site's middleware is for browsers (sessions, CSRF, static files). Some of it is synchronous and would hold a thread
+for as long as an answer takes, and every request would pay for all of it.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class GatewayHandler(ASGIHandler):
         self._middleware_chain = MeasuringMiddleware(cast(AsyncNext, ApiHeadersMiddleware(cast(AsyncNext, view))))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, unless the client goes first.
+        """Answer the request, or abort it when the client disconnects.
 
-        Django's own version also sends its request signals, for what the ORM keeps per thread; the gateway's database
-        work is all on threads of its own, and each signal would cost a request two switches of thread.
+        Django's own version also sends its request signals, for the ORM's state per thread. The gateway's database work
+        runs on separate threads, and each signal would cost a request two thread switches.
         """
         set_script_prefix(get_script_prefix(scope))
         if traces.is_on():
@@ -76,15 +76,15 @@ class GatewayHandler(ASGIHandler):
             await cors.answer_preflight(scope, send)
             return
         authentication = await identify(scope)
-        # Without a caller the body is not read: the view raises the authentication's error first.
+        # Without a caller the body is not read: the view raises the authentication error first.
         owner = tenant_holder(authentication.principal.tenant.pk) if authentication.principal else None
-        with HeldBody(budget, owner) as held:
+        with HeldBody(budget, owner) as reservation:
             body = BytesIO()
             try:
                 if owner is not None:
                     headers = dict(scope["headers"])
                     require_plain_body(headers)
-                    body = await self.read_body(receive, held, declared_length(headers), body_limit(scope))
+                    body = await self.read_body(receive, reservation, declared_length(headers), body_limit(scope))
             except RequestAborted:
                 return
             except (ApiError, LorikeetError) as error:
@@ -98,17 +98,17 @@ class GatewayHandler(ASGIHandler):
             if origin := cors.origin_of(scope):
                 request.cors_headers = await cors.headers_for(authentication.principal, origin)
             await own_turn(body.getbuffer().nbytes)
-            # The view ends where it is, or the stream; both abort what runs on the engine.
+            # Cancelling ends the view or the stream; both abort what runs on the engine.
             await until_disconnected(self._answer(request, send), receive)
 
     async def _answer(self, request: ASGIRequest, send: Send) -> None:
         response = await self.get_response_async(request)
-        # A server may refuse to send because the client has gone; then the stream has not even begun.
+        # A server may refuse to send because the client has disconnected; then the stream has not started.
         with contextlib.suppress(OSError):
             await self.send_response(response, send)
 
     async def send_response(self, response: HttpResponseBase, send: Send) -> None:
-        """However it ends, a stream is closed, so that the engine does not go on for nobody."""
+        """Send a response. A stream is closed however it ends, so that the engine stops generating."""
         if not isinstance(response, EventStreamResponse):
             await super().send_response(response, send)
             return
@@ -118,9 +118,9 @@ class GatewayHandler(ASGIHandler):
             await response.events.aclose()
 
     async def read_body(  # type: ignore[override]
-        self, receive: Receive, held: HeldBody, declared: int | None, limit: int
+        self, receive: Receive, reservation: HeldBody, declared: int | None, limit: int
     ) -> BytesIO:
-        """Counts what arrives, whatever Content-Length says. Raises ApiError (413), BodiesInFlightError."""
+        """Read the body; its size is counted, not taken from a header. Raises ApiError (413), BodiesInFlightError."""
         body = BytesIO()
         if declared is not None and declared > limit:
             raise too_large(limit)
@@ -131,7 +131,7 @@ class GatewayHandler(ASGIHandler):
             piece = message.get("body", b"")
             if body.tell() + len(piece) > limit:
                 raise too_large(limit)
-            held.grow(len(piece))
+            reservation.grow(len(piece))
             body.write(piece)
             if not message.get("more_body", False):
                 break
@@ -140,7 +140,7 @@ class GatewayHandler(ASGIHandler):
 
 
 async def _send_events(response: EventStreamResponse, send: Send) -> None:
-    """What Django does for any stream, without its cost for every token: it wraps each part in three generators."""
+    """Send a stream without the generators that Django wraps around each part, which cost time per token."""
     headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for data in response.events:
@@ -149,14 +149,14 @@ async def _send_events(response: EventStreamResponse, send: Send) -> None:
 
 
 def body_limit(scope: Scope) -> int:
-    """A file of requests may be larger than a request."""
+    """Return the largest body in bytes: an upload of a batch file may be larger than a request."""
     if scope["method"] == "POST" and scope["path"] == FILES:
         return config.current().batch_file_max_bytes + MULTIPART_OVERHEAD
     return config.current().request_max_bytes
 
 
 class PathRouter:
-    """An ASGI application that gives inference to the gateway and everything else to the site."""
+    """An ASGI application that routes inference to the gateway and everything else to the site."""
 
     def __init__(self, gateway: Any, site: Any) -> None:
         self._gateway, self._site = gateway, site
@@ -167,6 +167,6 @@ class PathRouter:
 
 
 def is_inference(scope: Scope) -> bool:
-    """Below /v1, vLLM's, or LoRAX's: its `POST /` shares an address with the console's first page."""
+    """Return whether a request is for /v1, vLLM's or LoRAX's API. LoRAX's `POST /` has the path of the console."""
     path = scope["path"]
     return path.startswith(PREFIX) or path in LORAX or path in VLLM or (path == "/" and scope["method"] == "POST")

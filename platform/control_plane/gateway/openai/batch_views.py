@@ -29,11 +29,12 @@ from control_plane.identity.access.principal import Principal
 from control_plane.identity.tenants.models import Tenant
 
 Json = dict[str, Any]
+# Files or batches in one page of a list, as in OpenAI's API.
 MOST_LISTED = 100
 PAGE = ("limit", "after", "order")
 EXPIRY_ANCHOR, EXPIRY_SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 FORM_FIELDS = ("purpose", "file", EXPIRY_ANCHOR, EXPIRY_SECONDS)
-# Seconds for which a file may be kept, as in OpenAI's API: an hour to thirty days.
+# Bounds of a file's expiry in seconds, as in OpenAI's API: an hour to thirty days.
 EXPIRY_BOUNDS_S = (3600, 2_592_000)
 
 
@@ -72,9 +73,9 @@ async def file(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @endpoint("GET")
 async def file_content(request: HttpRequest, name: str) -> HttpResponseBase:
-    found = await run_db(files.get_file, caller_of(request).tenant, name)
-    response = StreamingHttpResponse(files.parts_of(found), content_type="application/octet-stream")
-    response["Content-Length"] = str(found.bytes)
+    stored = await run_db(files.get_file, caller_of(request).tenant, name)
+    response = StreamingHttpResponse(files.parts_of(stored), content_type="application/octet-stream")
+    response["Content-Length"] = str(stored.bytes)
     response["Cache-Control"] = "no-store"
     return response
 
@@ -85,13 +86,13 @@ async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBas
         fields, sent = await to_completion(asyncio.to_thread(_form, request))
         try:
             if fields.get("purpose") != "batch":
-                raise invalid("purpose must be batch.", "Only files for batches are kept here.", "purpose")
+                raise invalid("purpose must be batch.", "Only files for batches are stored here.", "purpose")
             keep_s = _expires_after(fields)
             if sent is None:
-                raise invalid("The form holds no file.", "Send the JSON lines as the field file.", "file")
+                raise invalid("The form holds no file.", "Send the JSON Lines file as the field file.", "file")
             name, content, size = sent.name or "file.jsonl", sent.chunks(), sent.size or 0
             upload = run_db(files.upload_file, acting=principal, name=name, content=content, size=size, keep_s=keep_s)
-            made = await to_completion(upload)  # of the file that is then closed
+            made = await to_completion(upload)  # a cancelled upload must end before its file is closed
         finally:
             if sent is not None:
                 await asyncio.to_thread(sent.close)
@@ -99,9 +100,9 @@ async def _upload(request: HttpRequest, principal: Principal) -> HttpResponseBas
 
 
 def _form(request: HttpRequest) -> tuple[dict[str, str], UploadedFile[Any] | None]:
-    """The text fields and the file. Raises ApiError or LorikeetError (400, 415): a field is unknown, too."""
+    """Return the text fields and the file. Raises ApiError or LorikeetError (400, 415), also for an unknown field."""
     if request.content_type != "multipart/form-data":
-        raise ApiError(415, "unsupported_media_type", "A file comes as multipart/form-data.", "Set Content-Type.")
+        raise ApiError(415, "unsupported_media_type", "A file is sent as multipart/form-data.", "Set Content-Type.")
     try:
         texts, sent = request.POST, request.FILES
     except (MultiPartParserError, SuspiciousOperation, BadRequest):
@@ -120,7 +121,7 @@ def _form(request: HttpRequest) -> tuple[dict[str, str], UploadedFile[Any] | Non
 
 
 def _expires_after(fields: dict[str, str]) -> int | None:
-    """Seconds to keep the file, None for as long as files are kept here. Raises ApiError (400)."""
+    """Return the seconds to keep the file, None for the setting's default. Raises ApiError (400)."""
     anchor, seconds = fields.get(EXPIRY_ANCHOR), fields.get(EXPIRY_SECONDS)
     if anchor is None and seconds is None:
         return None
@@ -132,7 +133,7 @@ def _expires_after(fields: dict[str, str]) -> int | None:
     if seconds is None or not re.fullmatch("[0-9]{1,9}", seconds, re.ASCII) or not least <= int(seconds) <= most:
         raise invalid(
             f"{EXPIRY_SECONDS} must be a whole number from {least} to {most}.",
-            "Send how many seconds the file is to be kept.",
+            "Send the number of seconds to keep the file.",
             EXPIRY_SECONDS,
         )
     return int(seconds)
@@ -160,22 +161,22 @@ async def batch_cancel(request: HttpRequest, name: str) -> HttpResponseBase:
 def _read_batch(request: HttpRequest) -> NewBatch:
     body = {name: value for name, value in read_json(request.body).items() if value is not None}
     try:
-        asked = NewBatch.model_validate(body)
+        params = NewBatch.model_validate(body)
     except ValidationError as error:
         raise from_validation(error) from None
-    if asked.endpoint not in ENDPOINTS:
+    if params.endpoint not in ENDPOINTS:
         raise invalid(f"endpoint must be one of {', '.join(ENDPOINTS)}.", "Choose one of them.", "endpoint")
-    return asked
+    return params
 
 
-def _create(principal: Principal, asked: NewBatch) -> Json:
+def _create(principal: Principal, params: NewBatch) -> Json:
     assert principal.api_key is not None
     made = actions.create_batch(
         acting=principal,
         api_key=principal.api_key,
-        input_file=asked.input_file_id,
-        endpoint=ENDPOINTS[asked.endpoint],
-        metadata=asked.metadata,
+        input_file=params.input_file_id,
+        endpoint=ENDPOINTS[params.endpoint],
+        metadata=params.metadata,
     )
     return batch_json(made)
 
@@ -189,16 +190,16 @@ def _cancel(principal: Principal, name: str) -> Json:
 
 
 async def _listed(request: HttpRequest, rows: Any, prefix: str, shown: Any) -> HttpResponseBase:
-    """Newest first unless `order` is asc, as OpenAI pages: the ids after `after`."""
+    """Return one page of rows as OpenAI pages: after the id `after`, newest first unless `order` is asc."""
     try:
         limit = int(request.GET.get("limit", "20"))
     except ValueError:
         limit = 0
     if not 1 <= limit <= MOST_LISTED:
-        raise invalid(f"limit must be 1 to {MOST_LISTED}.", "Ask for fewer, and go on with after.", "limit")
+        raise invalid(f"limit must be 1 to {MOST_LISTED}.", "Request fewer, and continue with after.", "limit")
     order = request.GET.get("order", "desc")
     if order not in ("asc", "desc"):
-        raise invalid("order must be asc or desc.", "desc has the newest first.", "order")
+        raise invalid("order must be asc or desc.", "desc returns the newest first.", "order")
     data, more = await run_db(_page, rows, prefix, request.GET.get("after", ""), limit, shown, order == "asc")
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
     return JsonResponse({"object": "list", "data": data, **ends, "has_more": more})
@@ -209,13 +210,13 @@ def _page(rows: Any, prefix: str, after: str, limit: int, shown: Any, ascending:
     if after:
         last = rows.filter(pk__in=files.ids(after, prefix)).first()
         if last is None:
-            raise invalid("after names nothing that is here.", "Use the last id of the page before.", "after")
+            raise invalid("after names no entry of this list.", "Use the last id of the previous page.", "after")
         if ascending:
             rows = rows.filter(created_at__gte=last.created_at).exclude(created_at=last.created_at, pk__lte=last.pk)
         else:
             rows = rows.filter(created_at__lte=last.created_at).exclude(created_at=last.created_at, pk__gte=last.pk)
-    found = list(rows.order_by(*order)[: limit + 1])
-    return [shown(row) for row in found[:limit]], len(found) > limit
+    page_rows = list(rows.order_by(*order)[: limit + 1])
+    return [shown(row) for row in page_rows[:limit]], len(page_rows) > limit
 
 
 def file_json(stored: StoredFile) -> Json:

@@ -1,4 +1,4 @@
-"""The arguments of tool calls in requests, also of calls that an answer's end cut off."""
+"""Arguments of tool calls in requests, including calls that the end of an answer cut off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from control_plane.core.http.json_body import DEPTH
 
-# A member's or an item's beginning, after the last place at which the text could have been closed.
+# The incomplete start of a member or an item, after the last position at which the text could have been closed.
 _LITERAL = r"(?:-?\d*(?:\.\d*)?(?:[eE][-+]?\d*)?|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?)"
 _STRING = r'"(?:[^"\\]|\\.)*+'
 _BEGUN = {
@@ -16,7 +16,7 @@ _BEGUN = {
     "]": re.compile(rf"\s*(?:,\s*)?{_LITERAL}"),
 }
 _TOKENS = re.compile(rf'{_STRING}(?P<end>"|\\?\Z)|[{{}}\[\],]', re.DOTALL)
-# A string up to its last whole character: no half of an escape, and of no pair of them.
+# A string up to its last whole character: without half an escape, or half a surrogate pair.
 _WHOLE_CHARACTERS = re.compile(
     r'"(?:[^"\\]|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+',
     re.DOTALL,
@@ -25,9 +25,9 @@ _CLOSING = {"{": "}", "[": "]"}
 
 
 def complete_arguments(text: str) -> str | None:
-    """Return the text of a JSON object: ``text`` itself, or if it ends within one, what is complete of that.
+    """Return the text of a JSON object: ``text`` itself, or the complete part of an object that ``text`` cuts off.
 
-    Some clients send no text for no arguments. Returns None if it is not the beginning of a JSON object either.
+    Some clients send an empty text for no arguments. Returns None if ``text`` is not the beginning of a JSON object.
     """
     if not text.strip():
         return "{}"
@@ -40,9 +40,9 @@ def complete_arguments(text: str) -> str | None:
 
 
 def _cut_object(text: str) -> dict[str, Any] | None:
-    """With the open string, lists and objects closed; a member that has no value yet is left out."""
+    """Parse a cut object with its open string, lists and objects closed; a member without a value is left out."""
     open_: list[str] = []
-    safe, string = 0, -1  # where the text could be closed, and where the string begins that it ends in
+    safe, string = 0, -1  # the last position at which the text could be closed; where an unclosed string begins
     for match in _TOKENS.finditer(text):
         token = match[0]
         if token in _CLOSING:
@@ -69,7 +69,7 @@ def _cut_object(text: str) -> dict[str, Any] | None:
 
 
 def _object(text: str, *, strict: bool = False) -> dict[str, Any] | None:
-    """``strict`` refuses control characters in strings."""
+    """Parse a JSON object, or return None. ``strict`` refuses control characters in strings."""
     try:
         value = json.loads(text, strict=strict)
     except (ValueError, RecursionError):

@@ -35,9 +35,9 @@ class GatewayRequest(ASGIRequest):
 
 
 async def identify(scope: Mapping[str, Any]) -> Authentication:
-    """Counts the connection for the caller's tenant."""
-    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    token = token_of(given.decode("latin-1"))
+    """Authenticate a request by its headers, and count the connection for the caller's tenant."""
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    token = token_of(header.decode("latin-1"))
     if not token:
         return Authentication(error=MissingKeyError())
     began = time.monotonic()
@@ -45,12 +45,14 @@ async def identify(scope: Mapping[str, Any]) -> Authentication:
         principal = await runtime().admission_cache.caller(token)
         prove(scope, tenant_holder(principal.tenant.pk))
         return Authentication(principal, took_s=time.monotonic() - began)
-    except Exception as error:  # raised by caller_of, in the view
+    except Exception as error:  # caller_of raises it in the view
         return Authentication(error=error)
 
 
 def caller_of(request: HttpRequest) -> Principal:
-    """Raises the authentication error: ApiError or LorikeetError (401, 403, 413, 429, 503), or one of the database."""
+    """Return the caller, or raise the authentication error: ApiError or LorikeetError (401, 403, 413, 429, 503), or a
+    database error.
+    """
     assert isinstance(request, GatewayRequest), "GatewayHandler makes the requests of /v1"
     if request.authentication.principal is None:
         raise request.authentication.error or MissingKeyError()
@@ -58,7 +60,7 @@ def caller_of(request: HttpRequest) -> Principal:
 
 
 async def admission_of(request: HttpRequest, model: str) -> Admission:
-    """What the caller may use. Raises as ``caller_of`` does, and ``LorikeetError`` where the model is not callable."""
+    """Admit the caller to a model. Raises as ``caller_of`` does, and ``LorikeetError`` about the model."""
     principal = caller_of(request)
     admission = await runtime().admission_cache.admission(principal, model)
     assert isinstance(request, GatewayRequest)

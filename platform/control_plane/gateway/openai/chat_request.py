@@ -23,7 +23,9 @@ from control_plane.gateway.openai.tools import (
 from control_plane.gateway.openai.unions import by_type, tag
 from lora_engine.wire import engine_pb2 as pb
 
+# Messages of one request: bounds the time of validation.
 MOST_MESSAGES = 2048
+# Parts of one message.
 MOST_PARTS = 1024
 
 
@@ -52,29 +54,31 @@ ContentPart = Annotated[
 
 
 class ChatMessage(BaseModel):
-    """A message of text, of tool calls, or of a tool's result. The fields that SDKs add to an assistant's message are
-    taken when they are empty."""
+    """A message with text, tool calls, or a tool's result.
+
+    Fields that SDKs add to an assistant's message are accepted when they are empty.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[ContentPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)] | None = (
-        Field(default=None, description="Needed, but in an assistant's message with tool calls.")
+        Field(default=None, description="Required, except in an assistant's message with tool calls.")
     )
     name: str | None = Field(default=None, max_length=256)
-    refusal: str | None = Field(default=None, description="Of role assistant: takes the place of content.")
+    refusal: str | None = Field(default=None, description="For role assistant: used in place of content.")
     annotations: list[Any] | None = Field(default=None, max_length=0)
     audio: None = None
     function_call: None = None
     provider_specific_fields: dict[str, Any] | None = Field(
-        default=None, max_length=16, description="What LiteLLM adds to an answer, and sends back with it; not read."
+        default=None, max_length=16, description="Added by LiteLLM to an answer and sent back with it; ignored."
     )
     tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_CALLS, fail_fast=True)] | None = Field(
-        default=None, description="Of role assistant."
+        default=None, description="For role assistant."
     )
-    tool_call_id: CallId | None = Field(default=None, description="Of role tool: which call this is the result of.")
-    reasoning: str | None = Field(default=None, description="Of role assistant.")
-    reasoning_content: str | None = Field(default=None, description="The same, under its older name.")
+    tool_call_id: CallId | None = Field(default=None, description="For role tool: the call that this is the result of.")
+    reasoning: str | None = Field(default=None, description="For role assistant.")
+    reasoning_content: str | None = Field(default=None, description="The older name of reasoning.")
 
     @field_validator("content", mode="before")
     @classmethod
@@ -120,7 +124,7 @@ class ChatMessage(BaseModel):
 
     def wire(self) -> pb.ChatMessage:
         return pb.ChatMessage(
-            # Chat templates know the older name of the same role.
+            # Chat templates know the role developer by its older name.
             role="system" if self.role == "developer" else self.role,
             content=self.text,
             name=self.name or "",
@@ -152,7 +156,7 @@ class ChatCompletionRequest(Parameters):
     @classmethod
     def _bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value and (size := len(encode(value))) > MOST_TEMPLATE_CHARS:
-            raise ValueError(f"it is {size} characters long; {MOST_TEMPLATE_CHARS} is the most")
+            raise ValueError(f"it is {size} characters long; the limit is {MOST_TEMPLATE_CHARS}")
         return value
 
     @model_validator(mode="after")
@@ -183,7 +187,7 @@ class ChatCompletionRequest(Parameters):
         return bool(self.logprobs)
 
     def submits(self) -> list[pb.Submit]:
-        """One, without id and identity."""
+        """Return one engine request, without id and tenant."""
         limit = self.max_completion_tokens or self.max_tokens or 0
         sampling = self.sampling(max_tokens=limit, top_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
         submit = self.submit(sampling)

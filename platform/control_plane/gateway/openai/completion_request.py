@@ -11,7 +11,9 @@ from control_plane.gateway.openai.parameters import MOST_LOGPROBS, Parameters
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from lora_engine.wire import engine_pb2 as pb
 
+# OpenAI's default.
 DEFAULT_MAX_TOKENS = 16
+# Prompts of one request; each is a separate engine request.
 MOST_PROMPTS = 64
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
@@ -36,7 +38,7 @@ class CompletionRequest(Parameters):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """Each prompt by itself."""
+        """The prompts as a list."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
@@ -53,7 +55,7 @@ class CompletionRequest(Parameters):
 
     @property
     def echoed(self) -> int | None:
-        """How many of the most likely tokens the log-probabilities of an echoed prompt have; None: it has none."""
+        """Number of alternatives in the log-probabilities of an echoed prompt; None if they were not requested."""
         return self.logprobs if self.echo else None
 
     @property
@@ -61,13 +63,15 @@ class CompletionRequest(Parameters):
         return max((top for top in (self.echoed, self.prompt_logprobs) if top is not None), default=None)
 
     def submits(self) -> list[pb.Submit]:
-        """One for each prompt, without ids and identity."""
+        """Return one engine request for each prompt, without ids and tenant."""
         limit = 0 if self.prompt_only else self.max_tokens or DEFAULT_MAX_TOKENS
         sampling = self.sampling(max_tokens=limit, top_logprobs=self.logprobs)
         return [self._submit(prompt, sampling) for prompt in self.prompts]
 
     def echoes(self) -> list[str | None]:
-        """What each choice's text begins with, by choice index; None is what the engine says of its tokens."""
+        """Return the text that each choice begins with, by choice index; None where the engine must decode it from
+        token ids.
+        """
         texts = [prompt if isinstance(prompt, str) else None for prompt in self.prompts]
         return [text if self.echo else "" for text in texts for _ in range(self.choices)]
 

@@ -1,7 +1,8 @@
 """Calls from web pages of other origins (CORS), for origins that the caller's tenant allows.
 
-A page sends its key itself: cookies count for nothing here, and no answer allows credentials. What a page may not read
-is answered without the header that would let it; that it was sent does no harm that the key alone could not do.
+A page sends its key itself: cookies are ignored here, and no answer allows credentials. A page of another origin may
+send a request, but cannot read the answer without the CORS header; the request does no more than the key alone could
+do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from control_plane.identity.origins.models import LONGEST_ORIGIN
 logger = logging.getLogger(__name__)
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
+# Seconds for which browsers may cache a preflight's answer.
 MAX_AGE_S = 600
 ALLOW_ORIGIN = "Access-Control-Allow-Origin"
 EXPOSED = (
@@ -28,16 +30,16 @@ EXPOSED = (
 )
 _PREFLIGHT = (
     (b"access-control-allow-methods", b"GET, POST, DELETE"),
-    # "*" stands for every name but Authorization.
+    # "*" stands for every header except Authorization.
     (b"access-control-allow-headers", b"Authorization, *"),
     (b"access-control-max-age", str(MAX_AGE_S).encode()),
 )
 
 
 def origin_of(scope: Mapping[str, Any]) -> str:
-    """ "" for a request that no page of another origin sends."""
-    given = next((value for name, value in scope["headers"] if name == b"origin"), b"")
-    return given.decode("latin-1") if len(given) <= LONGEST_ORIGIN else ""
+    """Return the origin of a request from a page of another origin, else ""."""
+    header = next((value for name, value in scope["headers"] if name == b"origin"), b"")
+    return header.decode("latin-1") if len(header) <= LONGEST_ORIGIN else ""
 
 
 def is_preflight(scope: Mapping[str, Any]) -> bool:
@@ -46,7 +48,9 @@ def is_preflight(scope: Mapping[str, Any]) -> bool:
 
 
 async def answer_preflight(scope: Mapping[str, Any], send: Send) -> None:
-    """It carries no key, so an origin that any tenant allows may go on; the answer itself is for the caller's own."""
+    """Answer a preflight. It carries no key, so any origin that some tenant allows passes; the caller's own answer
+    decides.
+    """
     origin = origin_of(scope)
     try:
         allowed = bool(origin) and await runtime().admission_cache.some_allow_origin(origin)
@@ -63,13 +67,13 @@ async def answer_preflight(scope: Mapping[str, Any], send: Send) -> None:
 
 
 async def headers_for(principal: Principal | None, origin: str) -> dict[str, str]:
-    """What lets a page of `origin` read the answer to this caller; nothing for one that its tenant does not allow."""
+    """Return the headers that let a page of `origin` read this caller's answer, if the tenant allows it."""
     if principal is None or not origin:
         return {}
     try:
         allowed = await runtime().admission_cache.allows_origin(principal.tenant, origin)
     except Exception as failure:
-        logger.warning("Whether an origin is allowed could not be looked up: %s", failure)
+        logger.warning("An origin could not be checked, and was refused: %s", failure)
         allowed = False
     shared = {ALLOW_ORIGIN: origin, "Access-Control-Expose-Headers": EXPOSED} if allowed else {}
     return {**shared, "Vary": "Origin"}
@@ -80,7 +84,7 @@ def _not_allowed() -> ApiError:
         403,
         "origin_not_allowed",
         "No tenant allows calls from pages of this origin.",
-        "An owner of the tenant adds it: PUT /api/tenants/{tenant}/origins.",
+        "Ask an owner of the tenant to add the origin: PUT /api/tenants/{tenant}/origins.",
     )
 
 

@@ -1,4 +1,4 @@
-"""``/v1/embeddings``: a vector of each input, by the base model or an adapter."""
+"""``/v1/embeddings``: a vector for each input, from the base model or an adapter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.admission import Admission
-from control_plane.gateway.dispatch.constraint_checks import AskedConstraint
+from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
 from control_plane.gateway.dispatch.generation import Generation, begin
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.dispatch.runtime import runtime
@@ -32,11 +32,13 @@ from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from control_plane.gateway.recording.refusals import Undispatched
 from lora_engine.wire import engine_pb2 as pb
 
+# Inputs of one request, as in OpenAI's API.
 MOST_INPUTS = 2048
 _POOLING = {"last": pb.Pooling.LAST, "mean": pb.Pooling.MEAN}
-# Of the prompt, in the engine's words.
+# Parameters in engine errors that stand for the input.
 _INPUT = frozenset({"prompt", "messages", "max_tokens"})
-_VECTORS_AT_ONCE = 32  # are written, then others have their turn
+# Vectors written before the event loop runs other tasks.
+_VECTORS_PER_SLICE = 32
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -55,13 +57,13 @@ class EmbeddingsRequest(BaseModel):
 
     endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.EMBEDDINGS
     choices: ClassVar[int] = 1
-    asked_constraint: ClassVar[AskedConstraint | None] = None
+    requested_constraint: ClassVar[RequestedConstraint | None] = None
 
     model: ModelName = Field(min_length=1, max_length=LONGEST)
     input: Input
     encoding_format: Literal["float", "base64"] | None = Field(default=None, description="`float` by default.")
     dimensions: int | None = Field(
-        default=None, ge=1, le=1 << 16, description="So many of the first ones, brought to length 1 again."
+        default=None, ge=1, le=1 << 16, description="Number of leading components, scaled to length 1 again."
     )
     pooling: Literal["last", "mean"] | None = Field(
         default=None, description="The last token's hidden state, by default, or the mean over all tokens."
@@ -78,7 +80,7 @@ class EmbeddingsRequest(BaseModel):
         return list(self.input)
 
     def submits(self) -> list[pb.Submit]:
-        """One for all inputs, without id and identity."""
+        """Return one engine request for all inputs, without id and tenant."""
         submit = pb.Submit(
             prompt_only=True,
             pooling=pb.Pooling(kind=_POOLING[self.pooling or "last"], dimensions=self.dimensions or 0),
@@ -105,7 +107,7 @@ class EmbeddingObject(BaseModel):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str = Field(description="Of length 1. With `base64`, little-endian float32.")
+    embedding: list[float] | str = Field(description="A vector of length 1. With `base64`, little-endian float32.")
 
 
 class EmbeddingsUsage(BaseModel):
@@ -128,19 +130,19 @@ class EmbeddingsResponse(BaseModel):
 async def embeddings(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, EmbeddingsRequest.endpoint) as pending:
         with pending.reading():
-            asked = checked(EmbeddingsRequest, read_json(request.body))
-        pending.model = asked.model
-        admission = await admission_of(request, asked.model)
-        return await idempotent(request, admission, partial(_answer, admission, asked, pending))
+            params = checked(EmbeddingsRequest, read_json(request.body))
+        pending.model = params.model
+        admission = await admission_of(request, params.model)
+        return await idempotent(request, admission, partial(_answer, admission, params, pending))
 
 
-async def _answer(admission: Admission, asked: EmbeddingsRequest, pending: Undispatched) -> HttpResponseBase:
-    request_id = request_ids.make(admission.principal, asked.endpoint, streamed=False)
+async def _answer(admission: Admission, params: EmbeddingsRequest, pending: Undispatched) -> HttpResponseBase:
+    request_id = request_ids.make(admission.principal, params.endpoint, streamed=False)
     set_request_id(request_id)
     try:
-        async with await begin(runtime(), admission, asked, streamed=False, request_id=request_id) as generation:
+        async with await begin(runtime(), admission, params, streamed=False, request_id=request_id) as generation:
             pending.dispatched()
-            body = await whole_embeddings(generation, asked)
+            body = await whole_embeddings(generation, params)
             return HttpResponse(body, content_type="application/json", headers=generation.headers)
     except HostError as failure:
         error = errors.from_failure(failure)
@@ -148,28 +150,28 @@ async def _answer(admission: Admission, asked: EmbeddingsRequest, pending: Undis
         raise error from failure
 
 
-async def whole_embeddings(generation: Generation, asked: EmbeddingsRequest) -> bytes:
-    """The answer's body, at its end. Raises the ``HostError`` it ended with."""
-    vectors = await _vectors(generation, len(asked.inputs))
-    return await _body(generation, vectors, asked.encoding_format or "float")
+async def whole_embeddings(generation: Generation, params: EmbeddingsRequest) -> bytes:
+    """Return the answer's body when all vectors have arrived. Raises the ``HostError`` that ended the generation."""
+    vectors = await _vectors(generation, len(params.inputs))
+    return await _body(generation, vectors, params.encoding_format or "float")
 
 
 async def _vectors(generation: Generation, count: int) -> list[bytes]:
-    """Raises the ``HostError`` that it ended with."""
-    found = [b""] * count
+    """Collect the vectors of all inputs. Raises the ``HostError`` that ended the generation."""
+    vectors = [b""] * count
     async for chunks in generation:
         for chunk in chunks:
-            found[chunk.choice] = chunk.embedding or found[chunk.choice]
-    return found
+            vectors[chunk.choice] = chunk.embedding or vectors[chunk.choice]
+    return vectors
 
 
 async def _body(generation: Generation, vectors: list[bytes], encoding_format: str) -> bytes:
-    """Written in pieces: thousands of vectors take a second, in which others want to be served."""
+    """Write the body in slices: thousands of vectors take a second, during which the loop must serve other requests."""
     write = _base64 if encoding_format == "base64" else _floats
     parts = []
     for index, vector in enumerate(vectors):
         parts.append(f'{{"object":"embedding","index":{index},"embedding":{write(vector)}}}')
-        if index % _VECTORS_AT_ONCE == _VECTORS_AT_ONCE - 1:
+        if index % _VECTORS_PER_SLICE == _VECTORS_PER_SLICE - 1:
             await asyncio.sleep(0)
     tokens = sum(record.prompt_tokens for record in generation.usages)
     rest = {
@@ -184,7 +186,7 @@ def _base64(vector: bytes) -> str:
 
 
 def _floats(vector: bytes) -> str:
-    """Nine digits say which float32 it is."""
+    """Write float32 values with nine digits, which identify each exactly."""
     values = array.array("f", vector)
     if sys.byteorder == "big":
         values.byteswap()

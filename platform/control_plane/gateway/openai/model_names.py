@@ -1,4 +1,4 @@
-"""The ``model`` of a request: a name, or several adapters as a list, which is written as the name it stands for."""
+"""The ``model`` of a request: a name, or a list of adapters, which is written as one combined name."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LONGEST = 200
 
 
 class WeightedModel(BaseModel):
-    """An adapter of a combination."""
+    """An adapter of a combination, with its weight."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    model: str = Field(description="Its name, as `support` or `support@v7`.")
-    weight: float = Field(default=1.0, description="At most four decimals.")
+    model: str = Field(description="The adapter's name, such as `support` or `support@v7`.")
+    weight: float = Field(default=1.0, description="A factor with at most four decimals.")
 
 
 def _name(value: Any) -> Any:
-    """``["a", {"model": "b", "weight": 0.5}]`` is ``"a+b:0.5"``, whose rules are checked where names are resolved."""
+    """Write ``["a", {"model": "b", "weight": 0.5}]`` as ``"a+b:0.5"``; names are checked where they are resolved."""
     if not isinstance(value, list):
         return value
     if not 0 < len(value) <= MOST_PARTS:
@@ -51,7 +51,7 @@ def _has_few_decimals(weight: float) -> bool:
 
 
 _LIST = Annotated[list[str | WeightedModel], Field(min_length=1, max_length=MOST_PARTS)]
+# The type of ``model``: a text after validation, whichever form the request had.
 ModelName = Annotated[
     str, BeforeValidator(_name, json_schema_input_type=Annotated[str, Field(min_length=1, max_length=LONGEST)] | _LIST)
 ]
-"""Read as one text in any case."""

@@ -1,4 +1,4 @@
-"""The body of a request: which parameters there are, which are refused by name, and how they reach the engine."""
+"""Parameters of request bodies: which exist, which are refused by name, and how they are sent to the engine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, MOST
 from control_plane.gateway.openai.structured_outputs import ConstraintParameters
 from lora_engine.wire import engine_pb2 as pb
 
-# Accepted, whatever their value, and without effect here: what they ask for is no part of the text, or a hint about it
-# that may be ignored. The table in docs/api.md says why of each.
+# Parameters accepted with any value and ignored: they do not affect the text, or are hints that may be ignored. The
+# table in docs/api.md gives the reason for each.
 HARMLESS = frozenset(
     {
         "metadata",
@@ -35,7 +35,8 @@ HARMLESS = frozenset(
         "verbosity",
     }
 )
-# Known to OpenAI or vLLM and not served: refused unless they carry a value that asks for nothing.
+# Parameters of OpenAI or vLLM that are not supported: refused unless they have one of these values, which change
+# nothing.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "access_programs": ([],),
     "add_generation_prompt": (False,),
@@ -93,13 +94,17 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "watermarking": (False,),
     "web_search_options": (),
 }
-# What took the place of parameters that OpenAI gave up.
+# Successors of parameters that OpenAI has deprecated.
 _REPLACED = {"functions": "tools", "function_call": "tool_choice"}
+# Smallest top_p sent to the engine, where 0 means "not set".
 SMALLEST_TOP_P = 1e-6
 MOST_STOPS = 16
+# OpenAI's limit of top_logprobs.
 MOST_LOGPROBS = 20
 
+# Characters of a parameter's path in an error.
 LONGEST_PARAM = 100
+# Problems that one error lists.
 MOST_PROBLEMS = 16
 
 CacheSalt = Annotated[str, Field(min_length=1, max_length=256)]
@@ -117,9 +122,10 @@ class StreamOptions(BaseModel):
 
 
 class Parameters(ConstraintParameters):
-    """What both endpoints share. Lists are refused at their first fault: a million of them would take seconds to tell.
+    """Parameters that chat and completions share; parameters that OpenAI lacks have vLLM's form.
 
-    What OpenAI does not have is in the form in which vLLM takes it."""
+    A list is refused at its first fault: reporting a million faults would take seconds.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -149,7 +155,7 @@ class Parameters(ConstraintParameters):
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = Field(
-        default=None, description="The tokens of `logprobs` are `token_id:…` in place of their text."
+        default=None, description="Write tokens in `logprobs` as `token_id:…` instead of their text."
     )
     priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000)
     cache_salt: CacheSalt | None = None
@@ -158,7 +164,7 @@ class Parameters(ConstraintParameters):
     @classmethod
     def _is_a_name(cls, value: str) -> str:
         if not value.isprintable():
-            raise ValueError("it holds characters that are in no model's name")
+            raise ValueError("it holds characters that no model name has")
         return value
 
     @field_validator("logit_bias")
@@ -199,17 +205,17 @@ class Parameters(ConstraintParameters):
 
     @property
     def prompt_only(self) -> bool:
-        """Whether nothing is to be generated."""
+        """True if the request generates nothing."""
         return self.max_tokens == 0
 
     @property
     def scored(self) -> int | None:
-        """How many of the most likely tokens are asked for with each token of the prompt; None: not even itself."""
+        """Number of alternatives requested with each token of the prompt; None if the prompt is not scored."""
         return self.prompt_logprobs
 
     @property
     def total_choices(self) -> int:
-        """Over all prompts."""
+        """Number of choices of all prompts together."""
         return self.choices
 
     @property
@@ -225,17 +231,17 @@ class Parameters(ConstraintParameters):
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def prompt_parts(self) -> PromptParts:
-        """For what the engine will tell of the prompts."""
+        """Return an empty collector of what the engine reports about the prompts."""
         return PromptParts(self.total_choices // self.choices, self.choices, scored=self.scored is not None)
 
     def submit(self, sampling: pb.Sampling) -> pb.Submit:
-        """For the engine, without a prompt."""
+        """Return an engine request without a prompt."""
         submit = pb.Submit(
             sampling=sampling,
             prompt_only=self.prompt_only,
             echo_token_ids=bool(self.return_token_ids),
             describe_prompt=bool(self.return_token_ids) or self.continuous_usage,
-            # vLLM serves smaller numbers first.
+            # vLLM serves smaller numbers first; the engine serves larger ones first.
             slo=pb.Slo(priority=-(self.priority or 0)),
             cache_salt=self.cache_salt or "",
         )
@@ -248,11 +254,14 @@ class Parameters(ConstraintParameters):
         return submit
 
     def sampling(self, *, max_tokens: int, top_logprobs: int | None) -> pb.Sampling:
-        """For the engine. ``max_tokens`` 0 means up to the context limit; ``top_logprobs`` None means no logprobs."""
+        """Return the engine's sampling parameters.
+
+        ``max_tokens`` 0 means up to the context limit; ``top_logprobs`` None means no log-probabilities.
+        """
         sampling = pb.Sampling(
             max_tokens=max_tokens,
             temperature=1.0 if self.temperature is None else self.temperature,
-            # On the wire 0 means "not set"; a client's 0 means the likeliest token only.
+            # On the wire 0 means "not set"; a client's 0 means greedy decoding.
             top_p=1.0 if self.top_p is None else max(self.top_p, SMALLEST_TOP_P),
             top_k=max(self.top_k or 0, 0),
             min_p=self.min_p or 0.0,
@@ -276,7 +285,9 @@ class Parameters(ConstraintParameters):
 
 
 def read_json(body: bytes | str) -> dict[str, Any]:
-    """The body as a JSON object. Raises ``JsonError``. Its text may hold NUL: prompts reach no database as they are."""
+    """Parse the body as a JSON object; NUL in texts is allowed, since prompts are not stored unchanged. Raises
+    ``JsonError``.
+    """
     return read_object(body, nul=True)
 
 
@@ -286,7 +297,7 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
     most = config.current().request_max_choices
     if parameters.total_choices > most:
         raise invalid(
-            f"The request asks for {parameters.total_choices} choices, n for each prompt; {most} is the most.",
+            f"The request has {parameters.total_choices} choices (n for each prompt); the limit is {most}.",
             "Set a smaller n, or send several requests.",
             "n",
             "too_many_choices",
@@ -295,28 +306,28 @@ def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:
 
 
 def checked(kind: type[M], body: Mapping[str, Any], harmless: frozenset[str] = HARMLESS) -> M:
-    """``body`` without what is harmless. Raises ``ApiError`` that names every parameter at fault."""
-    asked = {name: value for name, value in body.items() if name not in harmless and value is not None}
-    unserved = [name for name in asked if name in UNSUPPORTED and name not in kind.model_fields]
-    problems = [_unsupported(name) for name in unserved if asked[name] not in UNSUPPORTED[name]]
-    known = {name: value for name, value in asked.items() if name not in unserved}
+    """Validate ``body``, ignoring harmless parameters. Raises ``ApiError`` that names every parameter at fault."""
+    values = {name: value for name, value in body.items() if name not in harmless and value is not None}
+    unserved = [name for name in values if name in UNSUPPORTED and name not in kind.model_fields]
+    problems = [_unsupported(name) for name in unserved if values[name] not in UNSUPPORTED[name]]
+    known = {name: value for name, value in values.items() if name not in unserved}
     try:
-        made = kind.model_validate(known)
+        model = kind.model_validate(known)
     except ValidationError as error:
         raise together(problems + problems_of(error) + _contradictions(kind, known, error)) from None
     if problems:
         raise together(problems)
-    return made
+    return model
 
 
-def _contradictions(kind: type[BaseModel], asked: Mapping[str, Any], error: ValidationError) -> list[ApiError]:
-    """What parameters ask of each other is looked at where each is right by itself: unknown ones must not hide it."""
+def _contradictions(kind: type[BaseModel], values: Mapping[str, Any], error: ValidationError) -> list[ApiError]:
+    """Return contradictions between parameters when the only other faults are unknown ones, which would hide them."""
     items = error.errors(include_url=False, include_context=False, include_input=False)
     unknown = {item["loc"] for item in items if item["type"] == "extra_forbidden" and len(item["loc"]) == 1}
     if len(unknown) < len(items):
         return []
     try:
-        kind.model_validate({name: value for name, value in asked.items() if (name,) not in unknown})
+        kind.model_validate({name: value for name, value in values.items() if (name,) not in unknown})
     except ValidationError as more:
         return problems_of(more)
     return []
@@ -333,38 +344,41 @@ def _unsupported(name: str) -> ApiError:
 
 
 def from_validation(error: ValidationError) -> ApiError:
-    """All problems, in the words and with the codes that OpenAI's API uses."""
+    """Return one error for all problems, with OpenAI's wording and codes."""
     return together(problems_of(error))
 
 
 def together(problems: Sequence[ApiError]) -> ApiError:
-    """One error for all of them: ``code`` and ``param`` are the first one's."""
+    """Return one error that lists all problems; ``code`` and ``param`` are the first one's."""
     first = problems[0]
     if len(problems) == 1:
         return first
-    told = problems[:MOST_PROBLEMS]
-    more = f" And {len(problems) - len(told)} more." if len(problems) > len(told) else ""
+    listed = problems[:MOST_PROBLEMS]
+    more = f" And {len(problems) - len(listed)} more." if len(problems) > len(listed) else ""
     return ApiError(
         first.status,
         first.code,
-        " ".join(problem.message for problem in told) + more,
-        " ".join(dict.fromkeys(problem.fix for problem in told)),
+        " ".join(problem.message for problem in listed) + more,
+        " ".join(dict.fromkeys(problem.fix for problem in listed)),
         first.param,
-        details={"problems": [{"param": p.param, "code": p.code, "message": p.message} for p in told]},
+        details={"problems": [{"param": p.param, "code": p.code, "message": p.message} for p in listed]},
     )
 
 
 def problems_of(error: ValidationError) -> list[ApiError]:
-    """Unknown parameters first. Of what the members of a union say of one value, that which says most: what is wrong
-    with a value of the right type, then what is wrong deepest inside."""
-    found: dict[str, ErrorDetails] = {}
+    """Return the problems of a body, unknown parameters first.
+
+    For a value of a union, each member reports an error. The most specific one is kept: what is wrong with a value of
+    the right type, then what is wrong deepest inside.
+    """
+    by_param: dict[str, ErrorDetails] = {}
     items = error.errors(include_url=False, include_context=False, include_input=False)
     for item in sorted(items, key=lambda item: (item["type"] != "extra_forbidden", _is_of_type(item))):
-        found.setdefault(path(item["loc"])[:LONGEST_PARAM], item)
+        by_param.setdefault(path(item["loc"])[:LONGEST_PARAM], item)
     return [
         _problem(item, param)
-        for param, item in found.items()
-        if not any(_says_more(other, found[other], param, item) for other in found if other != param)
+        for param, item in by_param.items()
+        if not any(_is_more_specific(other, by_param[other], param, item) for other in by_param if other != param)
     ]
 
 
@@ -372,8 +386,8 @@ def _is_of_type(item: ErrorDetails) -> bool:
     return item["type"].endswith("_type")
 
 
-def _says_more(param: str, item: ErrorDetails, than_param: str, than_item: ErrorDetails) -> bool:
-    """Of two errors of which one is about a part of the other's value."""
+def _is_more_specific(param: str, item: ErrorDetails, than_param: str, than_item: ErrorDetails) -> bool:
+    """Return whether the first of two errors about overlapping values is more specific."""
     is_inside = param.startswith((f"{than_param}.", f"{than_param}["))
     is_around = than_param.startswith((f"{param}.", f"{param}["))
     if _is_of_type(item) != _is_of_type(than_item):
@@ -391,14 +405,14 @@ def _problem(item: ErrorDetails, param: str) -> ApiError:
         )
     what = str(item["msg"]).removeprefix("Value error, ")
     if param:
-        return invalid(f"Invalid value for '{param}': {what}.", "See the API guide for what it may be.", param)
-    first = what.split(maxsplit=1)[0]  # what contradicts the rest of the body, by custom
+        return invalid(f"Invalid value for '{param}': {what}.", "The API guide lists the allowed values.", param)
+    first = what.split(maxsplit=1)[0]  # by convention, the parameter that contradicts the others
     at_fault = first if first.partition(".")[0] in _parameter_names() else None
-    return invalid(f"Invalid request: {what}.", "Change one of them; the API guide says what each may be.", at_fault)
+    return invalid(f"Invalid request: {what}.", "Change one of them; the API guide lists the allowed values.", at_fault)
 
 
 def path(location: tuple[int | str, ...]) -> str:
-    """``("messages", 0, "content", "str")`` as ``messages[0].content``: names of union members are left out."""
+    """Write ``("messages", 0, "content", "str")`` as ``messages[0].content``: names of union members are left out."""
     text = ""
     for part in location:
         if isinstance(part, int):
@@ -413,19 +427,19 @@ _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "constrained"})
 
 @cache
 def _models() -> tuple[type[BaseModel], ...]:
-    """The bodies and their parts."""
-    found: list[type[BaseModel]] = []
+    """Return the models of all bodies and their parts."""
+    models: list[type[BaseModel]] = []
     left: list[type[BaseModel]] = [BaseModel]
     while left:
         subclasses = left.pop().__subclasses__()
         left += subclasses
-        found += [model for model in subclasses if model.__module__.startswith("control_plane.gateway.")]
-    return tuple(found)
+        models += [model for model in subclasses if model.__module__.startswith("control_plane.gateway.")]
+    return tuple(models)
 
 
 @cache
 def _model_names() -> frozenset[str]:
-    """A union's member is named after its model."""
+    """Return the names of models, which pydantic uses as names of union members."""
     return frozenset(model.__name__ for model in _models())
 
 

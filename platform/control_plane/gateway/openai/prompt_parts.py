@@ -1,4 +1,4 @@
-"""What the engine tells of a request's prompts: their tokens and text, and log-probabilities of their tokens."""
+"""Prompt data that the engine reports: tokens, text, and log-probabilities of the tokens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from control_plane.fleet.transport.coalescing import Chunk
 from lora_engine.wire import engine_pb2 as pb
 
-# Log-probabilities that all choices of an answer may have of their prompts: about 10 MB, written on a thread. Those of
-# a stream are written by the event loop.
+# Log-probabilities of prompts that all choices of an answer may have together: of a whole answer, about 10 MB, written
+# on a thread; of a stream, written by the event loop.
 MOST_PROMPT_LOGPROBS, MOST_STREAMED = 1 << 17, 1 << 14
 
 utf8_decoder = codecs.getincrementaldecoder("utf-8")
@@ -19,7 +19,7 @@ utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 @dataclass(frozen=True, slots=True)
 class PromptToken:
-    """``logprob`` is None and ``rank`` 0 for the first one. ``top`` has (id, bytes, log-probability)."""
+    """A token of a prompt; the first has no ``logprob`` and rank 0. ``top`` has (id, bytes, log-probability)."""
 
     token_id: int
     token_bytes: bytes
@@ -30,13 +30,13 @@ class PromptToken:
 
 @dataclass(slots=True)
 class PromptPart:
-    """One prompt."""
+    """A prompt as the engine has reported it so far, and the chunks that wait until it is complete."""
 
     text: str = ""
     token_ids: Sequence[int] = ()
     scores: list[pb.PromptLogprobs] = field(default_factory=list)
     complete: bool = False
-    held: list[Chunk] = field(default_factory=list)
+    waiting: list[Chunk] = field(default_factory=list)
 
     def take(self, chunk: Chunk) -> None:
         if chunk.prompt is not None:
@@ -54,11 +54,13 @@ class PromptPart:
                 yield PromptToken(token_id, part.token_bytes[token_id], logprob if rank else None, rank, top)
 
     def vllm(self, top: int) -> list[dict[str, Any] | None]:
-        """vLLM's ``prompt_logprobs``: of each token, itself and the ``top`` most likely ones by id."""
+        """Return vLLM's ``prompt_logprobs``: for each token, itself and the ``top`` most likely ones by id."""
         return [_vllm_token(token, top) if token.rank else None for token in self.tokens()]
 
     def openai(self, top: int, echo: str, *, as_ids: bool = False) -> dict[str, Any]:
-        """OpenAI's ``logprobs`` of a completion, for its beginning ``echo``: null for what nothing predicts."""
+        """Return OpenAI's ``logprobs`` of a completion for its beginning ``echo``: null for a token that nothing
+        predicts.
+        """
         tokens = list(self.tokens())
         return {
             "tokens": [token_name(token.token_id, token.token_bytes, as_ids=as_ids) for token in tokens],
@@ -84,8 +86,10 @@ def _vllm_token(token: PromptToken, top: int) -> dict[str, Any]:
 
 
 def token_name(token_id: int, token_bytes: bytes, *, as_ids: bool) -> str:
-    """A token in the ``logprobs`` of a completion: its text, OpenAI's ``bytes:\\x…`` for a part of a character, or with
-    ``as_ids`` vLLM's ``token_id:…``."""
+    """Name a token in the ``logprobs`` of a completion.
+
+    It is the token's text, OpenAI's ``bytes:\\x…`` for a part of a character, or with ``as_ids`` vLLM's ``token_id:…``.
+    """
     if as_ids:
         return _id_name(token_id)
     try:
@@ -97,18 +101,18 @@ def token_name(token_id: int, token_bytes: bytes, *, as_ids: bool) -> str:
 def top_by_name(
     token: tuple[int, bytes, float], top: Iterable[tuple[int, bytes, float]], *, as_ids: bool
 ) -> dict[str, float]:
-    """The log-probabilities of the ``top`` tokens and of ``token`` itself, each of them (id, bytes, log-probability).
+    """Return log-probabilities by name, of ``token`` and the ``top`` tokens, each (id, bytes, log-probability).
 
-    The token has its name. Of others that read the same, one has it too, and each further one its id instead.
+    Names may collide: the token itself has its name, or else the first of several; each further one is named by its id.
     """
-    own = token_name(token[0], token[1], as_ids=as_ids)
+    sampled_name = token_name(token[0], token[1], as_ids=as_ids)
     names: dict[str, float] = {}
     for token_id, token_bytes, logprob in top:
-        name = own if token_id == token[0] else token_name(token_id, token_bytes, as_ids=as_ids)
-        if token_id != token[0] and (name == own or name in names):
+        name = sampled_name if token_id == token[0] else token_name(token_id, token_bytes, as_ids=as_ids)
+        if token_id != token[0] and (name == sampled_name or name in names):
             name = _id_name(token_id)
         names[name] = logprob
-    names[own] = token[2]
+    names[sampled_name] = token[2]
     return names
 
 
@@ -117,24 +121,24 @@ def _id_name(token_id: int) -> str:
 
 
 def _offsets(tokens: Sequence[PromptToken], echo: str) -> Iterator[int]:
-    """Where each token begins in ``echo``. Those that do not show there, as special ones, take no room."""
+    """Yield where each token begins in ``echo``. Tokens that it lacks, such as special ones, take no space."""
     decoder, offset = utf8_decoder("replace"), 0
     for token in tokens:
         yield offset
         text = decoder.decode(token.token_bytes)
-        for shown in (text, text.removeprefix(" ")):  # some tokenisers put a space before the first word
+        for shown in (text, text.removeprefix(" ")):  # some tokenizers put a space before the first word
             if echo.startswith(shown, offset):
                 offset += len(shown)
                 break
 
 
 def text_of(token_bytes: bytes) -> str:
-    """A part of a character shows as U+FFFD."""
+    """Decode a token's bytes; a part of a character becomes U+FFFD."""
     return token_bytes.decode("utf-8", "replace")
 
 
 class PromptParts:
-    """Of all prompts of a request, each of which has ``choices`` answers.
+    """The prompts of a request, each of which has ``choices`` answers.
 
     With ``scored``, no choice begins before the log-probabilities of its prompt are complete.
     """
@@ -145,14 +149,14 @@ class PromptParts:
 
     @property
     def num_tokens(self) -> int:
-        """Of those that were described so far."""
+        """Number of tokens of the prompts that were described so far."""
         return sum(len(part.token_ids) for part in self._parts)
 
     def of(self, choice: int) -> PromptPart:
         return self._parts[choice // self._choices]
 
     def ready(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Take what ``chunks`` tell of prompts. What can be handed on now."""
+        """Record what ``chunks`` report about prompts, and return the chunks that may be sent to the client now."""
         if not self._scored and all(chunk.prompt is None for chunk in chunks):
             return chunks
         return [ready for chunk in chunks for ready in self._ready(chunk)]
@@ -165,8 +169,8 @@ class PromptParts:
         if not self._scored or part.complete:
             return (chunk,)
         if chunk.choice % self._choices:
-            part.held.append(chunk)
+            part.waiting.append(chunk)
             return ()
-        part.complete = True  # the prompt's log-probabilities come with the first choice, and before its first token
-        held, part.held = part.held, []
-        return (chunk, *held)
+        part.complete = True  # the prompt's log-probabilities precede the first token of the first choice
+        waiting, part.waiting = part.waiting, []
+        return (chunk, *waiting)

@@ -16,7 +16,7 @@ class PromptTokensDetails(_StrictModel):
 
 
 class CompletionUsage(_StrictModel):
-    """The engine's own count."""
+    """Token counts by the engine."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -40,16 +40,18 @@ class ChatLogprobs(_StrictModel):
 
 
 class PromptLogprob(_StrictModel):
-    """As vLLM has it. Ranks begin with 1, the most likely token."""
+    """A log-probability in vLLM's form. Ranks begin with 1, the most likely token."""
 
     logprob: float
     rank: int
     decoded_token: str
 
 
-_TOKEN_IDS = "With `return_token_ids`."
+_TOKEN_IDS = "Present with `return_token_ids`."
 PromptLogprobs = list[dict[str, PromptLogprob] | None]
-_OF_PROMPT = "With `prompt_logprobs`: of each token of the prompt, itself and the most likely ones by id; first null."
+_OF_PROMPT = (
+    "Present with `prompt_logprobs`: for each prompt token, itself and the most likely ones by id; null for the first."
+)
 
 
 class AnsweredFunction(_StrictModel):
@@ -68,9 +70,9 @@ class AssistantMessage(_StrictModel):
     content: str | None
     refusal: None
     annotations: list[Any] = Field(max_length=0)
-    reasoning: str | None = Field(default=None, description="Not there without reasoning.")
-    reasoning_content: str | None = Field(default=None, description="The same, under its older name.")
-    tool_calls: list[AnsweredToolCall] | None = Field(default=None, description="Not there without calls.")
+    reasoning: str | None = Field(default=None, description="Absent without reasoning.")
+    reasoning_content: str | None = Field(default=None, description="The older name of reasoning.")
+    tool_calls: list[AnsweredToolCall] | None = Field(default=None, description="Absent without calls.")
 
 
 class ChatCompletionChoice(_StrictModel):
@@ -86,7 +88,7 @@ class ChatCompletionResponse(_StrictModel):
     object: Literal["chat.completion"]
     created: int = Field(description="Seconds since 1970.")
     model: str
-    system_fingerprint: str = Field(description="Changes when the base model does.")
+    system_fingerprint: str = Field(description="Changes when the base model changes.")
     choices: list[ChatCompletionChoice]
     usage: CompletionUsage
     prompt_token_ids: list[int] | None = Field(default=None, description=_TOKEN_IDS)
@@ -94,10 +96,10 @@ class ChatCompletionResponse(_StrictModel):
 
 
 class CompletionLogprobs(_StrictModel):
-    tokens: list[str] = Field(description="A part of a character is `bytes:` and its bytes as `\\x…`.")
+    tokens: list[str] = Field(description="A token that is a part of a character is `bytes:` and `\\x…`.")
     token_logprobs: list[float | None] = Field(description="null for the first token of an echoed prompt.")
     top_logprobs: list[dict[str, float] | None] = Field(
-        description="By token, with the token itself. Further tokens that read the same are `token_id:…`."
+        description="By token, including the token itself. Further tokens with the same text are `token_id:…`."
     )
     text_offset: list[int]
 
@@ -117,7 +119,7 @@ class CompletionResponse(_StrictModel):
     object: Literal["text_completion"]
     created: int = Field(description="Seconds since 1970.")
     model: str
-    system_fingerprint: str = Field(description="Changes when the base model does.")
+    system_fingerprint: str = Field(description="Changes when the base model changes.")
     choices: list[CompletionChoice]
     usage: CompletionUsage
 
@@ -126,10 +128,10 @@ class ModelCard(_StrictModel):
     id: str
     object: Literal["model"]
     created: int
-    owned_by: Literal["lorikeet", "tenant"] = Field(description="`tenant`: one of your adapters.")
-    root: str = Field(description="The version that answers; of the base model, its own name.")
+    owned_by: Literal["lorikeet", "tenant"] = Field(description="`tenant` for an adapter of the tenant.")
+    root: str = Field(description="The version that answers; for a base model, its name.")
     parent: str | None = Field(description="The base model of an adapter.")
-    max_model_len: int | None = Field(description="Tokens of prompt and output together.")
+    max_model_len: int | None = Field(description="Most tokens of prompt and output together.")
 
 
 class ModelList(_StrictModel):
@@ -146,7 +148,7 @@ class ResponseOutputDetails(_StrictModel):
 
 
 class ResponseUsage(_StrictModel):
-    """The engine's own count. Reasoning is not counted apart."""
+    """Token counts by the engine. Reasoning is not counted separately."""
 
     input_tokens: int
     input_tokens_details: ResponseTokenDetails
@@ -172,12 +174,12 @@ class ResponseObject(_StrictModel):
     instructions: str | None
     max_output_tokens: int | None
     model: str
-    output: list[dict[str, Any]] = Field(description="Items: reasoning, message, function_call.")
+    output: list[dict[str, Any]] = Field(description="Items of type reasoning, message or function_call.")
     parallel_tool_calls: bool
     previous_response_id: str | None
     reasoning: dict[str, Any]
     service_tier: str
-    store: bool = Field(description="Whether it can be read again and gone on with.")
+    store: bool = Field(description="Whether the response is stored: it can be read and continued later.")
     temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
@@ -274,11 +276,11 @@ class BatchList(_StrictModel):
 
 
 class ErrorDetail(BaseModel):
-    """What more there is to say of a limit stands beside: `limit`, `scope`, `allowed`, `used`, `requested`."""
+    """An error. One about a limit also has `limit`, `scope`, `allowed`, `used` and `requested`."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
-    message: str = Field(description="What happened, and what to do: SDKs show nothing else.")
+    message: str = Field(description="What happened and what to do, because SDKs show only this.")
     type: str = Field(description="OpenAI's coarse class of error.")
     param: str | None
     code: str

@@ -1,6 +1,6 @@
 """Answers in OpenAI's shapes: whole bodies as objects, stream chunks as bytes.
 
-Chunks are put together from prepared text; only the token's own text is encoded each time.
+Chunks are assembled from prepared text; only a token's text is encoded each time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def usage_json(records: Iterable[pb.UsageRecord]) -> dict[str, Any]:
-    """The engine's counts, added up over prompts."""
+    """Return the engine's counts, summed over prompts."""
     counts = list(records)
     prompt = sum(record.prompt_tokens for record in counts)
     completion = sum(record.completion_tokens for record in counts)
@@ -38,7 +38,7 @@ def usage_json(records: Iterable[pb.UsageRecord]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Choice:
-    """A choice as it grows in a whole answer."""
+    """A choice of a whole answer, as it grows."""
 
     text: str = ""
     finish_reason: str | None = None
@@ -65,14 +65,14 @@ class Choice:
 
 
 class Shape(Protocol):
-    """How one endpoint writes its answers."""
+    """The format in which one endpoint writes its answers."""
 
     prefix: str
     object: str
     chunk_object: str
 
     def opening(self, index: int) -> str:
-        """The JSON of the choice that a stream begins with, "" for none."""
+        """Return the JSON of the choice that a stream begins with; "" for none."""
 
     def delta(self, index: int, chunk: Chunk) -> str: ...
 
@@ -123,7 +123,7 @@ class ChatShape:
 
     @staticmethod
     def _message(choice: Choice) -> dict[str, Any]:
-        # Without text, an answer of calls has no content, as OpenAI's have none.
+        # As OpenAI's answers, an answer with calls and no text has null content.
         content = None if choice.tool_calls and not choice.text else choice.text
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": []}
         if choice.reasoning:
@@ -144,13 +144,13 @@ class ChatShape:
 class CompletionShape:
     prefix, object, chunk_object = "cmpl-", "text_completion", "text_completion"
 
-    def __init__(self, asked: CompletionRequest, prompts: PromptParts) -> None:
-        self._logprobs = asked.wants_logprobs
-        self._asked, self._prompts = asked, prompts
-        self._echoes = asked.echoes()
+    def __init__(self, params: CompletionRequest, prompts: PromptParts) -> None:
+        self._logprobs = params.wants_logprobs
+        self._params, self._prompts = params, prompts
+        self._echoes = params.echoes()
         self._lengths = [0] * len(self._echoes)
         self._decoders = [utf8_decoder("replace") for _ in self._echoes]
-        self._as_ids = bool(asked.return_tokens_as_token_ids)
+        self._as_ids = bool(params.return_tokens_as_token_ids)
 
     def opening(self, index: int) -> str:
         echo, details = self.echo(index)
@@ -159,11 +159,11 @@ class CompletionShape:
         return f'{{"index":{index},"text":{encode(echo)},"logprobs":{encode(details)},"finish_reason":null}}'
 
     def echo(self, index: int) -> tuple[str, dict[str, Any] | None]:
-        """What a choice begins with of its prompt, and the log-probabilities of that, once the prompt is complete."""
+        """Return the echoed prompt and its log-probabilities, once the prompt is complete."""
         part, echo = self._prompts.of(index), self._echoes[index]
         text = part.text if echo is None else echo
         self._lengths[index] = len(text)
-        top = self._asked.echoed
+        top = self._params.echoed
         return text, None if top is None else part.openai(top, text, as_ids=self._as_ids)
 
     def delta(self, index: int, chunk: Chunk) -> str:
@@ -186,7 +186,9 @@ class CompletionShape:
         }
 
     def _details(self, index: int, logprobs: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
-        """Offsets go on where the choice's last chunk ended. Parts of a character are one character together."""
+        """Return log-probabilities of a chunk; offsets continue from the choice's last chunk, and bytes of one
+        character count once.
+        """
         offsets = []
         for entry in logprobs:
             offsets.append(self._lengths[index])
@@ -207,17 +209,17 @@ def _id_bytes_logprob(entry: pb.TokenLogprob | pb.TopLogprob) -> tuple[int, byte
 
 
 def _reasoning(text: str) -> dict[str, str]:
-    """The field as vLLM names it, and its older name, which clients know as well."""
+    """Return the reasoning under vLLM's name, and under the older name that some clients read."""
     return {"reasoning": text, "reasoning_content": text}
 
 
 def logprobs_json(shape: ChatShape | CompletionShape, index: int, entries: Sequence[pb.TokenLogprob]) -> dict[str, Any]:
-    """Of a choice's next tokens, by themselves: for a socket."""
+    """Return the log-probabilities of a choice's next tokens alone, for a websocket."""
     return shape._details(entries) if isinstance(shape, ChatShape) else shape._details(index, entries)
 
 
 def tool_call_json(delta: pb.ToolCallDelta) -> dict[str, Any]:
-    """New of one call: whose beginning it is has id and name."""
+    """Return a part of a tool call. The first part of a call has its id and name."""
     if delta.id:
         function = {"name": delta.name, "arguments": delta.arguments}
         return {"index": delta.index, "id": delta.id, "type": "function", "function": function}
@@ -225,7 +227,7 @@ def tool_call_json(delta: pb.ToolCallDelta) -> dict[str, Any]:
 
 
 async def gathered(generation: Generation, choices: int, prompts: PromptParts | None = None) -> list[Choice]:
-    """Every choice as it is at the end. Raises the ``HostError`` it ended with."""
+    """Return every choice at its end. Raises the ``HostError`` that ended the generation."""
     grown = [Choice() for _ in range(choices)]
     async for chunks in generation:
         for chunk in chunks if prompts is None else prompts.ready(chunks):
@@ -233,28 +235,28 @@ async def gathered(generation: Generation, choices: int, prompts: PromptParts | 
     return grown
 
 
-async def whole(generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts) -> dict[str, Any]:
-    """Wait for the end. Raises the ``HostError`` it ended with."""
-    grown = await gathered(generation, asked.total_choices, prompts)
-    if asked.scored is None:
-        return _answer_of(generation, shape, asked, prompts, grown)
-    return await asyncio.to_thread(_answer_of, generation, shape, asked, prompts, grown)
+async def whole(generation: Generation, shape: Shape, params: Parameters, prompts: PromptParts) -> dict[str, Any]:
+    """Return the whole answer. Raises the ``HostError`` that ended the generation."""
+    grown = await gathered(generation, params.total_choices, prompts)
+    if params.scored is None:
+        return _answer_of(generation, shape, params, prompts, grown)
+    return await asyncio.to_thread(_answer_of, generation, shape, params, prompts, grown)
 
 
 def _answer_of(
-    generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts, grown: Sequence[Choice]
+    generation: Generation, shape: Shape, params: Parameters, prompts: PromptParts, grown: Sequence[Choice]
 ) -> dict[str, Any]:
     choices = [shape.choice(index, choice) for index, choice in enumerate(grown)]
-    if asked.return_token_ids:
+    if params.return_token_ids:
         for choice, tokens in zip(choices, grown, strict=True):
             choice["token_ids"] = tokens.token_ids
-    # As vLLM tells it: of the prompt of a chat once, of those of completions with each choice.
+    # vLLM reports a chat's prompt once, and a completion's prompt with each choice.
     of_chat = {}
     if isinstance(shape, ChatShape):
-        of_chat = of_prompt(asked, prompts.of(0))
+        of_chat = of_prompt(params, prompts.of(0))
     else:
         for index, choice in enumerate(choices):
-            choice.update(of_prompt(asked, prompts.of(index)))
+            choice.update(of_prompt(params, prompts.of(index)))
     return {
         "id": shape.prefix + public_part(generation.request_id),
         "object": shape.object,
@@ -267,29 +269,29 @@ def _answer_of(
     }
 
 
-def of_prompt(asked: Parameters, part: PromptPart) -> dict[str, Any]:
-    """What was asked of a prompt beside its answer."""
-    found: dict[str, Any] = {}
-    if asked.prompt_logprobs is not None:
-        found["prompt_logprobs"] = part.vllm(asked.prompt_logprobs)
-    if asked.return_token_ids:
-        found["prompt_token_ids"] = list(part.token_ids)
-    return found
+def of_prompt(params: Parameters, part: PromptPart) -> dict[str, Any]:
+    """Return what the request asked to have reported about its prompt."""
+    report: dict[str, Any] = {}
+    if params.prompt_logprobs is not None:
+        report["prompt_logprobs"] = part.vllm(params.prompt_logprobs)
+    if params.return_token_ids:
+        report["prompt_token_ids"] = list(part.token_ids)
+    return report
 
 
 def _with(event: str, more: dict[str, Any]) -> str:
-    """A JSON object with more in it."""
+    """Add members to a JSON object that is already encoded."""
     return event[:-1] + "," + encode(more)[1:]
 
 
 class ChunkWriter:
-    """The events of one stream, as bytes."""
+    """Writes the events of one stream, as bytes."""
 
-    def __init__(self, generation: Generation, shape: Shape, asked: Parameters, prompts: PromptParts) -> None:
+    def __init__(self, generation: Generation, shape: Shape, params: Parameters, prompts: PromptParts) -> None:
         self._shape = shape
-        self._asked, self._prompts = asked, prompts
+        self._params, self._prompts = params, prompts
         self._generation = generation
-        self._include_usage = asked.include_usage
+        self._include_usage = params.include_usage
         self._completion_tokens = 0
         self._opened: set[int] = set()
         head = {
@@ -300,7 +302,7 @@ class ChunkWriter:
             "system_fingerprint": generation.admission.fingerprint,
         }
         self._head = "data: " + encode(head)[:-1] + ',"choices":['
-        self._tail = '],"usage":null}\n\n' if asked.include_usage else "]}\n\n"
+        self._tail = '],"usage":null}\n\n' if params.include_usage else "]}\n\n"
 
     def write(self, chunks: Sequence[Chunk]) -> bytes:
         parts: list[str] = []
@@ -311,7 +313,7 @@ class ChunkWriter:
     def _write_chunk(self, chunk: Chunk, parts: list[str]) -> None:
         index, tokens = chunk.choice, chunk.token_ids
         self._completion_tokens += chunk.tokens
-        if self._asked.continuous_usage:
+        if self._params.continuous_usage:
             self._tail = f'],"usage":{encode(self._usage_so_far())}}}\n\n'
         if index not in self._opened:
             self._opened.add(index)
@@ -328,12 +330,12 @@ class ChunkWriter:
 
     def _open(self, index: int, parts: list[str]) -> None:
         opening, tail = self._shape.opening(index), self._tail
-        if self._asked.return_token_ids:
-            told = of_prompt(self._asked, self._prompts.of(index))
+        if self._params.return_token_ids:
+            prompt_report = of_prompt(self._params, self._prompts.of(index))
             if isinstance(self._shape, ChatShape):
-                tail = f"],{encode(told)[1:-1]}{tail[1:]}"
+                tail = f"],{encode(prompt_report)[1:-1]}{tail[1:]}"
             else:
-                opening = _with(opening or self._shape.delta(index, Chunk(index, "", 0)), told)
+                opening = _with(opening or self._shape.delta(index, Chunk(index, "", 0)), prompt_report)
         if opening:
             parts += (self._head, opening, tail)
 
@@ -345,10 +347,10 @@ class ChunkWriter:
         return b"data: " + encode(error.openai_body()).encode() + b"\n\n"
 
     async def settle(self) -> None:
-        """Nothing."""
+        """Do nothing: an OpenAI answer needs no work after its end."""
 
     def end(self) -> bytes:
-        """The usage if it was asked for, then the mark that SDKs stop at."""
+        """Return the usage, if it was requested, then the marker at which SDKs stop."""
         if not self._include_usage:
             return DONE
         usage = encode(usage_json(self._generation.usages))

@@ -1,4 +1,4 @@
-"""Adds /v1 to the API schema, from the Pydantic models that check its requests."""
+"""Adds /v1 to the API schema, from the Pydantic models that validate its requests."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "Wit
 NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-# Whatever is asked; and of what an engine answers: a client too slow, an Idempotency-Key in use or used for something
-# else, an adapter that overflows, an engine that failed, a deadline that passed.
+# Statuses of every operation, and those of operations that generate: a slow client, an Idempotency-Key in use or used
+# for another request, an adapter that overflows, an engine failure, a deadline.
 _ANY = ("400", "401", "403", "404", "429", "503")
 _GENERATES = ("408", "409", "413", "415", "422", "500", "504")
 _WRITES = ("413", "415", "507")
 
 
 def add_inference(result: Json, **_of_the_generator: object) -> Json:
-    """A post-processing hook of drf-spectacular, which knows views of its own kind only."""
+    """Add /v1 to the schema: a post-processing hook of drf-spectacular, which knows only its own kind of views."""
     schemas: Json = result["components"]["schemas"]
     result["paths"] |= {
         "/v1/chat/completions": {
@@ -68,17 +68,15 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
             )
         },
         "/v1/completions": {
-            "post": _operation(
-                schemas, "create_completion", "Go on with a text.", CompletionResponse, CompletionRequest
-            )
+            "post": _operation(schemas, "create_completion", "Continue a text.", CompletionResponse, CompletionRequest)
         },
-        "/v1/models": {"get": _operation(schemas, "list_inference_models", "What `model` may be.", ModelList)},
+        "/v1/models": {"get": _operation(schemas, "list_inference_models", "List the models to call.", ModelList)},
         "/v1/models/{model}": {
             "get": {
                 **_operation(
                     schemas,
                     "read_inference_model",
-                    "One of them, by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`.",
+                    "Return a model by any name that a request may use: `support@v7`, `support@beta`, `a+b:0.5`.",
                     ModelCard,
                     more=("409",),
                 ),
@@ -89,13 +87,13 @@ def add_inference(result: Json, **_of_the_generator: object) -> Json:
         **_files(schemas),
         **_batches(schemas),
     }
-    for name, description, answer, asked in (
-        ("v1/embeddings", "A vector of each input.", EmbeddingsResponse, EmbeddingsRequest),
-        ("tokenize", "The tokens of a prompt, as a request would have it.", TokenizeResponse, TokenizeRequest),
-        ("detokenize", "The text of tokens.", DetokenizeResponse, DetokenizeRequest),
+    for name, description, answer, body in (
+        ("v1/embeddings", "Return a vector for each input.", EmbeddingsResponse, EmbeddingsRequest),
+        ("tokenize", "Return the tokens of a prompt, as a request would have them.", TokenizeResponse, TokenizeRequest),
+        ("detokenize", "Return the text of tokens.", DetokenizeResponse, DetokenizeRequest),
     ):
         result["paths"][f"/{name}"] = {
-            "post": _operation(schemas, _OPERATIONS.get(name, name), description, answer, asked, streams=False)
+            "post": _operation(schemas, _OPERATIONS.get(name, name), description, answer, body, streams=False)
         }
     result["components"]["schemas"] = dict(sorted(schemas.items()))
     return result
@@ -105,8 +103,8 @@ def _responses(schemas: Json) -> Json:
     create = _operation(
         schemas, "create_response", "Answer a conversation, in OpenAI's newer form.", ResponseObject, ResponsesRequest
     )
-    read = _operation(schemas, "read_response", "A stored one.", ResponseObject)
-    delete = _operation(schemas, "delete_response", "Delete a stored one.", DeletedResponse, more=("507",))
+    read = _operation(schemas, "read_response", "Return a stored response.", ResponseObject)
+    delete = _operation(schemas, "delete_response", "Delete a stored response.", DeletedResponse, more=("507",))
     return {
         "/v1/responses": {"post": create},
         "/v1/responses/{id}": {
@@ -127,7 +125,7 @@ _INCLUDE = [
     {
         "name": name,
         "in": "query",
-        "description": "Accepted, without effect: a stored response has all that it ever had.",
+        "description": "Accepted and ignored: a stored response is always returned whole.",
         "schema": {"type": "array", "items": {"type": "string"}},
     }
     for name in ("include", "include[]")
@@ -141,30 +139,34 @@ def _files(schemas: Json) -> Json:
         "required": ["purpose", "file"],
         "properties": {
             "purpose": {"type": "string", "enum": ["batch"]},
-            "file": {"type": "string", "format": "binary", "description": "One request as JSON in each line."},
+            "file": {
+                "type": "string",
+                "format": "binary",
+                "description": "A JSON Lines file, one request per line.",
+            },
             EXPIRY_ANCHOR: {"type": "string", "enum": ["created_at"], "description": f"With `{EXPIRY_SECONDS}`."},
             EXPIRY_SECONDS: {
                 "type": "integer",
                 "minimum": EXPIRY_BOUNDS_S[0],
                 "maximum": EXPIRY_BOUNDS_S[1],
-                "description": "How long the file is kept; left out: as long as the operator set for all.",
+                "description": "Seconds for which the file is kept; by default, as long as the server's setting.",
             },
         },
     }
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     upload = _operation(schemas, "create_file", "Upload requests for a batch.", FileObject, more=_WRITES)
     upload["requestBody"] = {"content": {"multipart/form-data": {"schema": form}}, "required": True}
-    read = _operation(schemas, "read_file_content", "Its content.", FileObject)
+    read = _operation(schemas, "read_file_content", "Return the content of a file.", FileObject)
     read["responses"]["200"]["content"] = content
-    delete = _operation(schemas, "delete_file", "Delete it.", DeletedFile, more=("409",))
+    delete = _operation(schemas, "delete_file", "Delete a file.", DeletedFile, more=("409",))
     listed = {
         **_operation(schemas, "list_files", _LISTED, FileList),
         "parameters": [*_PAGE, _PURPOSE],
     }
-    found = _operation(schemas, "read_file", "One of them.", FileObject)
+    read_one = _operation(schemas, "read_file", "Return a file's description.", FileObject)
     return {
         "/v1/files": {"get": listed, "post": upload},
-        "/v1/files/{id}": {"get": {**found, "parameters": [_ID]}, "delete": {**delete, "parameters": [_ID]}},
+        "/v1/files/{id}": {"get": {**read_one, "parameters": [_ID]}, "delete": {**delete, "parameters": [_ID]}},
         "/v1/files/{id}/content": {"get": {**read, "parameters": [_ID]}},
     }
 
@@ -179,11 +181,13 @@ def _batches(schemas: Json) -> Json:
         **_operation(schemas, "list_batches", _LISTED, BatchList),
         "parameters": _PAGE,
     }
-    found = {**_operation(schemas, "read_batch", "One of them.", BatchObject), "parameters": [_ID]}
-    cancel = _operation(schemas, "cancel_batch", "End it; what has run stays.", BatchObject, more=("409", "413", "415"))
+    read_one = {**_operation(schemas, "read_batch", "Return a batch.", BatchObject), "parameters": [_ID]}
+    cancel = _operation(
+        schemas, "cancel_batch", "Cancel a batch; results are kept.", BatchObject, more=("409", "413", "415")
+    )
     return {
         "/v1/batches": {"get": listed, "post": create},
-        "/v1/batches/{id}": {"get": found},
+        "/v1/batches/{id}": {"get": read_one},
         "/v1/batches/{id}/cancel": {"post": {**cancel, "parameters": [_ID]}},
     }
 
@@ -193,13 +197,13 @@ def _operation(
     name: str,
     description: str,
     answer: type[BaseModel],
-    asked: type[BaseModel] | None = None,
+    body: type[BaseModel] | None = None,
     *,
     streams: bool = True,
     more: tuple[str, ...] = (),
 ) -> Json:
-    statuses = (*_ANY, *_GENERATES) if asked else (*_ANY, *more)
-    content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if asked and streams else {})}
+    statuses = (*_ANY, *_GENERATES) if body else (*_ANY, *more)
+    content = {"application/json": {"schema": _component(schemas, answer)}, **(STREAM if body and streams else {})}
     error = {"application/json": {"schema": _component(schemas, ErrorResponse)}}
     operation: Json = {
         "operationId": name,
@@ -209,22 +213,22 @@ def _operation(
         "responses": {"200": {"content": content, "description": ""}}
         | {status: {"content": error, "description": ""} for status in statuses},
     }
-    if asked is not None:
-        schema = _component(schemas, asked)
+    if body is not None:
+        schema = _component(schemas, body)
         operation["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
     return operation
 
 
 def _component(schemas: Json, model: type[BaseModel]) -> Json:
-    """A reference to the model's schema, which with all that it needs becomes a part of the document."""
+    """Add a model's schema, and all that it refers to, to the components. Returns a reference to it."""
     made = model.model_json_schema(ref_template="{model}")
     parts = made.pop("$defs", {}) | {model.__name__: made}
     if model in (ChatCompletionRequest, CompletionRequest, EmbeddingsRequest):
-        made["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(HARMLESS)}
+        made["properties"] |= {name: {"description": "Accepted and ignored."} for name in sorted(HARMLESS)}
     for name, part in parts.items():
         component, shape = _component_name(name), as_openapi(part)
         if schemas.setdefault(component, shape) != shape:
-            raise ValueError(f"Two components are named {component}: give this one a name in COMPONENT_NAMES.")
+            raise ValueError(f"Two components are named {component}: rename one of them in COMPONENT_NAMES.")
     return {"$ref": _reference(model.__name__)}
 
 
@@ -237,7 +241,7 @@ def _reference(model_name: str) -> str:
 
 
 def as_openapi(schema: Any) -> Any:
-    """JSON Schema of 2020 as OpenAPI 3.0 has it: null, constants and open bounds are written differently there."""
+    """Convert JSON Schema 2020-12 to OpenAPI 3.0, which writes null, constants and exclusive bounds differently."""
     if isinstance(schema, list):
         return [as_openapi(item) for item in schema]
     if not isinstance(schema, dict):
@@ -257,7 +261,7 @@ def as_openapi(schema: Any) -> Any:
 
 
 def _nullable(schema: Json) -> Json:
-    """`anyOf` with null among it."""
+    """Convert an `anyOf` that includes null to a nullable schema."""
     forms = schema.get("anyOf")
     if not forms or not any(form.get("enum") == [None] for form in forms):
         return schema

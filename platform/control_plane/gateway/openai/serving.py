@@ -1,4 +1,4 @@
-"""What every endpoint of the gateway does around its answer: methods and errors, idempotency, streaming."""
+"""Code that every endpoint of the gateway shares: methods and errors, idempotency, streaming."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 ErrorBody = Callable[[ApiError], dict[str, Any]]
 
 
-# Query parameters that any address of /v1 takes without effect: Azure's variant of OpenAI's clients sends it always.
+# Query parameters that every path of /v1 ignores: OpenAI's Azure client always sends this one.
 ANYWHERE = frozenset({"api-version"})
 
 
 def endpoint(
     *methods: str, body: ErrorBody = ApiError.openai_body, query: Collection[str] = ()
 ) -> Callable[[View], View]:
-    """Errors of every kind in OpenAI's shape, or as `body` writes them.
+    """Decorate a view so that errors of every kind have OpenAI's shape, or the one that `body` writes.
 
-    query: the parameters that a GET takes. Others are refused by name.
+    query: the parameters that a GET accepts. Others are refused by name.
     """
 
     def decorate(view: View) -> View:
@@ -51,7 +51,7 @@ def endpoint(
                 if request.method not in methods:
                     raise _wrong_method(request, methods)
                 if request.GET:
-                    caller_of(request)  # who shows no key hears of that first
+                    caller_of(request)  # raises: a missing key is reported before unknown parameters
                     known = {*(query if request.method == "GET" else ()), *ANYWHERE}
                     require_known(request.GET, known, "query parameter")
                 return await view(request, *args, **kwargs)
@@ -65,14 +65,14 @@ def endpoint(
     return decorate
 
 
-Asked = ChatCompletionRequest | CompletionRequest
+GenerationBody = ChatCompletionRequest | CompletionRequest
 
 
-def shape_of(asked: Asked, prompts: PromptParts) -> Shape:
-    """How the answer is written."""
-    if isinstance(asked, ChatCompletionRequest):
-        return ChatShape(logprobs=asked.wants_logprobs, as_ids=bool(asked.return_tokens_as_token_ids))
-    return CompletionShape(asked, prompts)
+def shape_of(params: GenerationBody, prompts: PromptParts) -> Shape:
+    """Return the format of the answer to a request."""
+    if isinstance(params, ChatCompletionRequest):
+        return ChatShape(logprobs=params.wants_logprobs, as_ids=bool(params.return_tokens_as_token_ids))
+    return CompletionShape(params, prompts)
 
 
 def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
@@ -87,18 +87,18 @@ def _wrong_method(request: HttpRequest, methods: tuple[str, ...]) -> ApiError:
 
 
 def undispatched(request: HttpRequest, endpoint: ApiEndpoint) -> Undispatched:
-    """Counts a refusal of it for the caller's tenant."""
+    """Return a context that counts a refusal of the request for the caller's tenant."""
     return runtime().refusals.until_dispatched(caller_of(request), endpoint)
 
 
 async def idempotent(
     request: HttpRequest, admission: Admission, answer: Callable[[], Coroutine[Any, Any, HttpResponseBase]]
 ) -> HttpResponseBase:
-    """The answer; with an ``Idempotency-Key`` that was used before, the one that was given then."""
-    offered = request.headers.get("Idempotency-Key")
-    if offered is None:
+    """Return the answer, or for an ``Idempotency-Key`` that was used before, the answer kept under it."""
+    idempotency_key = request.headers.get("Idempotency-Key")
+    if idempotency_key is None:
         return await answer()
-    claim = await runtime().idempotency.claim(admission.principal, offered, request.path, request.body)
+    claim = await runtime().idempotency.claim(admission.principal, idempotency_key, request.path, request.body)
     if isinstance(claim, StoredAnswer):
         return HttpResponse(claim.body, content_type=claim.content_type, headers={"Idempotent-Replayed": "true"})
     try:
@@ -114,7 +114,7 @@ async def idempotent(
 
 
 async def stream(generation: Generation, writer: EventWriter) -> HttpResponseBase:
-    """Waits for the first output, so that a request which the engine refuses gets the status of its error."""
+    """Return the stream once output has arrived, so that a request that the engine refuses gets its error's status."""
     batches = aiter(generation)
     try:
         first: list[Chunk] = await anext(batches, [])

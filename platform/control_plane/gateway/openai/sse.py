@@ -18,21 +18,21 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventWriter(Protocol):
-    """How one endpoint writes the events of a stream."""
+    """The format in which one endpoint writes the events of a stream."""
 
     def write(self, chunks: Sequence[Chunk]) -> bytes: ...
 
     def error(self, error: ApiError) -> bytes:
-        """An error after the stream began: the status is long sent, so it travels as an event."""
+        """Return an error as an event: the status was sent when the stream began."""
 
     async def settle(self) -> None:
-        """What is to be done before the last events are sent."""
+        """Do what must be done before the last events are sent."""
 
     def end(self) -> bytes: ...
 
 
 class EventStream:
-    """The events of one answer. Closing it, however early, aborts what still runs."""
+    """The events of one answer. Closing it, however early, aborts the generation."""
 
     def __init__(
         self, generation: Generation, batches: AsyncIterator[list[Chunk]], writer: EventWriter, first: list[Chunk]
@@ -48,7 +48,7 @@ class EventStream:
         return self
 
     def keep_under(self, claim: Claim) -> None:
-        """Gather what is sent, for who sends the same request again; only an answer that came to its end counts."""
+        """Keep what is sent under an idempotency key; only an answer that is complete is kept."""
         self._claim, self._sent = claim, []
 
     async def __anext__(self) -> bytes:
@@ -73,7 +73,7 @@ class EventStream:
         if self._sent_bytes <= MOST_BYTES:
             self._sent.append(data)
         else:
-            self._sent.clear()  # too large to be kept: the claim alone goes on
+            self._sent.clear()  # too large to keep; the claim is released at the end
 
     def _end(self) -> bytes:
         self._ended = True
@@ -95,8 +95,10 @@ class EventStream:
 
 
 class EventStreamResponse(StreamingHttpResponse):
-    """Hands the stream itself to the server: the generators that Django would wrap around it cost time for every
-    token and do not pass a close on to it."""
+    """A response whose stream is passed to the server itself.
+
+    The generators that Django would wrap around it cost time for every token, and do not pass a close on to it.
+    """
 
     def __init__(self, events: EventStream) -> None:
         super().__init__(events, content_type=CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""What holds an answer to a shape: OpenAI's ``response_format``, vLLM's ``structured_outputs`` and ``guided_…``."""
+"""Parameters that constrain an answer: OpenAI's ``response_format``, vLLM's ``structured_outputs`` and ``guided_…``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from control_plane.gateway.dispatch.constraint_checks import AskedConstraint
+from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint
 from lora_engine.constraints import Constraint, Kind
 
+# Texts to choose from in one constraint.
 MOST_CHOICES = 1000
 JsonSchema = dict[str, Any]
 Choices = Annotated[list[Annotated[str, Field(min_length=1, max_length=4096)]], Field(fail_fast=True)]
@@ -18,7 +19,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class NamedSchema(BaseModel):
-    """Without ``strict``, keywords that cannot be enforced are left out; with it, they are refused."""
+    """A JSON Schema with a name. Keywords that cannot be enforced are ignored, or with ``strict`` refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -40,19 +41,19 @@ class ResponseFormat(BaseModel):
             raise ValueError('json_schema belongs to type "json_schema", which needs it')
         return self
 
-    def asked(self) -> AskedConstraint | None:
+    def requested_constraint(self) -> RequestedConstraint | None:
         if self.type == "text":
             return None
         if self.json_schema is None:
-            return AskedConstraint(Constraint(Kind.JSON_OBJECT), "response_format")
+            return RequestedConstraint(Constraint(Kind.JSON_OBJECT), "response_format")
         schema = {"type": "object"} if self.json_schema.schema_ is None else self.json_schema.schema_
         best_effort = not self.json_schema.strict
         constraint = Constraint(Kind.JSON_SCHEMA, json.dumps(schema), best_effort)
-        return AskedConstraint(constraint, "response_format.json_schema.schema")
+        return RequestedConstraint(constraint, "response_format.json_schema.schema")
 
 
 class StructuredOutputs(BaseModel):
-    """Exactly one of them."""
+    """vLLM's ``structured_outputs``, which has exactly one of these fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -64,20 +65,23 @@ class StructuredOutputs(BaseModel):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        if len(self._given()) != 1:
+        if len(self._constraints()) != 1:
             raise ValueError("it needs exactly one of json, regex, choice, grammar and json_object")
         return self
 
-    def asked(self) -> AskedConstraint:
-        return AskedConstraint(self._given()[0].constraint, f"structured_outputs.{self._given()[0].param}")
+    def requested_constraint(self) -> RequestedConstraint:
+        [requested] = self._constraints()
+        return RequestedConstraint(requested.constraint, f"structured_outputs.{requested.param}")
 
-    def _given(self) -> list[AskedConstraint]:
-        given = _given(self.json_, self.regex, self.choice, self.grammar, "")
-        return given + ([AskedConstraint(Constraint(Kind.JSON_OBJECT), "json_object")] if self.json_object else [])
+    def _constraints(self) -> list[RequestedConstraint]:
+        constraints = _constraints(self.json_, self.regex, self.choice, self.grammar, "")
+        if self.json_object:
+            constraints.append(RequestedConstraint(Constraint(Kind.JSON_OBJECT), "json_object"))
+        return constraints
 
 
 class ConstraintParameters(BaseModel):
-    """The parameters of both endpoints that constrain the answer; at most one of them does."""
+    """Parameters of both endpoints that constrain the answer; at most one may be sent."""
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -88,39 +92,41 @@ class ConstraintParameters(BaseModel):
 
     @model_validator(mode="after")
     def _at_most_one_constraint(self) -> Self:
-        given = self._asked_constraints
-        if len(given) > 1:
-            names = " and ".join(asked.param.split(".")[0] for asked in given)
+        constraints = self._requested_constraints
+        if len(constraints) > 1:
+            names = " and ".join(requested.param.split(".")[0] for requested in constraints)
             raise ValueError(f"{names} constrain the same answer; send one of them")
         return self
 
     @property
-    def asked_constraint(self) -> AskedConstraint | None:
-        """What the answer is held to, and the parameter that says so."""
-        return next(iter(self._asked_constraints), None)
+    def requested_constraint(self) -> RequestedConstraint | None:
+        """The constraint of the answer, with its parameter."""
+        return next(iter(self._requested_constraints), None)
 
     @cached_property
-    def _asked_constraints(self) -> list[AskedConstraint]:
-        given = _given(self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar, "guided_")
+    def _requested_constraints(self) -> list[RequestedConstraint]:
+        constraints = _constraints(
+            self.guided_json, self.guided_regex, self.guided_choice, self.guided_grammar, "guided_"
+        )
         if self.structured_outputs is not None:
-            given.insert(0, self.structured_outputs.asked())
-        if self.response_format is not None and (asked := self.response_format.asked()) is not None:
-            given.insert(0, asked)
-        return given
+            constraints.insert(0, self.structured_outputs.requested_constraint())
+        if self.response_format is not None and (requested := self.response_format.requested_constraint()) is not None:
+            constraints.insert(0, requested)
+        return constraints
 
 
-def _given(
+def _constraints(
     schema: JsonSchema | str | None, regex: str | None, choice: list[str] | None, grammar: str | None, prefix: str
-) -> list[AskedConstraint]:
-    """What of vLLM's four forms is not None."""
-    found = []
+) -> list[RequestedConstraint]:
+    """Return the constraints among vLLM's four forms that are set."""
+    constraints = []
     if schema is not None:
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        found.append(AskedConstraint(Constraint(Kind.JSON_SCHEMA, text), f"{prefix}json"))
+        constraints.append(RequestedConstraint(Constraint(Kind.JSON_SCHEMA, text), f"{prefix}json"))
     if regex is not None:
-        found.append(AskedConstraint(Constraint(Kind.REGEX, regex), f"{prefix}regex"))
+        constraints.append(RequestedConstraint(Constraint(Kind.REGEX, regex), f"{prefix}regex"))
     if choice is not None:
-        found.append(AskedConstraint(Constraint(Kind.CHOICE, json.dumps(choice)), f"{prefix}choice"))
+        constraints.append(RequestedConstraint(Constraint(Kind.CHOICE, json.dumps(choice)), f"{prefix}choice"))
     if grammar is not None:
-        found.append(AskedConstraint(Constraint(Kind.GRAMMAR, grammar), f"{prefix}grammar"))
-    return found
+        constraints.append(RequestedConstraint(Constraint(Kind.GRAMMAR, grammar), f"{prefix}grammar"))
+    return constraints

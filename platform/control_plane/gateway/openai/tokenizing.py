@@ -1,6 +1,6 @@
-"""``/tokenize`` and ``/detokenize``, in vLLM's shapes: the prompt that a request would have, and the text of tokens.
+"""``/tokenize`` and ``/detokenize``, in vLLM's shapes: the tokens of a prompt, and the text of tokens.
 
-Each counts as a request of its caller, and as no tokens; the ledger has none of them.
+Each counts as a request against its caller's limits, and as no tokens; neither is recorded in the ledger.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch.admission import Admission
-from control_plane.gateway.dispatch.generation import reserve, write_by_own_template
+from control_plane.gateway.dispatch.generation import apply_adapter_template, reserve
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
@@ -26,23 +26,24 @@ from control_plane.gateway.openai.prompt_parts import text_of
 from control_plane.gateway.openai.serving import endpoint, undispatched
 from lora_engine.wire import engine_pb2 as pb
 
+# Token ids of one request to /detokenize.
 MOST_TOKENS = 1_000_000
 
 R = TypeVar("R", bound="_OfModel")
 
 
 class _OfModel(BaseModel):
-    """``model`` is optional, as at vLLM: without it, the base model."""
+    """A body with an optional ``model``, as in vLLM: without it, the base model."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS  # under which refusals are counted
+    endpoint: ClassVar[ApiEndpoint] = ApiEndpoint.COMPLETIONS  # refusals are counted under this endpoint
 
     model: ModelName = Field(default="", max_length=LONGEST)
 
 
 class TokenizeRequest(_OfModel):
-    """Either a ``prompt`` or ``messages``."""
+    """The body of /tokenize: either a ``prompt`` or ``messages``."""
 
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = Field(
@@ -82,29 +83,29 @@ class TokenizeResponse(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     count: int
-    max_model_len: int = Field(description="Tokens of prompt and output together.")
+    max_model_len: int = Field(description="Most tokens of prompt and output together.")
     tokens: list[int]
-    token_strs: list[str] | None = Field(description="With `return_token_strs`.")
+    token_strs: list[str] | None = Field(description="Present with `return_token_strs`.")
 
 
 class DetokenizeResponse(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    prompt: str = Field(description="With special tokens.")
+    prompt: str = Field(description="The text, including special tokens.")
 
 
 @endpoint("POST")
 async def tokenize(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, TokenizeRequest.endpoint) as pending:
         with pending.reading():
-            asked = _read(TokenizeRequest, request)
-        pending.model = asked.model
-        admission = await _counted(request, asked.model)
-        submit = asked.submit()
-        write_by_own_template(submit, admission.model)
-        reply = await _ask(admission, lambda client: client.tokenize(submit))
+            params = _read(TokenizeRequest, request)
+        pending.model = params.model
+        admission = await _counted(request, params.model)
+        submit = params.submit()
+        apply_adapter_template(submit, admission.model)
+        reply = await _query(admission, lambda client: client.tokenize(submit))
     _raise_for(reply)
-    texts = [text_of(reply.token_bytes[token]) for token in reply.token_ids] if asked.return_token_strs else None
+    texts = [text_of(reply.token_bytes[token]) for token in reply.token_ids] if params.return_token_strs else None
     return JsonResponse(
         {
             "count": len(reply.token_ids),
@@ -120,10 +121,10 @@ async def tokenize(request: HttpRequest) -> HttpResponseBase:
 async def detokenize(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, DetokenizeRequest.endpoint) as pending:
         with pending.reading():
-            asked = _read(DetokenizeRequest, request)
-        pending.model = asked.model
-        admission = await _counted(request, asked.model)
-        reply = await _ask(admission, lambda client: client.detokenize(pb.TokenIds(ids=asked.tokens)))
+            params = _read(DetokenizeRequest, request)
+        pending.model = params.model
+        admission = await _counted(request, params.model)
+        reply = await _query(admission, lambda client: client.detokenize(pb.TokenIds(ids=params.tokens)))
     _raise_for(reply)
     return JsonResponse({"prompt": reply.text}, json_dumps_params={"ensure_ascii": False})
 
@@ -137,16 +138,16 @@ def _read(kind: type[R], request: HttpRequest) -> R:
 
 
 async def _counted(request: HttpRequest, model: str) -> Admission:
-    """Raises ``ApiError`` (429) if the caller's limits of requests are reached."""
+    """Admit a request and count it. Raises ``ApiError`` (429) if the caller's request limit is reached."""
     admission = await runtime().admission_cache.admission(caller_of(request), model)
     request_id = request_ids.make(admission.principal, ApiEndpoint.COMPLETIONS, streamed=False)
     set_request_id(request_id)
-    runtime().sent(await reserve(runtime(), admission, request_id, []))  # nothing runs: it is settled at once
+    runtime().sent(await reserve(runtime(), admission, request_id, []))  # no engine request follows: settle at once
     return admission
 
 
-async def _ask(admission: Admission, question: Any) -> Any:
-    return await runtime().fleet.ask(admission.hosts, admission.base_digest, admission.model.display_name, question)
+async def _query(admission: Admission, query: Any) -> Any:
+    return await runtime().fleet.ask(admission.hosts, admission.base_digest, admission.model.display_name, query)
 
 
 def _raise_for(reply: pb.TokenizeReply | pb.DetokenizeReply) -> None:

@@ -13,6 +13,7 @@ from control_plane.gateway.openai.call_arguments import complete_arguments
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, tag
 from lora_engine.wire import engine_pb2 as pb
 
+# Calls of one message.
 MOST_CALLS = 128
 FunctionName = Annotated[str, Field(pattern=f"^{FUNCTION_NAME}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
@@ -34,7 +35,7 @@ ToolParameters = Annotated[
 
 
 def functions_only(value: object, what: str = "tools") -> object:
-    """Refuse tools of other types as what they are, before their fields are looked at."""
+    """Refuse tools of other types by their type, before their fields are validated."""
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "function":
         raise ValueError(f'{what} of type "{kind[:40]}" are not supported; send {what} of type "function"')
@@ -45,7 +46,7 @@ class FunctionDefinition(_Strict):
     name: FunctionName
     description: str | None = None
     parameters: ToolParameters | None = None
-    strict: bool | None = Field(default=None, description="Calls follow the schema exactly.")
+    strict: bool | None = Field(default=None, description="Whether calls must match the schema exactly.")
 
 
 class FunctionTool(_Strict):
@@ -97,7 +98,7 @@ CalledName = Annotated[str, Field(min_length=1, max_length=256)]
 CallArguments = Annotated[
     str,
     AfterValidator(_is_an_object),
-    Field(description="A JSON object as text. An answer that was cut off may end within it."),
+    Field(description="A JSON object as text. The call of a cut-off answer may end within it."),
 ]
 
 
@@ -107,7 +108,7 @@ class CalledFunction(_Strict):
 
 
 class ToolCall(_Strict):
-    """A call that the assistant made, as an answer gave it. ``index`` is what streams add."""
+    """A call by the assistant, as an answer contained it. Streams add ``index``."""
 
     id: CallId
     type: Literal["function"] = "function"
@@ -115,19 +116,19 @@ class ToolCall(_Strict):
     index: int | None = Field(default=None, ge=0, le=MOST_CALLS)
 
     def wire(self) -> pb.ToolCall:
-        # Chat templates take the object itself.
+        # Chat templates expect the complete object.
         arguments = complete_arguments(self.function.arguments) or "{}"
         return pb.ToolCall(id=self.id, name=self.function.name, arguments=arguments)
 
 
 def check_tools(tools: Sequence[FunctionTool], choice: ToolChoice | None) -> None:
-    """Raises ``ValueError``: what is asked of the tools contradicts itself."""
+    """Check that tools and choice agree. Raises ``ValueError``."""
     names = [tool.function.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f'tools holds two functions named "{twice}"; give each a name of its own')
+        raise ValueError(f'tools holds two functions named "{twice}"; give each a different name')
     size = sum(len(tool.function.description or "") + len(encode(tool.function.parameters or {})) for tool in tools)
     if size > MOST_DEFINITION_CHARS:
-        raise ValueError(f"tools is {size} characters long; {MOST_DEFINITION_CHARS} is the most")
+        raise ValueError(f"tools is {size} characters long; the limit is {MOST_DEFINITION_CHARS}")
     if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
         raise ValueError(f'tool_choice names the function "{choice.function.name}", which is not among tools')
     if choice == "required" and not tools:

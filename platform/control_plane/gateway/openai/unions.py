@@ -1,6 +1,6 @@
-"""Unions of a body's parts of which one member is chosen first: a fault is then told once, and of that member.
+"""Unions in request bodies whose member is chosen first, so that a fault is reported once, for that member.
 
-Each member is ``Annotated[…, tag(name)]``, and the union is annotated with what chooses a name.
+Each member is ``Annotated[…, tag(name)]``, and the union is annotated with the function that chooses a name.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 
 
 def tag(name: str) -> Tag:
-    """The name of a union's member. It is no identifier, and so no part of the path that an error shows."""
+    """Name a union's member. The tag is not an identifier, so it is left out of the path that an error shows."""
     return Tag(f"<{name}>")
 
 
 def by_type(*kinds: str, default: str) -> Discriminator:
-    """Choose by the field ``type``; ``default`` where a value has none of ``kinds``."""
+    """Choose a member by the field ``type``; ``default`` for a value with none of ``kinds``."""
 
     def choose(value: object) -> str:
         kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
@@ -26,7 +26,7 @@ def by_type(*kinds: str, default: str) -> Discriminator:
 
 
 def known_types(what: str, *kinds: str) -> BeforeValidator:
-    """Refuse a value whose ``type`` is none of ``kinds``; ``what`` names several such values."""
+    """Refuse a value whose ``type`` is none of ``kinds``; ``what`` is the plural noun for such values."""
 
     def check(value: object) -> object:
         kind = value.get("type") if isinstance(value, Mapping) else None
@@ -52,7 +52,7 @@ def _chosen(choose: Callable[[object], str]) -> Discriminator:
     return Discriminator(lambda value: f"<{choose(value)}>")
 
 
-# Between "word" and "object".
+# Choose between "word" and "object".
 WORD_OR_OBJECT = _chosen(_is_object)
-# Between "text", "texts", "tokens" and "token_lists".
+# Choose between "text", "texts", "tokens" and "token_lists".
 TEXTS_OR_TOKENS = _chosen(_by_first_item)

@@ -1,4 +1,4 @@
-"""HTTP addresses under /v1."""
+"""URLs under /v1."""
 
 from django.urls import path, re_path
 
@@ -19,6 +19,6 @@ urlpatterns = [
     path("responses/<str:name>", responses.response, name="response"),
     path("models", views.models, name="models"),
     path("models/<path:name>", views.model, name="model"),
-    # Whatever it is: a path converter takes no line breaks.
+    # A regular expression, because a path converter matches no line breaks.
     re_path(r"^(?s:.*)$", views.not_found, name="v1-not-found"),
 ]

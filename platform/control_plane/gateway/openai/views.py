@@ -1,4 +1,4 @@
-"""``/v1``: what OpenAI's clients call. Plain asynchronous views; a client that goes away cancels them."""
+"""``/v1``: the endpoints of OpenAI's clients. Asynchronous views that are cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ R = TypeVar("R", ChatCompletionRequest, CompletionRequest)
 @endpoint("POST")
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, ChatCompletionRequest.endpoint) as pending:
-        asked, admission = await _admit(request, ChatCompletionRequest, pending)
-        answer = partial(_answer, request, admission, asked, pending)
+        params, admission = await _admit(request, ChatCompletionRequest, pending)
+        answer = partial(_answer, request, admission, params, pending)
         return await idempotent(request, admission, answer)
 
 
 @endpoint("POST")
 async def completions(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, CompletionRequest.endpoint) as pending:
-        asked, admission = await _admit(request, CompletionRequest, pending)
-        answer = partial(_answer, request, admission, asked, pending)
+        params, admission = await _admit(request, CompletionRequest, pending)
+        answer = partial(_answer, request, admission, params, pending)
         return await idempotent(request, admission, answer)
 
 
@@ -64,7 +64,7 @@ async def model(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @public
 async def not_found(request: HttpRequest) -> HttpResponseBase:
-    """Anything else below /v1."""
+    """Answer any other path below /v1 with 404."""
     served = "chat/completions, completions, responses, embeddings, models, files and batches"
     fix = f"Lorikeet serves, below /v1: {served}."
     return ApiError(404, "unknown_url", f"Invalid URL ({request.method} {request.path}).", fix).response()
@@ -83,13 +83,13 @@ def _list(principal: Principal) -> list[dict[str, Any]]:
 
 
 def _retrieve(principal: Principal, name: str) -> dict[str, Any]:
-    """The model of any name that a request may use, by the same resolver. Raises LorikeetError as requests do."""
+    """Return a model by any name that a request may use. Raises LorikeetError as requests do."""
     tenant, bases = principal.tenant, served_bases()
     is_of_hub = name.startswith(HUB_PREFIX)
     model = find_hub_model(tenant, name) if is_of_hub else resolve_model(tenant, name)[0]
     base = base_of(model, bases)
     if not model.versions:
-        if base is None:  # withdrawn at this moment
+        if base is None:  # withdrawn a moment ago
             raise ModelNotFoundError(name, [])
         return _model_json(name, base.decided_at, "", base)
     created_at = max(version.adapter.created_at for version in model.versions)
@@ -98,7 +98,7 @@ def _retrieve(principal: Principal, name: str) -> dict[str, Any]:
 
 
 def _model_json(name: str, created_at: datetime, root: str, base: ServedBase | None) -> dict[str, Any]:
-    """root: the versions that answer; "" for a base model."""
+    """Return OpenAI's model object. root: the versions that answer; "" for a base model."""
     return {
         "id": name,
         "object": "model",
@@ -111,30 +111,30 @@ def _model_json(name: str, created_at: datetime, root: str, base: ServedBase | N
 
 
 async def _admit(request: HttpRequest, kind: type[R], pending: Undispatched) -> tuple[R, Admission]:
-    """The checked body and who sent it. What is not understood is a refusal too, without a model."""
+    """Return the validated body and the admission. An invalid body counts as a refusal without a model."""
     with pending.reading():
-        asked = read_parameters(kind, read_json(request.body))
-    pending.model = asked.model
-    return asked, await admission_of(request, asked.model)
+        params = read_parameters(kind, read_json(request.body))
+    pending.model = params.model
+    return params, await admission_of(request, params.model)
 
 
 async def _answer(
     request: HttpRequest,
     admission: Admission,
-    asked: ChatCompletionRequest | CompletionRequest,
+    params: ChatCompletionRequest | CompletionRequest,
     pending: Undispatched,
 ) -> HttpResponseBase:
-    prompts = asked.prompt_parts()
-    shape = shape_of(asked, prompts)
-    request_id = request_ids.make(admission.principal, asked.endpoint, streamed=asked.stream)
+    prompts = params.prompt_parts()
+    shape = shape_of(params, prompts)
+    request_id = request_ids.make(admission.principal, params.endpoint, streamed=params.stream)
     set_request_id(request_id)
-    generation = await begin(runtime(), admission, asked, streamed=asked.stream, request_id=request_id)
+    generation = await begin(runtime(), admission, params, streamed=params.stream, request_id=request_id)
     pending.dispatched()
-    if asked.stream:
-        return await stream(generation, ChunkWriter(generation, shape, asked, prompts))
+    if params.stream:
+        return await stream(generation, ChunkWriter(generation, shape, params, prompts))
     async with generation:
-        body = await whole(generation, shape, asked, prompts)
-        if asked.scored is not None:
+        body = await whole(generation, shape, params, prompts)
+        if params.scored is not None:
             content = await asyncio.to_thread(encode_large, body)
             return HttpResponse(content, content_type="application/json", headers=generation.headers)
         return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)

@@ -1,4 +1,4 @@
-"""vLLM's addresses, at the root as there."""
+"""URLs of vLLM's API, at the root as in vLLM."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""Writing in batches: one task of the event loop that gathers for a moment what was put, then has it written."""
+"""Writing in batches: a task of the event loop gathers entries for a moment, then writes them together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Awaitable, Callable
 
 logger = logging.getLogger(__name__)
+# Seconds before a failed write is tried again.
 RETRY_S = 1.0
 
 
 class Flusher:
-    """Calls ``flush`` a moment after ``wake``; again later, until it says that everything is written."""
+    """Calls ``flush`` a moment after ``wake``, and again after a pause until it returns True: everything is written."""
 
     def __init__(self, name: str, gather_s: float, flush: Callable[[], Awaitable[bool]]) -> None:
         self._name, self._gather_s, self._flush = name, gather_s, flush
@@ -27,7 +28,7 @@ class Flusher:
         self._filled.set()
 
     async def close(self) -> None:
-        """Write what is there, then stop."""
+        """Write what is pending, then stop."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -46,8 +47,8 @@ class Flusher:
     async def _try(self) -> bool:
         try:
             return await self._flush()
-        except Exception as error:  # whatever it is, what comes later must be written too
-            # Without its message, which may quote what was to be written.
+        except Exception as error:  # any error: later entries must still be written
+            # The error's message is left out: it may quote the rows.
             where = "".join(traceback.format_tb(error.__traceback__))
             logger.error("%s could not write; trying again: %s\n%s", self._name, type(error).__name__, where)
             return False

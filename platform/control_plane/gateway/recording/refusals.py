@@ -1,8 +1,9 @@
 """Counts refused requests in memory and writes the counts every two seconds.
 
-A refusal costs a look into a dictionary, and a flood of them no more memory and no more rows than its kinds: what
-clients make up themselves (names of models and parameters) is kept of the last one only. What it costs to read a
-request that is then refused is charged to its tenant; who has used up `REFUSED_CPU_PER_S` is not read for a while.
+A refusal costs one dictionary lookup, and a flood of refusals takes no more memory and rows than there are reasons: of
+texts that clients choose (names of models and parameters) only the last is kept. The processor time of reading a
+request that is then refused is charged to its tenant; the requests of a tenant that used up `REFUSED_CPU_PER_S` are not
+read for a while.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 
+# Seconds between two writes.
 GATHER_S = 2.0
-# Kinds that wait. More than that a second is only possible with thousands of keys; what is above is not counted.
+# Reasons that wait to be written. Only thousands of keys can produce more; further ones are not counted.
 MOST_WAITING = 10_000
-REFUSED_CPU_PER_S, REFUSED_CPU_AT_ONCE = 0.02, 0.5
-"""Seconds of processor time, of one tenant in this process. 4 MiB of JSON can take 0.1 s, in which nobody is served."""
+# Seconds of processor time per second that one tenant's refused requests may take in this process, and the most it may
+# save up. Parsing 4 MiB of JSON can take 0.1 s, in which the process serves nobody else.
+REFUSED_CPU_PER_S, REFUSED_CPU_BURST_S = 0.02, 0.5
 
 
 class RefusalLog:
-    """Of one event loop."""
+    """Counts refusals on one event loop."""
 
     def __init__(self) -> None:
         self._counts: dict[Reason, Count] = {}
@@ -50,7 +53,7 @@ class RefusalLog:
         await self._flusher.close()
 
     def note(self, principal: Principal, endpoint: str, error: ApiError, model: str) -> None:
-        """Count a request that was refused before any engine had it."""
+        """Count a request that was refused before it was sent to an engine."""
         now = clocks.now().timestamp()
         key = principal.api_key
         limit = str((error.details or {}).get("limit", ""))
@@ -67,10 +70,10 @@ class RefusalLog:
         count.last_at, count.model, count.param = now, model, error.param or ""
 
     def allowance(self, principal: Principal) -> Allowance:
-        """The processor time for reading what is refused, in seconds, that the caller's tenant has left."""
+        """Return what the caller's tenant has left of its processor time for reading requests that are then refused."""
         pk = principal.tenant.pk
         if pk not in self._allowances:
-            self._allowances[pk] = Allowance.full(REFUSED_CPU_PER_S, REFUSED_CPU_AT_ONCE, time.monotonic())
+            self._allowances[pk] = Allowance.full(REFUSED_CPU_PER_S, REFUSED_CPU_BURST_S, time.monotonic())
         return self._allowances[pk]
 
     def until_dispatched(self, principal: Principal, endpoint: str, model: str = "") -> Undispatched:
@@ -96,8 +99,11 @@ class RefusalLog:
 
 
 class Undispatched:
-    """A request that no engine has yet. An error that leaves the block until then is a refusal, counted for the tenant
-    of the caller; what an engine had is in the ledger."""
+    """A request that was not yet sent to an engine: an error that leaves the block is counted as a refusal for the
+    caller's tenant.
+
+    Once it was sent, the ledger records it.
+    """
 
     def __init__(self, log: RefusalLog, principal: Principal, endpoint: str, model: str) -> None:
         self._log, self._principal, self._endpoint = log, principal, endpoint
@@ -106,19 +112,19 @@ class Undispatched:
         self.model = model
 
     def dispatched(self) -> None:
-        """An engine has it: from now on nothing is a refusal."""
+        """Mark the request as sent to an engine: a later error is not a refusal."""
         self._dispatched = True
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around what reads the request, without an `await`. Raises ApiError if too many were read for nothing."""
+        """Measure the reading of the request, which must not await. Raises ApiError if the tenant's time is used up."""
         wait_s = self._log.allowance(self._principal).wait_s(time.monotonic())
         if wait_s:
             raise ApiError(
                 429,
                 "too_many_refused_requests",
-                "Reading requests of yours that were then refused has taken too much time.",
-                "Look at the errors they got, mend those requests, and go on after a pause.",
+                "Reading requests of this tenant that were then refused has taken too much time.",
+                "Check the errors of those requests, correct them, and try again after a pause.",
                 retry_after_s=wait_s,
             )
         began = time.thread_time()
@@ -133,7 +139,7 @@ class Undispatched:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises ``ApiError`` for any other error."""
+        """Count a refusal. Raises ``ApiError`` in place of any other error."""
         if self._dispatched or not isinstance(error, Exception):
             return
         problem = errors.of(error)

@@ -1,4 +1,4 @@
-"""A request that is over, as spans: where its time went, below the caller's own span."""
+"""Spans of a request that has ended: where its time went, below the caller's own span."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def report_request(ended: Ended, caller: str) -> None:
-    """``caller``: its traceparent, or "". Nothing if traces are off."""
+    """Report the spans of a request. ``caller`` is its traceparent, or "". Does nothing if tracing is off."""
     if not traces.is_on():
         return
     operation = _OPERATIONS.get(ApiEndpoint(ended.endpoint), "chat")
@@ -64,7 +64,7 @@ def report_request(ended: Ended, caller: str) -> None:
 
 
 def _parts(ended: Ended, start: float) -> Iterator[SpanPart]:
-    """The phases one after another, and the pauses of pre-emptions within."""
+    """Yield the phases in order, and the pauses of pre-emptions within them."""
     details, at = ended.details, start
     engine = start + (details.auth_ms + details.quota_ms) / 1000
     for phase in PHASES:

@@ -1,6 +1,6 @@
-"""Writes the text of requests to the database, for tenants that record transcripts only.
+"""Writes the text of requests to the database, only for tenants that record transcripts.
 
-Text is never logged: an error of the database is named by its type, because its message may quote the row.
+Text is never logged: a database error is logged by its type, because its message may quote the row.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from control_plane.core.unavailable import is_database_away
 from control_plane.fleet.transport.coalescing import Chunk
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.gateway.transcripts.actions import Taken, store
+from control_plane.gateway.transcripts.actions import NewTranscript, store
 from control_plane.identity.access.principal import Principal
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+# Seconds for which entries are gathered, and the entries of one transaction.
 GATHER_S = 0.5
 LARGEST_BATCH = 64
-# Characters that are kept of a prompt, and of the answers to it.
+# Characters that are kept of a prompt, and of all its answers together.
 MOST_KEPT = 32_768
-# Characters that are kept of its settings, as JSON: a schema and the definitions of tools may be long.
+# Characters that are kept of the settings, as JSON: a schema and definitions of tools may be long.
 MOST_SETTINGS = 32_768
-# Characters that wait for the database; what comes beyond is not kept.
+# Characters that wait for the database; further texts are dropped.
 MOST_WAITING = 16 << 20
 LOST = Counter("lorikeet_transcripts_lost", "Texts that were to be kept and could not be stored.")
 
@@ -53,10 +54,10 @@ class OutputStream(Protocol):
 
 
 class RecordedStream:
-    """A stream whose text is kept on its way through, however it ends."""
+    """A stream whose text is recorded as it passes, however it ends."""
 
-    def __init__(self, stream: OutputStream, taking: Taking, writer: TranscriptWriter) -> None:
-        self._stream, self._taking, self._writer = stream, taking, writer
+    def __init__(self, stream: OutputStream, buffer: TranscriptBuffer, writer: TranscriptWriter) -> None:
+        self._stream, self._buffer, self._writer = stream, buffer, writer
 
     @property
     def usage(self) -> pb.UsageRecord | None:
@@ -68,7 +69,7 @@ class RecordedStream:
     async def __anext__(self) -> list[Chunk]:
         chunks = await self._stream.__anext__()
         for chunk in chunks:
-            self._taking.add(chunk.choice, text_of(chunk))
+            self._buffer.add(chunk.choice, text_of(chunk))
         return chunks
 
     def abort(self) -> None:
@@ -76,13 +77,13 @@ class RecordedStream:
 
     def close(self) -> None:
         self._stream.close()
-        if not self._taking.ended:
-            self._taking.ended = True
-            self._writer.put(self._taking)
+        if not self._buffer.ended:
+            self._buffer.ended = True
+            self._writer.put(self._buffer)
 
 
-class Taking:
-    """One request's text while it grows."""
+class TranscriptBuffer:
+    """The text of one request while it grows."""
 
     def __init__(self, principal: Principal, submit: pb.Submit, created_at: datetime) -> None:
         self.ended = False
@@ -103,8 +104,8 @@ class Taking:
         prompt = sum(len(message["content"]) for message in self._prompt)
         return MOST_KEPT - self._room + prompt + len(self._settings)
 
-    def taken(self) -> Taken:
-        return Taken(
+    def transcript(self) -> NewTranscript:
+        return NewTranscript(
             request_id=self._request_id,
             tenant_id=self._principal.tenant.pk,
             created_at=self._created_at,
@@ -116,10 +117,10 @@ class Taking:
 
 
 class TranscriptWriter:
-    """Of one event loop."""
+    """Stores transcripts in the background, on one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: list[Taking] = []
+        self._waiting: list[TranscriptBuffer] = []
         self._size = 0
         self._flusher = Flusher("transcript-writer", GATHER_S, self._write)
 
@@ -130,15 +131,15 @@ class TranscriptWriter:
         await self._flusher.close()
 
     def record(self, stream: OutputStream, principal: Principal, submit: pb.Submit, at: datetime) -> RecordedStream:
-        """The same stream, its text kept."""
-        return RecordedStream(stream, Taking(principal, submit, at), self)
+        """Return the same stream with its text recorded."""
+        return RecordedStream(stream, TranscriptBuffer(principal, submit, at), self)
 
-    def put(self, taking: Taking) -> None:
-        if self._size + taking.size > MOST_WAITING:
+    def put(self, buffer: TranscriptBuffer) -> None:
+        if self._size + buffer.size > MOST_WAITING:
             LOST.inc()
             return
-        self._waiting.append(taking)
-        self._size += taking.size
+        self._waiting.append(buffer)
+        self._size += buffer.size
         self._flusher.wake()
 
     async def _write(self) -> bool:
@@ -152,16 +153,16 @@ class TranscriptWriter:
                 logger.error("%d texts could not be stored and are lost (%s).", len(batch), type(error).__name__)
                 LOST.inc(len(batch))
             del self._waiting[: len(batch)]
-            self._size -= sum(taking.size for taking in batch)
+            self._size -= sum(buffer.size for buffer in batch)
         return True
 
 
-def _store(batch: list[Taking]) -> None:
-    store([taking.taken() for taking in batch])
+def _store(batch: list[TranscriptBuffer]) -> None:
+    store([buffer.transcript() for buffer in batch])
 
 
 def prompt_of(submit: pb.Submit) -> list[Mapping[str, str]]:
-    """As messages; "text" and "token_ids" are the roles of prompts that have none."""
+    """Return the prompt as messages; prompts without a role have the role "text" or "token_ids"."""
     kind = submit.WhichOneof("prompt")
     if kind == "chat":
         return [{"role": message.role, "content": content_of(message)} for message in submit.chat.messages]
@@ -175,7 +176,7 @@ def _prompt(prompt: pb.Submit | pb.Prompt) -> Mapping[str, str]:
 
 
 def _kept_settings(submit: pb.Submit) -> str:
-    """As JSON; null for what is too long or too deep."""
+    """Return the settings as JSON; "null" if they are too long or too deep."""
     try:
         text = encode(_storable_json(settings_of(submit)))
     except (ValueError, RecursionError):
@@ -184,9 +185,9 @@ def _kept_settings(submit: pb.Submit) -> str:
 
 
 def settings_of(submit: pb.Submit) -> dict[str, Any]:
-    """How the answer is asked for, by the names that the API has for it; without what is as by default."""
+    """Return the parameters of the answer by their names in the API, without those that have their default."""
     sampling, chat = submit.sampling, submit.chat
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "temperature": _short(sampling.temperature),
         "top_p": _short(sampling.top_p),
         "max_tokens": sampling.max_tokens,
@@ -202,7 +203,7 @@ def settings_of(submit: pb.Submit) -> dict[str, Any]:
     }
     always = ("temperature", "top_p")
     return {
-        name: value for name, value in given.items() if name in always or value not in _DEFAULTS.get(name, _NOTHING)
+        name: value for name, value in values.items() if name in always or value not in _DEFAULTS.get(name, _NOTHING)
     }
 
 
@@ -218,12 +219,12 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
 
 
 def _short(number: float) -> float:
-    """As it was written: on the wire numbers have 24 bits."""
+    """Round a number to the digits that the client wrote: on the wire it has 24 bits."""
     return float(f"{number:.6g}")
 
 
 def _response_format(constraint: pb.Constraint) -> dict[str, Any]:
-    """In OpenAI's form; of what OpenAI does not have, the kind."""
+    """Return the constraint in OpenAI's form; for a kind that OpenAI lacks, its type and text."""
     if constraint.kind == pb.Constraint.JSON_OBJECT:
         return {"type": "json_object"}
     if constraint.kind == pb.Constraint.JSON_SCHEMA:
@@ -250,13 +251,13 @@ def content_of(message: pb.ChatMessage) -> str:
 
 
 def text_of(chunk: Chunk) -> str:
-    """All that the model wrote: its reasoning and its calls are a part of it."""
+    """Return all that the model wrote, including reasoning and tool calls."""
     calls = "".join(f"\n{call.name} {call.arguments}" if call.id else call.arguments for call in chunk.tool_calls)
     return chunk.reasoning + chunk.text + calls
 
 
 def bounded(messages: list[Mapping[str, str]]) -> tuple[list[dict[str, str]], bool]:
-    """The end of a conversation, which is what was asked; and whether anything is missing."""
+    """Return the end of a conversation, which holds the question, and whether anything was cut."""
     room = MOST_KEPT
     kept: list[dict[str, str]] = []
     for message in reversed(messages):
@@ -269,12 +270,12 @@ def bounded(messages: list[Mapping[str, str]]) -> tuple[list[dict[str, str]], bo
 
 
 def storable(text: str) -> str:
-    """Without what PostgreSQL cannot hold: NUL characters, and halves of surrogate pairs."""
+    """Remove what PostgreSQL cannot store: NUL characters, and halves of surrogate pairs."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _storable_json(value: Any) -> Any:
-    """The same with storable texts. Raises ``ValueError`` for numbers that JSON does not have."""
+    """Make all texts of a JSON value storable. Raises ``ValueError`` for numbers that JSON does not have."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):

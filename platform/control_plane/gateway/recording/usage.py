@@ -1,7 +1,7 @@
 """Writes the engine's counts to the ledger: one writer for each event loop, in batches, on a thread.
 
-The engine keeps each record until it is acknowledged, and that happens only after the commit. What this process
-cannot store, or dies with, is collected from the engine's journal later; the ledger takes each request once.
+The engine keeps each record until it is acknowledged, which happens only after the commit. Records that this process
+cannot store, or loses when it dies, are collected from the engine's journal later; the ledger stores each request once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 
+# Seconds for which entries are gathered, and the entries of one transaction.
 GATHER_S = 0.2
 LARGEST_BATCH = 256
-# Beyond this the engine's journal is the better place to wait.
+# Entries that wait; further ones are dropped here, and collected from the engine's journal later.
 MOST_WAITING = 20_000
 
 
 @dataclass(frozen=True)
 class RequestContext:
-    """What the ledger records of a request besides the engine's count."""
+    """Data of a request that the ledger records besides the engine's counts."""
 
     principal: Principal
     model: ResolvedModel
@@ -42,15 +43,15 @@ class RequestContext:
     streamed: bool
     created_at: datetime
     details: Details
+    # Receives the usage instead of the usage writer: a batch stores it together with the line's result.
     keep: Callable[[Settled], object] | None = None
-    """Takes what the ledger must hold of it, instead of the usage writer: a batch stores it with the line's result."""
+    # The `traceparent` of the caller's span.
     trace_parent: str = ""
-    """Of the caller's span, as `traceparent` has it."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A request that is over; ``reported`` by its engine, which keeps its record until that is acknowledged."""
+    """A request that has ended; ``reported`` if its engine did so, and keeps the record until acknowledged."""
 
     host: str
     engine_id: str
@@ -60,7 +61,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class _Entry:
-    """An attempt that ended: what it adds to the ledger, or that it adds nothing; whether its engine keeps a record."""
+    """An attempt that ended: its usage, or that it has none, and whether its engine keeps a record."""
 
     host: str
     engine_id: str
@@ -73,7 +74,7 @@ Acknowledge = Callable[[str, list[str]], Awaitable[object]]
 
 
 class UsageWriter:
-    """Takes what each request really used, once it is known."""
+    """Stores the usage of each request once it is known."""
 
     def __init__(self, acknowledge: Acknowledge) -> None:
         self._acknowledge = acknowledge
@@ -84,19 +85,19 @@ class UsageWriter:
         self._flusher.start()
 
     async def close(self) -> None:
-        """Write what is there, then stop."""
+        """Write what is pending, then stop."""
         await self._flusher.close()
 
     def put(self, host: str, engine_id: str, ended: Ended, *, reported: bool) -> None:
-        """A request is over. ``reported``: by its engine, which keeps its record until that is acknowledged."""
+        """Record a request's end; ``reported`` if its engine did so, and keeps the record until acknowledged."""
         self._add(_Entry(host, engine_id, ended=ended, acknowledge=reported))
 
     def abandon(self, host: str, engine_id: str, *, reported: bool) -> None:
-        """The request went to another host after this attempt."""
+        """Record that the request moved to another host after this attempt."""
         self._add(_Entry(host, engine_id, abandoned=True, acknowledge=reported))
 
     def acknowledge(self, host: str, engine_id: str) -> None:
-        """The engine reports the end of an attempt that is accounted for already."""
+        """Acknowledge the end of an attempt that is already accounted for."""
         self._add(_Entry(host, engine_id, acknowledge=True))
 
     def _add(self, entry: _Entry) -> None:
@@ -105,7 +106,7 @@ class UsageWriter:
             self._flusher.wake()
 
     async def _write_all(self) -> bool:
-        """Whether everything is stored now."""
+        """Write all entries. Returns whether everything is stored."""
         while self._entries:
             batch = self._entries[:LARGEST_BATCH]
             try:
@@ -119,14 +120,16 @@ class UsageWriter:
         return True
 
     async def _store_each(self, batch: list[_Entry]) -> bool:
-        """One that cannot be stored must not hold up the others: it is given up. False if the database is away."""
+        """Store the entries one by one; one that cannot be stored is dropped. Returns False if the database is
+        unavailable.
+        """
         for entry in batch:
             try:
                 await run_db(store, [entry])
             except (DatabaseError, InterfaceError, ValueError) as error:
                 if as_unavailable(error) is not None:
                     return False
-                logger.exception("The usage of %s on %s cannot be stored, ever.", entry.engine_id, entry.host)
+                logger.exception("The usage of %s on %s cannot be stored and is lost.", entry.engine_id, entry.host)
         return True
 
     async def _acknowledge_all(self, batch: list[_Entry]) -> None:
@@ -138,12 +141,12 @@ class UsageWriter:
             try:
                 await self._acknowledge(host, request_ids)
             except HostError as failure:
-                # They stay in the engine's journal, are collected from there, and found to be stored.
+                # The records stay in the engine's journal; collecting them later skips those that are stored.
                 logger.info("usage of %s not acknowledged: %s", host, failure)
 
 
 def store(batch: list[_Entry]) -> None:
-    """One transaction for the whole batch."""
+    """Store a batch in one transaction."""
     with transaction.atomic():
         abandon_attempts([entry.engine_id for entry in batch if entry.abandoned])
         record_events([entry.ended for entry in batch if entry.ended is not None])

@@ -1,4 +1,4 @@
-"""The request body of ``/v1/responses``, and the chat request that it stands for."""
+"""The request body of ``/v1/responses``, and its conversion to a chat request."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from control_plane.gateway.openai.tools import (
 from control_plane.gateway.openai.unions import WORD_OR_OBJECT, by_type, known_types, tag
 
 Json = dict[str, Any]
-# Accepted, whatever their value, and without effect here.
+# Parameters accepted with any value and ignored.
 HARMLESS = frozenset(
     {
-        "max_tool_calls",  # of hosted tools only
+        "max_tool_calls",  # limits hosted tools, which are not supported
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
@@ -39,7 +39,7 @@ HARMLESS = frozenset(
     }
 )
 LOGPROBS = "message.output_text.logprobs"
-# What a chat request calls things, in the words of this one.
+# Parameters of a chat request, with their names in this request.
 _NAMES = {
     "max_completion_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
@@ -49,8 +49,8 @@ _NAMES = {
 }
 
 
-# "messages" and "prompt" are also words of a sentence: as parameters they are in quotes, or all there is.
-_THEIR_NAMES = re.compile(
+# "messages" and "prompt" are also ordinary words: as parameters they are in quotes, or are the whole text.
+_CHAT_NAMES = re.compile(
     rf"\b(?P<name>{'|'.join(map(re.escape, _NAMES))})\b"
     r"|(?P<input>(?:^|(?<=['\"]))(?:messages|prompt)(?=$|['\"\[.]))"
     r"|(?P<tool>\btools\[\d+\])\.function\b"
@@ -62,7 +62,7 @@ class _StrictItem(BaseModel):
 
 
 class TextPart(BaseModel):
-    """Also as an answer gave it, with annotations and log-probabilities."""
+    """A part with text; a part of an earlier answer also has annotations and log-probabilities, which are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -95,7 +95,7 @@ MessageParts = Annotated[list[MessagePart], Field(min_length=1, max_length=MOST_
 
 
 class MessageItem(BaseModel):
-    model_config = ConfigDict(strict=True)  # an answer's items come back with their id and status
+    model_config = ConfigDict(strict=True)  # items of an answer that are sent back also have an id and a status
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
@@ -135,7 +135,7 @@ class ReasoningText(BaseModel):
 
 
 class ReasoningItem(BaseModel):
-    """Of an answer that is sent back: what was reasoned before the message or call that follows it."""
+    """Reasoning of an earlier answer that is sent back: it precedes the message or call that follows it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -236,7 +236,7 @@ class ResponsesRequest(_StrictItem):
     ) = None
 
     @model_validator(mode="after")
-    def _something_is_said(self) -> Self:
+    def _input_is_not_empty(self) -> Self:
         if not self.input:
             raise ValueError("input is empty")
         return self
@@ -246,13 +246,13 @@ class ResponsesRequest(_StrictItem):
         return bool(self.top_logprobs) or LOGPROBS in (self.include or ())
 
     def messages(self) -> list[Json]:
-        """The input as chat messages."""
+        """Return the input as chat messages."""
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
         return _messages(self.input)
 
     def chat(self, before: Sequence[Json]) -> ChatCompletionRequest:
-        """The chat request that it stands for, after the stored messages. Raises ``ApiError``."""
+        """Return the equivalent chat request, after the stored messages. Raises ``ApiError``."""
         instructions = [{"role": "developer", "content": self.instructions}] if self.instructions else []
         body: Json = {
             "model": self.model,
@@ -277,15 +277,19 @@ class ResponsesRequest(_StrictItem):
         try:
             return read_parameters(ChatCompletionRequest, body)
         except ApiError as error:
-            raise in_our_words(error) from None
+            raise in_responses_terms(error) from None
 
     def _response_format(self) -> Json | None:
-        asked = self.text.format if self.text else None
-        if asked is None or asked.type == "text":
+        text_format = self.text.format if self.text else None
+        if text_format is None or text_format.type == "text":
             return None
-        if asked.type == "json_object":
+        if text_format.type == "json_object":
             return {"type": "json_object"}
-        schema: Json = {"name": asked.name or "answer", "schema": asked.schema_, "strict": asked.strict}
+        schema: Json = {
+            "name": text_format.name or "answer",
+            "schema": text_format.schema_,
+            "strict": text_format.strict,
+        }
         return {"type": "json_schema", "json_schema": {n: value for n, value in schema.items() if value is not None}}
 
 
@@ -294,26 +298,26 @@ def read_request(body: Json) -> ResponsesRequest:
     return checked(ResponsesRequest, body, HARMLESS)
 
 
-def in_our_words(error: ApiError) -> ApiError:
-    """An error of the chat request, with the names of this one's parameters."""
+def in_responses_terms(error: ApiError) -> ApiError:
+    """Return an error of the chat request with this request's parameter names."""
     problems = [
-        {name: value and _in_our_words(value) for name, value in problem.items()}
+        {name: value and _in_responses_terms(value) for name, value in problem.items()}
         for problem in (error.details or {}).get("problems", ())
     ]
     return replace(
         error,
-        message=_in_our_words(error.message),
-        fix=_in_our_words(error.fix),
-        param=error.param and _in_our_words(error.param),
+        message=_in_responses_terms(error.message),
+        fix=_in_responses_terms(error.fix),
+        param=error.param and _in_responses_terms(error.param),
         details={**error.details, "problems": problems} if error.details and problems else error.details,
     )
 
 
-def _in_our_words(text: str) -> str:
-    return _THEIR_NAMES.sub(_our_name, text)
+def _in_responses_terms(text: str) -> str:
+    return _CHAT_NAMES.sub(_responses_name, text)
 
 
-def _our_name(match: re.Match[str]) -> str:
+def _responses_name(match: re.Match[str]) -> str:
     if match["input"]:
         return "input"
     return match["tool"] or _NAMES[match["name"]]
@@ -334,8 +338,10 @@ def _text(content: str | Sequence[TextPart | RefusalPart]) -> str:
 
 
 def _messages(items: Sequence[InputItem]) -> list[Json]:
-    """Calls that follow each other, or an assistant's text, are one message, as a chat template wants them."""
-    found: list[Json] = []
+    """Return items as chat messages. Consecutive calls, and calls after an assistant's text, are merged into one
+    message, as chat templates expect.
+    """
+    messages: list[Json] = []
     reasoning = ""
     for item in items:
         if isinstance(item, ReasoningItem):
@@ -348,7 +354,7 @@ def _messages(items: Sequence[InputItem]) -> list[Json]:
         else:
             function = {"name": item.name, "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": function}
-            last = found[-1] if found and found[-1]["role"] == "assistant" and not reasoning else None
+            last = messages[-1] if messages and messages[-1]["role"] == "assistant" and not reasoning else None
             if last is not None and len(calls := last.setdefault("tool_calls", [])) < MOST_CALLS:
                 calls.append(call)
                 continue
@@ -356,5 +362,5 @@ def _messages(items: Sequence[InputItem]) -> list[Json]:
         if reasoning and message["role"] == "assistant":
             message["reasoning_content"] = reasoning
         reasoning = ""
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages

@@ -16,15 +16,15 @@ from control_plane.gateway.responses.request import ResponsesRequest
 from lora_engine.wire import engine_pb2 as pb
 
 Json = dict[str, Any]
+# Stores a completed response if its request has `store: true`.
 Keep = Callable[[Json, Choice], Awaitable[None]]
-"""Stores a response that is over, if its request asked for that."""
 
 
 class ResponseWriter:
-    """One response: its object at any moment of its making."""
+    """Writes the object of one response at any stage of its generation."""
 
-    def __init__(self, asked: ResponsesRequest, generation: Generation) -> None:
-        self._asked, self._generation = asked, generation
+    def __init__(self, params: ResponsesRequest, generation: Generation) -> None:
+        self._params, self._generation = params, generation
         self._id = public_part(generation.request_id)
 
     @property
@@ -32,10 +32,10 @@ class ResponseWriter:
         return f"resp_{self._id}"
 
     def body(self, status: str, output: Sequence[Json], *, error: ApiError | None = None) -> Json:
-        asked = self._asked
+        params = self._params
         text: Json = {"format": {"type": "text"}}
-        if asked.text is not None:
-            text |= asked.text.model_dump(by_alias=True, exclude_none=True)
+        if params.text is not None:
+            text |= params.text.model_dump(by_alias=True, exclude_none=True)
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             "id": self.name,
@@ -46,25 +46,25 @@ class ResponseWriter:
             "background": False,
             "error": None if error is None else {"code": "server_error", "message": error.message},
             "incomplete_details": cut,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
+            "instructions": params.instructions,
+            "max_output_tokens": params.max_output_tokens,
             "model": self._generation.admission.model.display_name,
             "output": list(output),
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
-            "previous_response_id": asked.previous_response_id,
-            "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
+            "parallel_tool_calls": params.parallel_tool_calls is not False,
+            "previous_response_id": params.previous_response_id,
+            "reasoning": {"effort": params.reasoning.effort if params.reasoning else None, "summary": None},
             "service_tier": "default",
-            "store": asked.store,
-            "temperature": 1.0 if asked.temperature is None else asked.temperature,
+            "store": params.store,
+            "temperature": 1.0 if params.temperature is None else params.temperature,
             "text": text,
-            "tool_choice": _choice_json(asked),
-            "tools": [tool.model_dump() for tool in asked.tools or ()],
-            "top_logprobs": asked.top_logprobs or 0,
-            "top_p": 1.0 if asked.top_p is None else asked.top_p,
+            "tool_choice": _choice_json(params),
+            "tools": [tool.model_dump() for tool in params.tools or ()],
+            "top_logprobs": params.top_logprobs or 0,
+            "top_p": 1.0 if params.top_p is None else params.top_p,
             "truncation": "disabled",
             "usage": None if status == "in_progress" else self._usage(),
             "user": None,
-            "metadata": asked.metadata or {},
+            "metadata": params.metadata or {},
         }
 
     def _usage(self) -> Json:
@@ -99,7 +99,7 @@ class ResponseWriter:
         }
 
     def output(self, choice: Choice) -> list[Json]:
-        """Of a choice that is over."""
+        """Return the output items of a finished choice."""
         status = "incomplete" if choice.finish_reason == "length" else "completed"
         items = [self.reasoning(choice.reasoning, status)] if choice.reasoning else []
         if choice.text or not choice.tool_calls:
@@ -110,8 +110,8 @@ class ResponseWriter:
         return self.body("incomplete" if choice.finish_reason == "length" else "completed", self.output(choice))
 
 
-def _choice_json(asked: ResponsesRequest) -> Json | str:
-    choice = asked.tool_choice or "auto"
+def _choice_json(params: ResponsesRequest) -> Json | str:
+    choice = params.tool_choice or "auto"
     return choice if isinstance(choice, str) else choice.model_dump()
 
 
@@ -124,28 +124,28 @@ def _token(entry: pb.TokenLogprob | pb.TopLogprob) -> Json:
 
 
 class ResponseEvents:
-    """The events of one stream. An item is open until another kind of output begins."""
+    """Writes the events of one stream. An item is open until another kind of output begins."""
 
     def __init__(self, writer: ResponseWriter, keep: Keep) -> None:
         self._writer, self._keep = writer, keep
         self._choice = Choice()
         self._events: list[bytes] = []
         self._number = 0
-        self._done: list[Json] = []  # items that are over
+        self._done: list[Json] = []  # completed items
         self._open = ""  # "", "reasoning", "message" or "call"
         self._began = False
-        self._said: list[pb.TokenLogprob] = []
+        self._logprobs: list[pb.TokenLogprob] = []
 
     def write(self, chunks: Sequence[Chunk]) -> bytes:
         self._begin()
         for chunk in chunks:
             self._choice.add(chunk)
             if chunk.reasoning:
-                self._reason(chunk.reasoning)
+                self._add_reasoning(chunk.reasoning)
             if chunk.text or (chunk.logprobs and not chunk.reasoning and not chunk.tool_calls):
-                self._say(chunk.text, chunk.logprobs)
+                self._add_text(chunk.text, chunk.logprobs)
             for delta in chunk.tool_calls:
-                self._call(delta)
+                self._add_call(delta)
         return self._take()
 
     def error(self, error: ApiError) -> bytes:
@@ -154,13 +154,13 @@ class ResponseEvents:
         return self._take()
 
     async def settle(self) -> None:
-        """A client may go on with the response as soon as it was told of its end."""
+        """Store the response before its last event is sent: the client may continue it at once."""
         await self._keep(self._writer.whole(self._choice), self._choice)
 
     def end(self) -> bytes:
         self._begin()
         if not self._done and not self._open:
-            self._say("", [])
+            self._add_text("", [])
         self._close()
         body = self._writer.whole(self._choice)
         self._event(f"response.{body['status']}", response=body)
@@ -173,24 +173,24 @@ class ResponseEvents:
             self._event("response.created", response=body)
             self._event("response.in_progress", response=body)
 
-    def _reason(self, text: str) -> None:
+    def _add_reasoning(self, text: str) -> None:
         item = self._writer.reasoning("", "in_progress")
         if self._open != "reasoning":
             self._start("reasoning", item)
         self._item_event("response.reasoning_text.delta", item, content_index=0, delta=text)
 
-    def _say(self, text: str, logprobs: Sequence[pb.TokenLogprob]) -> None:
+    def _add_text(self, text: str, logprobs: Sequence[pb.TokenLogprob]) -> None:
         item = self._writer.message([], "in_progress")
         if self._open != "message":
             self._start("message", item)
             part = self._writer.text("", [])
             self._item_event("response.content_part.added", item, content_index=0, part=part)
-        self._said.extend(logprobs)
+        self._logprobs.extend(logprobs)
         if text or logprobs:
-            told = logprobs_json(logprobs)
-            self._item_event("response.output_text.delta", item, content_index=0, delta=text, logprobs=told)
+            content = logprobs_json(logprobs)
+            self._item_event("response.output_text.delta", item, content_index=0, delta=text, logprobs=content)
 
-    def _call(self, delta: pb.ToolCallDelta) -> None:
+    def _add_call(self, delta: pb.ToolCallDelta) -> None:
         if delta.id:
             call = {"id": delta.id, "function": {"name": delta.name, "arguments": ""}}
             self._start("call", self._writer.call(delta.index, call, "in_progress"))
@@ -212,16 +212,16 @@ class ResponseEvents:
             item = writer.reasoning(choice.reasoning, status)
             self._item_event("response.reasoning_text.done", item, content_index=0, text=choice.reasoning)
         elif self._open == "message":
-            part = writer.text(choice.text, self._said)
+            part = writer.text(choice.text, self._logprobs)
             item = writer.message([part], status)
-            told = {"text": choice.text, "logprobs": part["logprobs"]}
-            self._item_event("response.output_text.done", item, content_index=0, **told)
+            content = {"text": choice.text, "logprobs": part["logprobs"]}
+            self._item_event("response.output_text.done", item, content_index=0, **content)
             self._item_event("response.content_part.done", item, content_index=0, part=part)
         else:
             index = sum(done["type"] == "function_call" for done in self._done)
             item = writer.call(index, choice.tool_calls[index], status)
-            told = {"arguments": item["arguments"], "name": item["name"]}
-            self._item_event("response.function_call_arguments.done", item, **told)
+            content = {"arguments": item["arguments"], "name": item["name"]}
+            self._item_event("response.function_call_arguments.done", item, **content)
         self._event("response.output_item.done", output_index=len(self._done), item=item)
         self._done.append(item)
         self._open = ""

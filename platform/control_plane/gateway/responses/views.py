@@ -25,7 +25,7 @@ from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.openai.response_writers import Choice, gathered
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.responses.request import ResponsesRequest, in_our_words, read_request
+from control_plane.gateway.responses.request import ResponsesRequest, in_responses_terms, read_request
 from control_plane.gateway.responses.response_writers import ResponseEvents, ResponseWriter
 from control_plane.identity.tenants.models import Tenant
 
@@ -37,51 +37,51 @@ async def responses(request: HttpRequest) -> HttpResponseBase:
     principal = caller_of(request)
     with undispatched(request, ChatCompletionRequest.endpoint) as pending:
         with pending.reading():
-            asked = read_request(read_json(request.body))
-        before = await _before(principal.tenant, asked)
+            params = read_request(read_json(request.body))
+        before = await _previous_messages(principal.tenant, params)
         with pending.reading():
-            chat = asked.chat(before)
-        pending.model = asked.model
-        admission = await admission_of(request, asked.model)
-        return await idempotent(request, admission, partial(_answer, admission, asked, chat, before, pending))
+            chat = params.chat(before)
+        pending.model = params.model
+        admission = await admission_of(request, params.model)
+        return await idempotent(request, admission, partial(_answer, admission, params, chat, before, pending))
 
 
-# A stored response has all that it ever had, so nothing is left to include.
+# A stored response is always returned whole, so there is nothing to include.
 @endpoint("GET", "DELETE", query=("include", "include[]"))
 async def response(request: HttpRequest, name: str) -> HttpResponseBase:
     principal = caller_of(request)
     if request.method == "DELETE":
         await run_db(conversations.delete_response, acting=principal, name=name)
         return JsonResponse({"id": name, "object": "response", "deleted": True})
-    found = await run_db(conversations.get_response, principal.tenant, name)
-    return HttpResponse(found.body, content_type="application/json")
+    stored = await run_db(conversations.get_response, principal.tenant, name)
+    return HttpResponse(stored.body, content_type="application/json")
 
 
-async def _before(tenant: Tenant, asked: ResponsesRequest) -> list[Json]:
-    """The conversation that the request goes on with. Raises ResponseNotFoundError (404)."""
-    if asked.previous_response_id is None:
+async def _previous_messages(tenant: Tenant, params: ResponsesRequest) -> list[Json]:
+    """Return the conversation that the request continues. Raises NoSuchResponseError (404)."""
+    if params.previous_response_id is None:
         return []
-    name = asked.previous_response_id
-    found = await run_db(conversations.get_response, tenant, name, "previous_response_id")
-    messages: list[Json] = json.loads(found.messages)
+    name = params.previous_response_id
+    stored = await run_db(conversations.get_response, tenant, name, "previous_response_id")
+    messages: list[Json] = json.loads(stored.messages)
     return messages
 
 
 async def _answer(
     admission: Admission,
-    asked: ResponsesRequest,
+    params: ResponsesRequest,
     chat: ChatCompletionRequest,
     before: list[Json],
     pending: Undispatched,
 ) -> HttpResponseBase:
-    request_id = request_ids.make(admission.principal, chat.endpoint, streamed=asked.stream)
+    request_id = request_ids.make(admission.principal, chat.endpoint, streamed=params.stream)
     set_request_id(request_id)
     try:
-        generation = await begin(runtime(), admission, chat, streamed=asked.stream, request_id=request_id)
+        generation = await begin(runtime(), admission, chat, streamed=params.stream, request_id=request_id)
         pending.dispatched()
-        writer = ResponseWriter(asked, generation)
-        keep = partial(_keep, admission.principal.tenant, asked, before)
-        if asked.stream:
+        writer = ResponseWriter(params, generation)
+        keep = partial(_keep, admission.principal.tenant, params, before)
+        if params.stream:
             return await stream(generation, ResponseEvents(writer, keep))
         async with generation:
             [choice] = await gathered(generation, 1)
@@ -89,18 +89,18 @@ async def _answer(
             await keep(body, choice)
             return JsonResponse(body, json_dumps_params={"ensure_ascii": False}, headers=generation.headers)
     except (ApiError, HostError) as error:
-        raise in_our_words(errors.of(error)) from error
+        raise in_responses_terms(errors.of(error)) from error
 
 
-async def _keep(tenant: Tenant, asked: ResponsesRequest, before: list[Json], body: Json, choice: Choice) -> None:
-    """Only what the request itself asked to have stored."""
-    if not asked.store:
+async def _keep(tenant: Tenant, params: ResponsesRequest, before: list[Json], body: Json, choice: Choice) -> None:
+    """Store the response if its request has `store: true`."""
+    if not params.store:
         return
-    said: Json = {"role": "assistant", "content": choice.text}
+    answer: Json = {"role": "assistant", "content": choice.text}
     if choice.reasoning:
-        said["reasoning_content"] = choice.reasoning
+        answer["reasoning_content"] = choice.reasoning
     if choice.tool_calls:
-        said["tool_calls"] = choice.tool_calls
-    messages = [*before, *asked.messages(), said]
+        answer["tool_calls"] = choice.tool_calls
+    messages = [*before, *params.messages(), answer]
     texts = {"messages": json.dumps(messages), "body": json.dumps(body)}
     await run_db(conversations.store, tenant, body["id"], **texts)

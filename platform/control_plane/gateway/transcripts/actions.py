@@ -17,12 +17,13 @@ from control_plane.gateway.transcripts.queries import oldest_kept
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 
-FORGET_AT_ONCE = 1000
+# Rows that one statement deletes: keeps each transaction short.
+DELETE_BATCH = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
-    """The text of one request, on its way to the database."""
+class NewTranscript:
+    """The text of one request, before it is stored."""
 
     request_id: str
     tenant_id: UUID
@@ -34,18 +35,20 @@ class Taken:
 
 
 def set_recording(*, acting: Principal, enabled: bool, days: int) -> Recording:
-    """In force within a second. What was kept before stays for `days`; `delete_transcripts` removes it at once."""
+    """Turn recording on or off, within a second. Stored transcripts stay for `days`; `delete_transcripts` removes them
+    at once.
+    """
     values: dict[str, Any] = {"enabled": enabled, "days": days}
     with transaction.atomic():
-        own = Recording.objects.for_tenant(acting.tenant)
-        row: Recording = own.update_or_create(tenant=acting.tenant, defaults=values)[0]
+        settings = Recording.objects.for_tenant(acting.tenant)
+        row: Recording = settings.update_or_create(tenant=acting.tenant, defaults=values)[0]
         audit.record(acting.actor, "recording.update", row, tenant=acting.tenant, label=acting.tenant.slug, **values)
         announce(acting.tenant.pk, "recording.updated", dict)
     return row
 
 
 def delete_transcripts(*, acting: Principal) -> int:
-    """Everything that is kept of the tenant's requests. Returns how many there were."""
+    """Delete all transcripts of the tenant. Returns their number."""
     tenant = acting.tenant
     with transaction.atomic():
         count, _ = Transcript.objects.for_tenant(tenant).delete()
@@ -54,23 +57,23 @@ def delete_transcripts(*, acting: Principal) -> int:
     return count
 
 
-def store(taken: Sequence[Taken]) -> int:
-    """Keep the texts of tenants that still want it. Returns how many; each request is kept once.
+def store(transcripts: Sequence[NewTranscript]) -> int:
+    """Store the texts of tenants that have recording on. Returns their number; each request is stored once.
 
-    The rows follow from the tenant's choice, which is audited; they have no audit rows of their own.
+    The rows follow from the tenant's setting, which is audited; they have no audit rows of their own.
     """
     with transaction.atomic():
-        tenants = {one.tenant_id for one in taken}
-        # Locked: a tenant that says no waits for what is being written, so nothing is kept after its answer.
+        tenants = {one.tenant_id for one in transcripts}
+        # Locked: turning recording off waits for this write, so that nothing is stored after its response.
         recording = Recording.objects.filter(tenant__in=tenants, enabled=True).order_by("pk").select_for_update()
         willing = {row.tenant_id for row in recording}
-        rows = [Transcript(**vars(one)) for one in taken if one.tenant_id in willing]
+        rows = [Transcript(**vars(one)) for one in transcripts if one.tenant_id in willing]
         Transcript.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
 
 
 def forget(now: datetime | None = None) -> int:
-    """Delete what is older than its tenant wants it kept. Returns how many rows. Raises DeletionPausedError."""
+    """Delete transcripts older than their tenant's setting. Returns the number of rows. Raises DeletionPausedError."""
     now = now or clocks.deletion_time()
     return sum(_forget(recording, now) for recording in Recording.objects.select_related("tenant"))
 
@@ -78,7 +81,6 @@ def forget(now: datetime | None = None) -> int:
 def _forget(recording: Recording, now: datetime) -> int:
     old = Transcript.objects.for_tenant(recording.tenant).filter(created_at__lt=oldest_kept(recording, now))
     deleted = 0
-    # In portions, so that no transaction is long.
-    while ids := list(old.values_list("pk", flat=True)[:FORGET_AT_ONCE]):
+    while ids := list(old.values_list("pk", flat=True)[:DELETE_BATCH]):
         deleted += old.filter(pk__in=ids).delete()[0]
     return deleted

@@ -1,6 +1,6 @@
 """The recording setting of a tenant, and its transcripts.
 
-Apart from the usage ledger, which never holds text and is never deleted from.
+These tables are separate from the usage ledger, which never holds text and whose rows are never deleted.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from django.db.models import Q
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.scope import TenantQuerySet
 
+# Days for which a text may be kept.
 LONGEST_DAYS = 365
 
 
 class Recording(models.Model):
-    """A tenant's choice. Without a row nothing is kept."""
+    """The recording setting of a tenant. Without a row, nothing is recorded."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="recording")
     enabled = models.BooleanField(default=False)

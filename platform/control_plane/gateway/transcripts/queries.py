@@ -1,4 +1,4 @@
-"""Reads transcripts."""
+"""Queries of the recording setting and of transcripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def recording_of(tenant: Tenant) -> Recording:
-    """The tenant's choice; off if it never made one."""
+    """Return the tenant's setting; off by default."""
     return Recording.objects.for_tenant(tenant).first() or Recording(tenant=tenant)
 
 
@@ -25,20 +25,20 @@ def oldest_kept(recording: Recording, now: datetime) -> datetime:
 
 
 def transcript_of(tenant: Tenant, request_id: str) -> Transcript:
-    """Raises NotFoundError."""
-    found = find_transcript(tenant, request_id)
-    if found is None:
+    """Return the transcript of a request. Raises NotFoundError."""
+    transcript = find_transcript(tenant, request_id)
+    if transcript is None:
         raise NotFoundError(
-            "No text is kept of that request.",
-            "Text is kept only of requests that came in while recording was on, and for as many days as it says. "
-            "Admins find it under Settings.",
+            "This request has no transcript.",
+            "Transcripts are stored only while recording is on, and for as many days as it is set to. Admins find "
+            "the setting under Settings.",
             code="transcript_not_found",
         )
-    return found
+    return transcript
 
 
 def find_transcript(tenant: Tenant, request_id: str) -> Transcript | None:
-    """None also for what is too old and not deleted yet."""
+    """Return the transcript of a request; None also if it is past its time but not yet deleted."""
     since = oldest_kept(recording_of(tenant), timezone.now())
-    own = Transcript.objects.for_tenant(tenant).filter(created_at__gte=since)
-    return own.filter(request_id=request_id).first()
+    transcripts = Transcript.objects.for_tenant(tenant).filter(created_at__gte=since)
+    return transcripts.filter(request_id=request_id).first()

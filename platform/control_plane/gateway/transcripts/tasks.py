@@ -1,4 +1,4 @@
-"""The periodic task that deletes old rows."""
+"""The periodic task that deletes expired transcripts."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from control_plane.gateway.transcripts import actions
 
 @shared_task(name="transcripts.forget")
 def forget() -> None:
-    """Delete the texts whose time is over."""
+    """Delete expired transcripts."""
     actions.forget()

@@ -1,4 +1,4 @@
-"""Recording, and what was recorded, over HTTP."""
+"""The recording setting, and transcripts, over HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RecordingView(TenantView):
 
     @extend_schema(operation_id="read_recording", responses=RecordingSerializer, tags=["requests"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Whether prompts and answers of this tenant's requests are kept. Every member may know."""
+        """Return whether prompts and answers of this tenant's requests are stored. Every member may read this."""
         return Response(RecordingSerializer(recording_of(self.principal.tenant)).data)
 
     @extend_schema(
@@ -35,7 +35,7 @@ class RecordingView(TenantView):
         tags=["requests"],
     )
     def put(self, request: Request, tenant: str) -> Response:
-        """Begin or stop keeping them. In force within a second; what is kept already stays for `days`."""
+        """Turn recording on or off. The change takes effect within a second; stored transcripts stay for `days`."""
         body = validated(RecordingSerializer, request.data)
         return Response(RecordingSerializer(actions.set_recording(acting=self.principal, **body)).data)
 
@@ -51,14 +51,14 @@ class TranscriptsView(TenantView):
         tags=["requests"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Prompt and answer of one request; an empty list if they were not kept."""
-        asked = read_query(TranscriptsQuerySerializer, request)
-        found = find_transcript(self.principal.tenant, asked["request"])
-        return Response(TranscriptSerializer([found] if found else [], many=True).data)
+        """Return prompt and answer of one request; an empty list if they were not stored."""
+        query = read_query(TranscriptsQuerySerializer, request)
+        transcript = find_transcript(self.principal.tenant, query["request"])
+        return Response(TranscriptSerializer([transcript] if transcript else [], many=True).data)
 
     @extend_schema(operation_id="delete_transcripts", responses={204: None}, tags=["requests"])
     def delete(self, request: Request, tenant: str) -> Response:
-        """Delete every prompt and answer that is kept, now."""
+        """Delete every stored prompt and answer now."""
         actions.delete_transcripts(acting=self.principal)
         return Response(status=204)
 
@@ -72,5 +72,5 @@ class TranscriptView(TenantView):
         tags=["requests"],
     )
     def get(self, request: Request, tenant: str, request_id: str) -> Response:
-        """Prompt and answer of one request, if they were kept."""
+        """Return prompt and answer of one request; 404 if they were not stored."""
         return Response(TranscriptSerializer(transcript_of(self.principal.tenant, request_id)).data)

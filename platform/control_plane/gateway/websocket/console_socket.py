@@ -1,7 +1,8 @@
-"""``/ws/console``: a browser tab's one socket. Its tenant's live events, and the generations of its playground.
+"""``/ws/console``: the one socket of a browser tab, with its tenant's live events and the generations of its
+playground.
 
-To what ``/ws/inference`` knows it adds ``replay`` and frames of events (``live/feed.py``). Only pages of ours may open
-it, and only with a ticket. Who may not infer has the events.
+It has the frames of ``/ws/inference``, ``replay``, and frames of events (``live/feed.py``). Only pages of the console's
+origin may open it, and only with a ticket. A user without the permission to infer receives the events only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class ConsoleConsumer(InferenceConsumer):
 
     async def connect(self) -> None:
         if not origin_is_ours(self.scope):
-            await self.close()  # before it is accepted: the other site's page learns nothing
+            await self.close()  # before it is accepted, so that the other site's page learns nothing
             return
         await super().connect()
 
@@ -41,7 +42,7 @@ class ConsoleConsumer(InferenceConsumer):
             await self._feed.end()
 
     async def _authenticate(self, key: str) -> None:
-        """Programs have `/ws/inference`."""
+        """Refuse an API key: programs connect to `/ws/inference`."""
         await self.cut(TicketError())
 
     async def _greet(self) -> None:
@@ -51,30 +52,30 @@ class ConsoleConsumer(InferenceConsumer):
         await self.channel_layer.group_add(self._group, self.channel_name)
         self._feed = EventFeed(tenant_id, self.send_frame)
         seq = await self._feed.begin()
-        self._own = runtime().sessions.open(self._owner, self)
-        await self._send({"type": "hello", "seq": seq, "session": self._own.name, "resume_s": RESUME_S})
+        self._session = runtime().sessions.open(self._owner, self)
+        await self._send({"type": "hello", "seq": seq, "session": self._session.name, "resume_s": RESUME_S})
 
     async def _handle(self, message: dict[str, Any]) -> None:
         if message.get("type") != "replay":
             await super()._handle(message)
         elif await self.admits("replay"):
-            assert self._feed is not None  # else it was refused
+            assert self._feed is not None  # set by the greeting; before it, replay is refused
             after = message.get("after")
             if not isinstance(after, int):
                 raise invalid("replay needs a number.", "Send the last seq as after.", "after", "malformed_message")
             await self._feed.replay(after)
 
     async def console_event(self, message: dict[str, Any]) -> None:
-        """From the channel layer."""
+        """Handle an event from the channel layer."""
         if self._feed is not None:
             await self._feed.take(message)
 
     async def layer_lost(self, message: dict[str, Any]) -> None:
-        """No event can come: the console shows that, and connects anew until it can. Generations can be resumed."""
+        """Close the socket, as events cannot arrive. The console reconnects; generations can be resumed."""
         await self.cut(redis_unavailable())
 
-    async def _look(self, look: Awaitable[Principal]) -> bool:
-        allowed = await super()._look(look)
+    async def _recheck(self, query: Awaitable[Principal]) -> bool:
+        allowed = await super()._recheck(query)
         if allowed and self.principal is not None and not self.principal.may(Capability.INFER):
             await self.end_generations()
         return allowed

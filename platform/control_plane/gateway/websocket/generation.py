@@ -1,4 +1,4 @@
-"""One generation on a websocket: its frames, numbered, and kept for a client that may come back."""
+"""A generation on a websocket: its frames are numbered, and kept for a client that reconnects."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from control_plane.gateway.websocket.session import Send
 from control_plane.identity.access.principal import Principal
 from lora_engine.wire import engine_pb2 as pb
 
+# Bytes of frames that one generation keeps for a client that reconnects; the oldest are dropped.
 MOST_KEPT_BYTES = 1 << 20
 
 
 class SocketGeneration:
-    """A task that ends by itself, by ``cancel``, or with its socket; if it is ``resumable``, some time after that."""
+    """A task that ends by itself, by ``cancel``, or with its socket; if ``resumable``, some time after that."""
 
     def __init__(self, name: str, body: dict[str, Any], principal: Principal, send: Send, *, resumable: bool) -> None:
         self._principal, self._body = principal, body
@@ -60,13 +61,13 @@ class SocketGeneration:
         self._task.add_done_callback(lambda _task: self.at_end())
 
     def cancel(self) -> None:
-        """The client wants no more; it still gets what was made and the usage."""
+        """Stop generating; the client still receives the output made so far, and the usage."""
         self._cancelled = True
         if self._generation is not None:
             self._generation.abort()
 
     def end(self) -> None:
-        """The client is gone for good."""
+        """Abort the generation: its client will not return."""
         if self._task is not None:
             self._task.cancel()
 
@@ -81,15 +82,15 @@ class SocketGeneration:
         return self._kept_bytes
 
     def has_after(self, seq: int) -> bool:
-        """Whether all that came after frame ``seq`` is kept."""
+        """Return whether all frames after frame ``seq`` are kept."""
         return not self._kept or self._kept[0][0] <= seq + 1
 
     def detach(self) -> None:
-        """Go on without a socket."""
+        """Continue without a socket."""
         self._send_frame = None
 
     async def attach(self, send: Send, after: int) -> bool:
-        """Send again what came after frame ``after``, then go on there. False if some of that is no longer kept."""
+        """Send the frames after ``after`` again, then new ones. Returns False if some are no longer kept."""
         self._send_frame = None
         if not self.has_after(after):
             return False
@@ -99,7 +100,7 @@ class SocketGeneration:
             for seq, frame in missed:
                 await send(frame)
                 after = seq
-        self._send_frame = send  # nothing can have come between the last look and this
+        self._send_frame = send  # no await since the last check, so no frame was missed
         return True
 
     # -- the generation ------------------------------------------------------------
@@ -114,37 +115,37 @@ class SocketGeneration:
     async def _generate(self) -> None:
         with undispatched(self._principal, self._body) as pending:
             with pending.reading():
-                asked = self._read()
-            admission = await runtime().admission_cache.admission(self._principal, asked.model)
-            begun = await begin(runtime(), admission, asked, streamed=True)
+                params = self._read()
+            admission = await runtime().admission_cache.admission(self._principal, params.model)
+            begun = await begin(runtime(), admission, params, streamed=True)
         async with begun as generation:
             self._generation = generation
-            await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(asked.model)}')
+            await self._send("accepted", f'"request_id":{encode(generation.request_id)},"model":{encode(params.model)}')
             if self._cancelled:
                 generation.abort()
-            prompts = asked.prompt_parts()
-            shape = _shape(asked, prompts)
+            prompts = params.prompt_parts()
+            shape = _shape(params, prompts)
             async for chunks in generation:
                 for chunk in prompts.ready(chunks):
-                    await self._delta(chunk, asked, shape, prompts)
-            await self._done(generation, asked.total_choices)
+                    await self._delta(chunk, params, shape, prompts)
+            await self._done(generation, params.total_choices)
 
     def _read(self) -> ChatCompletionRequest | CompletionRequest:
-        # `stream` belongs to HTTP: everything streams here.
+        # `stream` is an option of HTTP: a socket always streams.
         body = {name: value for name, value in self._body.items() if name not in ("stream", "stream_options")}
         return read_parameters(_kind(body), body).model_copy(update={"stream": True})
 
     async def _delta(
         self,
         chunk: Chunk,
-        asked: ChatCompletionRequest | CompletionRequest,
+        params: ChatCompletionRequest | CompletionRequest,
         shape: ChatShape | CompletionShape,
         prompts: PromptParts,
     ) -> None:
         index = chunk.choice
         if index not in self._begun:
             self._begun.add(index)
-            if beginning := _beginning(index, asked, shape, prompts):
+            if beginning := _beginning(index, params, shape, prompts):
                 await self._send_numbered("delta", f'"choice":{index},"tokens":0,{encode(beginning)[1:-1]}')
         if chunk.finish_reason:
             self._reasons[index] = chunk.finish_reason
@@ -180,7 +181,7 @@ class SocketGeneration:
             return
         try:
             await self._send_frame(frame)
-        except OSError:  # the socket broke; that it did is told to its consumer, which detaches or ends this
+        except OSError:  # the socket broke; its consumer is notified, and detaches or ends this generation
             if not self.resumable:
                 raise
             self._send_frame = None
@@ -199,35 +200,35 @@ def _kind(body: Mapping[str, Any]) -> type[ChatCompletionRequest | CompletionReq
     return CompletionRequest if "prompt" in body else ChatCompletionRequest
 
 
-def _shape(asked: ChatCompletionRequest | CompletionRequest, prompts: PromptParts) -> ChatShape | CompletionShape:
-    """How log-probabilities are written: as OpenAI does for the same body."""
-    if isinstance(asked, ChatCompletionRequest):
-        return ChatShape(logprobs=True, as_ids=bool(asked.return_tokens_as_token_ids))
-    return CompletionShape(asked, prompts)
+def _shape(params: ChatCompletionRequest | CompletionRequest, prompts: PromptParts) -> ChatShape | CompletionShape:
+    """Return the format of log-probabilities: OpenAI's for the same body."""
+    if isinstance(params, ChatCompletionRequest):
+        return ChatShape(logprobs=True, as_ids=bool(params.return_tokens_as_token_ids))
+    return CompletionShape(params, prompts)
 
 
 def _beginning(
     index: int,
-    asked: ChatCompletionRequest | CompletionRequest,
+    params: ChatCompletionRequest | CompletionRequest,
     shape: ChatShape | CompletionShape,
     prompts: PromptParts,
 ) -> dict[str, Any]:
-    """What a choice begins with: its prompt, if that is echoed, and the prompt's log-probabilities."""
+    """Return what precedes a choice's output: its prompt if that is echoed, and the prompt's log-probabilities."""
     text, logprobs = ("", None) if isinstance(shape, ChatShape) else shape.echo(index)
-    found: dict[str, Any] = {} if logprobs is None else {"logprobs": logprobs}
-    found |= of_prompt(asked, prompts.of(index))
-    return {"text": text, **found} if text or found else {}
+    report: dict[str, Any] = {} if logprobs is None else {"logprobs": logprobs}
+    report |= of_prompt(params, prompts.of(index))
+    return {"text": text, **report} if text or report else {}
 
 
 def undispatched(principal: Principal, body: object) -> Undispatched:
-    """A generation that no engine has yet, whatever its body is."""
-    asked = body if isinstance(body, dict) else {}
-    model = asked.get("model")
+    """Return a context that counts a refusal of a generation, whose body may be of any type."""
+    params = body if isinstance(body, dict) else {}
+    model = params.get("model")
     return runtime().refusals.until_dispatched(
-        principal, _kind(asked).endpoint, model if isinstance(model, str) else ""
+        principal, _kind(params).endpoint, model if isinstance(model, str) else ""
     )
 
 
 def timings_json(records: Sequence[pb.UsageRecord]) -> dict[str, int]:
-    """Milliseconds by the engine's clock; the longest of several prompts."""
+    """Return the durations by the engine's clock, in milliseconds; the longest of several prompts."""
     return {name: max((getattr(record, name) for record in records), default=0) for name in TIMES}

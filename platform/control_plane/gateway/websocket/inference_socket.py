@@ -2,11 +2,12 @@
 
 Client frames: ``auth`` (unless the key came as a header), ``generate``, ``cancel``, ``resume``, ``ping``. Server
 frames: ``hello``, then for each generation ``accepted``, ``delta`` ... and one ``done`` or ``error``, numbered from 1
-within the generation. Tokens go from the engine's session to the socket directly. A reader that stalls holds back only
-its own socket.
+within the generation. Tokens go from the engine's session to the socket directly. A reader that stalls delays only its
+own socket.
 
 A generation that was started with ``"resume": true`` outlives its socket by ``RESUME_S``: the client connects again,
-sends ``resume`` with the session in which it began and the last numbers it saw, and gets what it missed.
+sends ``resume`` with the session in which it began and the last numbers it received, and receives the frames that it
+missed.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ from control_plane.identity.sockets.handshake import header
 from control_plane.identity.sockets.identity import KeyCaller
 from control_plane.identity.tenants.roles import Capability
 
+# Sessions of broken sockets that one socket may resume.
 MOST_SESSIONS = 16
-"""That one socket may have taken up from broken ones."""
+# WebSocket close code: the session was resumed on another socket.
 CLOSE_TAKEN = 4409
-# Frames about no generation in particular.
+# The id of frames that belong to no generation.
 NO_ID = None
 
 
 class InferenceConsumer(AuthenticatedSocket):
-    """One socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
+    """A client's socket. Every generation is a task that ends by itself, by ``cancel``, or with the socket."""
 
     actions: ClassVar = {
         "auth": None,
@@ -62,8 +64,8 @@ class InferenceConsumer(AuthenticatedSocket):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What began on this socket, and what was resumed on it: from this process, from others.
-        self._own: Session | None = None
+        # Sessions: begun on this socket, resumed from this process, and resumed from other processes.
+        self._session: Session | None = None
         self._resumed: list[Session] = []
         self._remotes: list[Remote] = []
 
@@ -74,14 +76,16 @@ class InferenceConsumer(AuthenticatedSocket):
             await self._authenticate(key.strip())
 
     async def disconnect(self, code: int) -> None:
-        """What can be resumed goes on for a while; ending the others' tasks aborts them on the engine."""
+        """Release the generations: resumable ones continue for a while, the others are aborted."""
         for session in self._sessions():
             session.release()
         await self._leave_remotes(end=False)
         await super().disconnect(code)
 
     async def cut(self, error: LorikeetError) -> None:
-        """What its holder may have no more ends. Where only a server of ours is away, it can be resumed."""
+        """Close the socket with an error. Its generations end, unless the error is a failing service: then they can be
+        resumed.
+        """
         for_good = not isinstance(error, UnavailableError | SocketFailedError)
         if for_good:
             self._end_all()
@@ -92,18 +96,18 @@ class InferenceConsumer(AuthenticatedSocket):
         await self._error(NO_ID, errors.from_platform(error))
 
     def lose(self, session: Session) -> None:
-        """Its client took the session up on another socket; this one is most likely dead."""
-        if session is self._own:
-            self._own = None
+        """Take the loss of a session that its client resumed on another socket; this socket is probably dead."""
+        if session is self._session:
+            self._session = None
             self._closing = asyncio.ensure_future(self.close(CLOSE_TAKEN))
         else:
             self._resumed.remove(session)
 
     def _sessions(self) -> list[Session]:
-        return [*([self._own] if self._own is not None else []), *self._resumed]
+        return [*([self._session] if self._session is not None else []), *self._resumed]
 
     async def end_generations(self) -> None:
-        """Its holder may infer no more."""
+        """End all generations, since the caller may no longer infer."""
         for session in self._sessions():
             for name in [*session.generations]:
                 session.drop(name)
@@ -112,7 +116,7 @@ class InferenceConsumer(AuthenticatedSocket):
     def _end_all(self) -> None:
         for session in self._sessions():
             session.end()
-        self._own = None
+        self._session = None
         self._resumed.clear()
 
     async def _leave_remotes(self, *, end: bool) -> None:
@@ -120,7 +124,7 @@ class InferenceConsumer(AuthenticatedSocket):
         await asyncio.gather(*(remote.close(end=end) for remote in remotes))
 
     def _running(self) -> Iterator[str]:
-        """Ids, wherever they run."""
+        """Yield the ids of generations that run, in this process or in others."""
         for session in self._sessions():
             yield from (name for name, generation in session.generations.items() if not generation.over)
         for remote in self._remotes:
@@ -130,8 +134,8 @@ class InferenceConsumer(AuthenticatedSocket):
         message_id: str | None = NO_ID
         try:
             message = await self._read(text_data)
-            offered = message.get("id")
-            message_id = offered if isinstance(offered, str) and len(offered) <= LONGEST_ID else NO_ID
+            raw_id = message.get("id")
+            message_id = raw_id if isinstance(raw_id, str) and len(raw_id) <= LONGEST_ID else NO_ID
             await self._handle(message)
         except ApiError as error:
             await self._error(message_id, error)
@@ -142,8 +146,8 @@ class InferenceConsumer(AuthenticatedSocket):
 
     async def _read(self, text: str | None) -> dict[str, Any]:
         if text is None:
-            raise invalid("Binary frames are not understood.", "Send JSON as text frames.", code="malformed_message")
-        return await self.parse(text, nul=True)  # prompts reach no database as they are
+            raise invalid("Binary frames are not supported.", "Send JSON as text frames.", code="malformed_message")
+        return await self.parse(text, nul=True)  # prompts are not stored unchanged
 
     async def _handle(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
@@ -172,32 +176,32 @@ class InferenceConsumer(AuthenticatedSocket):
 
     async def _authenticate(self, key: str) -> None:
         try:
-            found = (await runtime().admission_cache.caller(key)).api_key
+            api_key = (await runtime().admission_cache.caller(key)).api_key
         except (LorikeetError, ApiError) as error:
             await self._error(NO_ID, error if isinstance(error, ApiError) else errors.from_platform(error))
             await self.close(close_code(error.status))
             return
-        assert found is not None
-        if await self.hold(KeyCaller.of(found, key)):
+        assert api_key is not None
+        if await self.hold(KeyCaller.of(api_key, key)):
             await self._greet()
 
     async def _greet(self) -> None:
-        self._own = runtime().sessions.open(self._owner, self)
-        await self._send({"type": "hello", "session": self._own.name, "resume_s": RESUME_S})
+        self._session = runtime().sessions.open(self._owner, self)
+        await self._send({"type": "hello", "session": self._session.name, "resume_s": RESUME_S})
 
     async def _cancel(self, message: dict[str, Any]) -> None:
-        """Its ``done`` tells the client. Raises ``ApiError`` (404) if none of that id is known."""
+        """Abort a generation; its ``done`` frame follows. Raises ``ApiError`` (404) if the id is unknown."""
         name = message.get("id")
         if not isinstance(name, str):
-            raise invalid("cancel needs an id.", "Send that of the generation.", "id", "malformed_message")
-        generations = [found for session in self._sessions() if (found := session.generations.get(name)) is not None]
+            raise invalid("cancel needs an id.", "Send the generation's id.", "id", "malformed_message")
+        generations = [match for session in self._sessions() if (match := session.generations.get(name)) is not None]
         remotes = [remote for remote in self._remotes if name in remote.ids]
         if not generations and not remotes:
             raise ApiError(
                 404,
                 "unknown_generation",
                 "No generation of this id runs on this socket.",
-                "It has ended, or never began: wait for nothing more of it.",
+                "It has ended or never began: expect no more frames of it.",
                 "id",
             )
         for generation in generations:
@@ -206,23 +210,23 @@ class InferenceConsumer(AuthenticatedSocket):
             await remote.cancel(name)
 
     def _generate(self, message: dict[str, Any]) -> None:
-        assert self.principal is not None  # else the message was refused
+        assert self.principal is not None  # else the message was refused before
         with undispatched(self.principal, message.get("request")):
-            message_id, body = self._asked(message)
-        assert self._own is not None  # opened by the greeting
+            message_id, body = self._validated(message)
+        assert self._session is not None  # opened by the greeting
         resumable = message.get("resume") is True
         generation = SocketGeneration(message_id, body, self.principal, self.send_frame, resumable=resumable)
-        self._own.start(message_id, generation)
+        self._session.start(message_id, generation)
 
-    def _asked(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Id and body of a generation that may begin. Raises ``ApiError``."""
+    def _validated(self, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return id and body of a generation that may begin. Raises ``ApiError``."""
         message_id, body = message.get("id"), message.get("request")
         if not isinstance(message_id, str) or not 0 < len(message_id) <= LONGEST_ID:
             raise invalid(
                 f"A generation needs an id of 1 to {LONGEST_ID} characters.", "Choose one per generation.", "id"
             )
         if not isinstance(body, dict):
-            raise invalid("A generation needs a request object.", "Put the request's body there.", "request")
+            raise invalid("A generation needs a request object.", "Put the request's body in request.", "request")
         running = set(self._running())
         if message_id in running:
             raise invalid(f'A generation "{message_id}" is running.', "Use a new id for each.", "id", "duplicate_id")
@@ -240,13 +244,13 @@ class InferenceConsumer(AuthenticatedSocket):
         return message_id, body
 
     async def _resume(self, message: dict[str, Any]) -> None:
-        """Take the generations of a broken socket over, each from the frame that the client has."""
+        """Continue the generations of a broken socket, each after the last frame that the client received."""
         session, after = read_resume(message)
         if len(self._resumed) + len(self._remotes) >= MOST_SESSIONS:
             raise ApiError(
                 429,
                 "too_many_sessions",
-                f"This socket has taken up {MOST_SESSIONS} sessions already.",
+                f"This socket has resumed {MOST_SESSIONS} sessions already.",
                 "Resume further ones on another socket.",
             )
         clashing = after.keys() & set(self._running())
@@ -256,16 +260,16 @@ class InferenceConsumer(AuthenticatedSocket):
         if process_of(session) == runtime().sessions.process:
             await self._resume_here(session, wanted)
         else:
-            await self._resume_from_elsewhere(session, wanted)
+            await self._resume_from_other_process(session, wanted)
 
     async def _resume_here(self, name: str, after: Mapping[str, int]) -> None:
         session = runtime().sessions.take(name, self._owner, self)
         if session is not None and session not in self._sessions():
             self._resumed.append(session)
-        with contextlib.suppress(OSError):  # broken again: its end comes next
+        with contextlib.suppress(OSError):  # this socket broke too: its disconnect follows
             await hand_over(session, name, after, self.send_frame)
 
-    async def _resume_from_elsewhere(self, name: str, after: Mapping[str, int]) -> None:
+    async def _resume_from_other_process(self, name: str, after: Mapping[str, int]) -> None:
         remote = runtime().resume_relay.remote(name, after, self.send_frame)
         if remote is None:
             await hand_over(None, name, after, self.send_frame)

@@ -1,8 +1,9 @@
 """Sessions that are resumed in another process than the one where they began.
 
-A generation stays where it began, the home of its session. The process that has the client's new socket asks home by a
-message through Redis; home writes the frames into a list there, which the other reads. Frames of sockets that did not
-move never come here. Lists lose nothing, unlike the channel layer, and nobody writes faster than the other side reads.
+A generation stays in the process where it began, the home of its session. The process that has the client's new socket
+sends home a message through Redis; home writes the frames into a list in Redis, which the other process reads. Frames
+of other sockets are never written to Redis. Unlike the channel layer, a list loses nothing, and the writer waits for
+the reader.
 """
 
 from __future__ import annotations
@@ -36,22 +37,27 @@ from control_plane.gateway.websocket.session import (
 
 logger = logging.getLogger(__name__)
 
-# Home must begin to answer within this.
+# Seconds within which home must begin to answer.
 ANSWER_S = 5.0
-# After this long without a frame the reader asks whether home still lives.
+# Seconds without a frame after which the reader checks that home is alive.
 IDLE_S = 5.0
+# Seconds before a broken subscription is renewed.
 RETRY_S = 1.0
+# Seconds after its last write at which Redis deletes a list.
 LIST_EXPIRES_S = 60
-# Elements of a list that nobody takes, and for how long until the reader counts as gone.
+# Unread elements at which the writer waits, seconds of waiting after which the reader counts as gone, and seconds
+# between checks.
 MOST_WAITING = 256
 STALL_S = 10.0
 POLL_S = 0.05
+# Bytes of frames in memory at which a generation waits for the writer.
 MOST_BUFFERED_BYTES = 256 << 10
+# Connections to Redis: each resumed session blocks one while it waits for a frame.
 MOST_CONNECTIONS = 512
-# What a list may hold beside frames: that all were sent; that home does not write there (any more).
+# Elements of a list beside frames: all frames were sent; home no longer writes to this list.
 END = "end"
 BROKEN = "broken"
-# What a reader says who reads no more: its client may come back, or not.
+# Messages of a reader that leaves: its client may return, or will not.
 LEAVES = ("leave", "end")
 
 
@@ -60,7 +66,7 @@ def channel_of(process: str) -> str:
 
 
 class Relay:
-    """At home: holds a session whose client is elsewhere."""
+    """The home side: the holder of a session whose client is connected to another process."""
 
     def __init__(self, connection: redis.asyncio.Redis, address: str) -> None:
         self._redis, self.address = connection, address
@@ -71,17 +77,17 @@ class Relay:
         self._gone = self._left = self._complete = False
 
     async def run(self, sessions: Sessions, name: str, owner: Owner, after: Mapping[str, int]) -> None:
-        """Until everything was sent, or the reader left; then the session is kept for whoever comes next."""
+        """Send the frames until all were sent or the reader left; then release the session for a later holder."""
         self.session = sessions.take(name, owner, self)
         writing = asyncio.create_task(self._write())
         try:
             await hand_over(self.session, name, after, self.send_frame)
             if self.session is not None:
-                self.session.at_end = self._look_for_the_end
-            self._look_for_the_end()
+                self.session.at_end = self._check_end
+            self._check_end()
             await writing
         except OSError:
-            logger.info("A client that resumed elsewhere is gone.")
+            logger.info("A client that resumed in another process is gone.")
         finally:
             self._leave()
             if self._left:
@@ -102,10 +108,10 @@ class Relay:
     def lose(self, session: Session) -> None:
         self.session = None
         self._taken()
-        self._look_for_the_end()
+        self._check_end()
 
     def do(self, message: Mapping[str, Any]) -> None:
-        """What the reader asks for."""
+        """Carry out a message of the reader."""
         session = self.session
         if message["do"] in LEAVES:
             self._left = True
@@ -127,7 +133,7 @@ class Relay:
         self._filled.set()
         self._room.set()
 
-    def _look_for_the_end(self) -> None:
+    def _check_end(self) -> None:
         if self.session is None or not any(self.session.running):
             self._complete = True
             self._filled.set()
@@ -146,7 +152,7 @@ class Relay:
                     await self._push(END)
                     return
         except (RedisError, OSError) as error:
-            logger.warning("Frames for a client that resumed elsewhere could not be sent: %s", error)
+            logger.warning("Frames for a client that resumed in another process could not be sent: %s", error)
         finally:
             self._stop()
 
@@ -163,20 +169,20 @@ class Relay:
         stalled_s = 0.0
         while waiting > MOST_WAITING and not self._gone:
             if stalled_s > STALL_S:
-                raise ConnectionAbortedError("nobody reads them")
+                raise ConnectionAbortedError("The frames are not read.")
             await asyncio.sleep(POLL_S)
             stalled_s += POLL_S
             waiting = await self._redis.llen(self.address)
 
 
 class Remote:
-    """Where the socket is: the part of a session that runs elsewhere."""
+    """The socket's side: the part of a session that runs in another process."""
 
     def __init__(self, connection: redis.asyncio.Redis, session: str, after: Mapping[str, int], send: Send) -> None:
         self._redis, self._session, self._send = connection, session, send
         self._after = after
+        # Ids of the generations that have not ended.
         self.ids = set(after)
-        """What has not ended yet."""
         self._answered = False
         self._address = f"lorikeet:handover:{uuid.uuid4().hex}"
         self._task: asyncio.Task[None] | None = None
@@ -189,7 +195,7 @@ class Remote:
         await self._tell("cancel", id=message_id)
 
     async def close(self, *, end: bool) -> None:
-        """The socket is gone: for good, or its client may come back."""
+        """Stop reading, as the socket is closed. With ``end``, its client will not return."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -197,11 +203,11 @@ class Remote:
             await self._tell("end" if end else "leave")
             await self._redis.delete(self._address)
         except (RedisError, OSError):
-            logger.warning("The home of a resumed session could not be told that its client left.")
+            logger.warning("The home of a resumed session could not be notified that its client left.")
 
     async def _run(self, owner: Owner) -> None:
         try:
-            if not await to_completion(self._ask(owner)):  # home hears that before it hears that the client left
+            if not await to_completion(self._ask(owner)):  # shielded: home must receive this before a "leave"
                 await self._fail(lost=True)
             elif (first := await self._next(ANSWER_S)) is None:
                 await self._fail(lost=False)
@@ -211,7 +217,7 @@ class Remote:
             logger.warning("A session could not be resumed from its home: %s", error)
             await self._fail(lost=False)
 
-    async def _ask(self, owner: Owner) -> bool:
+    async def _request_resume(self, owner: Owner) -> bool:
         caller, tenant = owner
         return await self._tell("resume", session=self._session, owner=caller, tenant=str(tenant), after=self._after)
 
@@ -223,7 +229,7 @@ class Remote:
             for frame in element.split("\n") if element else ():
                 self._note(frame)
                 await self._send(frame)
-                self._answered = True  # the first one says `resumed`
+                self._answered = True  # the first frame is `resumed`
             element = await self._next(IDLE_S)
 
     def _note(self, frame: str) -> None:
@@ -235,11 +241,11 @@ class Remote:
                 self.ids.difference_update(message["lost"])
 
     async def _next(self, within_s: float) -> str | None:
-        found = await cast(Awaitable[Any], self._redis.blpop([self._address], timeout=within_s))
-        return None if found is None else str(found[1])
+        element = await cast(Awaitable[Any], self._redis.blpop([self._address], timeout=within_s))
+        return None if element is None else str(element[1])
 
     async def _tell(self, what: str, **more: object) -> bool:
-        """Whether home was there to hear it."""
+        """Send a message to home. Returns whether home received it."""
         message = json.dumps({"do": what, "address": self._address, **more})
         return bool(await self._redis.publish(channel_of(process_of(self._session)), message))
 
@@ -255,7 +261,7 @@ class Remote:
                 await self._send(frame)
 
 
-async def _say_broken(connection: redis.asyncio.Redis, address: str) -> None:
+async def _report_broken(connection: redis.asyncio.Redis, address: str) -> None:
     with contextlib.suppress(RedisError, OSError):
         async with connection.pipeline(transaction=False) as both:
             both.rpush(address, BROKEN)
@@ -264,20 +270,20 @@ async def _say_broken(connection: redis.asyncio.Redis, address: str) -> None:
 
 
 async def _clear(connection: redis.asyncio.Redis, address: str) -> None:
-    """Take away what was on its way when the reader, who left, did so himself."""
+    """Delete the frames that were written after the reader left and deleted the list."""
     with contextlib.suppress(RedisError, OSError):
         await connection.delete(address)
 
 
 class ResumeRelay:
-    """Both sides of one process. Without Redis there is only one process, and nothing to do."""
+    """Both sides of the relay in one process. Without Redis there is only one process, and nothing to relay."""
 
     def __init__(self, sessions: Sessions, url: str) -> None:
         self._sessions = sessions
         self._relays: dict[str, Relay] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis: redis.asyncio.Redis | None = (
-            # Waiting for the next frame is no failure.
+            # No timeout: waiting for the next frame is not a failure.
             async_client(url, timeout_s=None, decode_responses=True, max_connections=MOST_CONNECTIONS) if url else None
         )
 
@@ -293,7 +299,7 @@ class ResumeRelay:
             await self._redis.aclose()
 
     def remote(self, session: str, after: Mapping[str, int], send: Send) -> Remote | None:
-        """For a session that began elsewhere; None where there is no elsewhere."""
+        """Return a reader for a session that began in another process; None without Redis."""
         return None if self._redis is None else Remote(self._redis, session, after, send)
 
     async def _listen(self, connection: redis.asyncio.Redis) -> None:
@@ -305,7 +311,7 @@ class ResumeRelay:
                         if message["type"] == "message":
                             self._do(connection, json.loads(message["data"]))
             except (RedisError, OSError) as error:
-                logger.warning("Sessions of this process cannot be resumed elsewhere for now: %s", error)
+                logger.warning("Sessions of this process cannot be resumed in other processes for now: %s", error)
                 await asyncio.sleep(RETRY_S)
 
     def _do(self, connection: redis.asyncio.Redis, message: dict[str, Any]) -> None:
@@ -319,7 +325,7 @@ class ResumeRelay:
         if known is not None:
             known.do(message)
         elif message["do"] == "ping":
-            self._keep(asyncio.create_task(_say_broken(connection, address)))
+            self._keep(asyncio.create_task(_report_broken(connection, address)))
         elif message["do"] in LEAVES:
             self._keep(asyncio.create_task(_clear(connection, address)))
 

@@ -1,7 +1,7 @@
-"""Generations that outlive their socket for a while, so that a client whose connection broke can go on where it was.
+"""Generations that outlive their socket for a while, so that a client whose connection broke can continue them.
 
-A session is what began on one socket. It stays in the process where it began, whose name is part of its own; its frames
-go to whoever holds it: that socket, a later one, or a relay to another process (``resume_relay.py``).
+A session holds the generations that began on one socket. It stays in the process where it began, whose name is a part
+of its name. Its frames go to its holder: that socket, a later one, or a relay to another process (``resume_relay.py``).
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from control_plane.gateway.dispatch.json_encoding import encode
 if TYPE_CHECKING:
     from control_plane.gateway.websocket.generation import SocketGeneration
 
+# Seconds for which a generation without a socket, or one that ended, can be resumed.
 RESUME_S = 30.0
+# Ids that one `resume` may name.
 MOST_RESUMED = 256
-"""Ids that one `resume` may name."""
+# Characters of an id, and of a session's name.
 LONGEST_ID = LONGEST_SESSION = 64
+# Per session: generations that ended and can still be resumed, and the bytes of their frames.
 MOST_ENDED, MOST_ENDED_BYTES = 64, 8 << 20
-"""Of a session: generations that ended and can still be resumed, and their frames."""
+# The caller (a key or a user) and its tenant. Only the same caller may resume a session.
 Owner = tuple[str, UUID]
-"""Who (a key or a person) in which tenant. Only the same may take a session up again."""
 Send = Callable[[str], Awaitable[None]]
 
 
 class Holder(Protocol):
-    """Where a session's frames go."""
+    """The receiver of a session's frames."""
 
     async def send_frame(self, text: str) -> None:
-        """Raises OSError if they can go there no more."""
+        """Send a frame. Raises OSError if the receiver is gone."""
 
     def lose(self, session: Session) -> None:
-        """Its client took the session up elsewhere."""
+        """Take the loss of the session, which its client resumed elsewhere."""
 
 
 class Session:
-    """Generations by the client's ids: those that run, and those that ended within ``RESUME_S`` and can be resumed."""
+    """Generations by the client's ids: those that run, and resumable ones that ended within ``RESUME_S``."""
 
     def __init__(self, name: str, owner: Owner, holder: Holder, forget: Callable[[str], object]) -> None:
         self.name, self.owner = name, owner
@@ -61,11 +63,11 @@ class Session:
         generation.start()
 
     def drop(self, name: str) -> None:
-        """The client wants no more of it."""
+        """Abort a generation and forget it."""
         self.generations.pop(name).end()
 
     def end(self) -> None:
-        """Nobody will come back."""
+        """Abort all generations: the client will not return."""
         if self._timer is not None:
             self._timer.cancel()
         for name in [*self.generations]:
@@ -73,7 +75,9 @@ class Session:
         self._forget(self.name)
 
     def release(self) -> None:
-        """Its holder is gone: what can be resumed goes on, and is aborted if nobody comes for it."""
+        """Detach the holder: resumable generations continue, and are aborted if no holder takes them within
+        ``RESUME_S``.
+        """
         self.holder = None
         for name, generation in [*self.generations.items()]:
             if generation.resumable:
@@ -86,7 +90,7 @@ class Session:
             self._forget(self.name)
 
     def take(self, holder: Holder) -> None:
-        """Hold it from now on, whoever did: a client that comes back may be faster than the news that it left."""
+        """Attach a holder in place of any other: a client may reconnect before its old socket is known to be broken."""
         if self._timer is not None:
             self._timer.cancel()
         if self.holder is not None and self.holder is not holder:
@@ -96,7 +100,7 @@ class Session:
 
     def _over(self, name: str, generation: SocketGeneration) -> None:
         if generation.resumable:
-            # Its frames stay as long as a client may ask for them again.
+            # Its frames are kept for as long as a client may resume it.
             asyncio.get_running_loop().call_later(RESUME_S, self._expire, name, generation)
             self._drop_oldest()
         else:
@@ -104,7 +108,7 @@ class Session:
         self.at_end()
 
     def _drop_oldest(self) -> None:
-        """Of those that ended, when they are too many."""
+        """Forget the oldest ended generations when they are too many or too large."""
         ended = [(name, generation) for name, generation in self.generations.items() if generation.over]
         kept = sum(generation.kept_bytes for _, generation in ended)
         for place, (name, generation) in enumerate(ended):
@@ -119,20 +123,20 @@ class Session:
 
 
 class Sessions:
-    """The sessions that began in this process. Of one event loop."""
+    """The sessions that began in this process, on one event loop."""
 
     def __init__(self) -> None:
         self.process = secrets.token_hex(6)
         self._known: dict[str, Session] = {}
 
     def open(self, owner: Owner, holder: Holder) -> Session:
-        """For a new socket."""
+        """Open a session for a new socket."""
         session = Session(f"{self.process}.{uuid.uuid4().hex}", owner, holder, lambda name: self._known.pop(name, None))
         self._known[session.name] = session
         return session
 
     def take(self, name: str, owner: Owner, holder: Holder) -> Session | None:
-        """None if it is over, elsewhere, or another's."""
+        """Give a session to a holder; None if it has ended, is in another process, or has another owner."""
         session = self._known.get(name)
         if session is None or session.owner != owner:
             return None
@@ -145,19 +149,18 @@ class Sessions:
 
 
 def process_of(session: str) -> str:
-    """The process in which a session of that name began."""
+    """Return the process in which the named session began."""
     return session.partition(".")[0]
 
 
 async def hand_over(session: Session | None, name: str, after: Mapping[str, int], send: Send) -> None:
-    """Say which of the ids in ``after`` are lost, then send what the client missed of the others, from the frame that
-    it names; then frames go on from there."""
+    """Report which ids in ``after`` are lost; for the others, send the frames after that number, then new ones."""
     generations = session.generations if session is not None else {}
-    held = {id for id, seq in after.items() if (generation := generations.get(id)) and generation.has_after(seq)}
-    for unwanted in [*generations.keys() - held]:
+    kept = {id for id, seq in after.items() if (generation := generations.get(id)) and generation.has_after(seq)}
+    for unwanted in [*generations.keys() - kept]:
         generations.pop(unwanted).end()
-    await send(resumed_frame(name, held, after.keys() - held, resume_lost()))
-    for message_id in after.keys() & held:
+    await send(resumed_frame(name, kept, after.keys() - kept, resume_lost()))
+    for message_id in after.keys() & kept:
         generation = generations.get(message_id)
         if generation is not None and not await generation.attach(send, after[message_id]):
             generations.pop(message_id).end()
@@ -165,25 +168,25 @@ async def hand_over(session: Session | None, name: str, after: Mapping[str, int]
 
 
 def resumed_frame(session: str, ids: Iterable[str], lost: Collection[str], error: ApiError) -> str:
-    """One frame for all that was asked for. ``error`` says why there is nothing of those that are lost."""
+    """Return one frame that answers a whole `resume`. ``error`` is the reason for the lost ids."""
     frame = {"type": "resumed", "session": session, "ids": sorted(ids), "lost": sorted(lost)}
     return encode({**frame, "error": error_body(error)} if lost else frame)
 
 
 def read_resume(message: Mapping[str, object]) -> tuple[str, dict[str, int]]:
-    """Session, and the last number of each id, of a client's message. Raises ``ApiError``."""
+    """Return the session, and the last number for each id, of a client's message. Raises ``ApiError``."""
     session, after = message.get("session"), message.get("after")
     if not isinstance(session, str) or len(session) > LONGEST_SESSION or not isinstance(after, dict):
         raise invalid("resume needs session and after.", "Send the last seq of each id.", code="malformed_message")
     if len(after) > MOST_RESUMED:
         raise invalid(
-            f"The message names {len(after)} ids; {MOST_RESUMED} is the most.",
-            "Name those alone that had not ended.",
+            f"The message names {len(after)} ids; the limit is {MOST_RESUMED}.",
+            "Name only generations that had not ended.",
             "after",
             "too_many_ids",
         )
     if not all(len(name) <= LONGEST_ID and isinstance(seq, int) for name, seq in after.items()):
-        raise invalid("after holds numbers by id.", "Send the last seq of each id.", "after", "malformed_message")
+        raise invalid("after must map ids to numbers.", "Send the last seq of each id.", "after", "malformed_message")
     return session, after
 
 
@@ -200,8 +203,8 @@ def resume_lost() -> ApiError:
     return ApiError(
         404,
         "resume_lost",
-        "Nothing is left of the generation after that frame.",
-        f"Send the request again. Generations are kept for {RESUME_S:.0f} s, while the server where they began runs.",
+        "The frames of this generation after that number are no longer kept.",
+        f"Send the request again. Frames are kept for {RESUME_S:.0f} s, while the server where they began runs.",
     )
 
 
@@ -210,6 +213,6 @@ def resume_unavailable() -> ApiError:
         503,
         "resume_unavailable",
         "The generation runs on another server, which cannot be reached at the moment.",
-        f"Connect and resume again within {RESUME_S:.0f} s of the break; else send the request again.",
+        f"Connect and resume again within {RESUME_S:.0f} s of the disconnect; otherwise send the request again.",
         retry_after_s=1.0,
     )

@@ -1,4 +1,4 @@
-"""Websocket addresses: of programs, and of the console."""
+"""Websocket URLs: one for programs, one for the console."""
 
 from typing import Any
 

@@ -159,7 +159,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def layer_back(self, message: dict[str, Any]) -> None:
         """From the channel layer: what was told meanwhile is lost, and perhaps the group too."""
-        if self.caller is not None and await self._look(recent_principal(self.caller)):
+        if self.caller is not None and await self._recheck(recent_principal(self.caller)):
             await self._join()
 
     async def leave_group(self, group: str) -> None:
@@ -188,11 +188,11 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         # it looks again soon.
         self.caller = caller
         await self._join()
-        if not await self._look(recent_principal(caller)) or not await self._prove():
+        if not await self._recheck(recent_principal(caller)) or not await self._prove():
             return False
         if self._hurry is not None:
             self._hurry.cancel()
-        self._watch = asyncio.create_task(self._look_regularly())
+        self._watch = asyncio.create_task(self._recheck_regularly())
         return True
 
     async def _prove(self) -> bool:
@@ -243,7 +243,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         """From the channel layer: what the holder may do has changed."""
         assert self.caller is not None
         forget(self.principal.tenant.pk if self.principal is not None else None)
-        await self._look(run_db(self.caller.principal))
+        await self._recheck(run_db(self.caller.principal))
 
     async def cut(self, error: LorikeetError) -> None:
         """Say why, and close. Once is enough."""
@@ -265,9 +265,9 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         with contextlib.suppress(OSError):  # the stranger has gone meanwhile
             await self.cut(UnauthenticatedError())
 
-    async def _look(self, look: Awaitable[Principal]) -> bool:
+    async def _recheck(self, query: Awaitable[Principal]) -> bool:
         try:
-            principal = await look
+            principal = await query
             principal.require(self.needs)
         except LorikeetError as error:
             await self.cut(error)
@@ -275,14 +275,14 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.principal = principal
         return True
 
-    async def _look_regularly(self) -> None:
+    async def _recheck_regularly(self) -> None:
         assert self.caller is not None
         pause = 2 * FRESH_S
         while True:
             await asyncio.sleep(pause)
             pause = RECHECK_S
             try:
-                if not await self._look(recent_principal(self.caller)):
+                if not await self._recheck(recent_principal(self.caller)):
                     return
             except Exception as error:
                 # The database is away, and what was remembered of the holder has become too old to rely on.

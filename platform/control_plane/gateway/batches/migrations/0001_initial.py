@@ -111,7 +111,7 @@ class Migration(migrations.Migration):
                 (
                     "api_key",
                     models.ForeignKey(
-                        help_text="Whose requests they are.",
+                        help_text="The key whose limits the requests count against.",
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
                         to="keys.apikey",
