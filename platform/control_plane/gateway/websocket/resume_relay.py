@@ -207,7 +207,7 @@ class Remote:
 
     async def _run(self, owner: Owner) -> None:
         try:
-            if not await to_completion(self._request_resume(owner)):  # shielded: home must receive this before a "leave"
+            if not await to_completion(self._request_resume(owner)):  # home must receive this before a "leave"
                 await self._fail(lost=True)
             elif (first := await self._next(ANSWER_S)) is None:
                 await self._fail(lost=False)
