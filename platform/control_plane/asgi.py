@@ -23,7 +23,7 @@ from control_plane.adapters.uploads.tus import ResumableUploads  # noqa: E402
 from control_plane.core import db, drain  # noqa: E402
 from control_plane.core.events.publisher import bind_loop  # noqa: E402
 from control_plane.core.http.body_guard import BodyGuard  # noqa: E402
-from control_plane.core.http.caller_turns import CallerTurns  # noqa: E402
+from control_plane.core.http.caller_limits import CallerLimits  # noqa: E402
 from control_plane.core.http.edge import Edge  # noqa: E402
 from control_plane.core.jobs import clock_watch  # noqa: E402
 from control_plane.core.lifespan import AsgiApp, Lifespan  # noqa: E402
@@ -62,7 +62,7 @@ async def _flush_last_used() -> None:
 sockets = control_plane.gateway.websocket.websocket_urls.websocket_urlpatterns
 
 # /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
-_site = CallerTurns(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
+_site = CallerLimits(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
 _http = PathRouter(gateway=GatewayHandler(), site=ResumableUploads(_site))
 
 _no_socket = re_path("", cast(Any, no_socket))

@@ -109,7 +109,7 @@ class SecondServer(Server):
         from control_plane.core.http.protocol import BoundedHttp
 
         connection = BoundedHttp(self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        connection.given = start
+        connection.initial_bytes = start
         return connection
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

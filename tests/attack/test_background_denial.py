@@ -47,7 +47,7 @@ from control_plane.console.webhooks.events import publish
 from control_plane.console.webhooks.models import Delivery, Endpoint, Event, EventType
 from control_plane.core.http import egress
 from control_plane.core.jobs import claims
-from control_plane.core.jobs.models import Claimable, Queue, Turn
+from control_plane.core.jobs.models import Claimable, Queue, QueuePosition
 from control_plane.fleet.hosts.models import EngineHost, HostState
 from control_plane.fleet.placements import actions as placements
 from control_plane.fleet.placements.models import Placement
@@ -775,6 +775,9 @@ def test_everything_that_workers_claim_is_known() -> None:
 
 def test_turns_are_of_one_queue(acme: Any, globex: Any, host: Any) -> None:
     received(acme)
-    Turn.objects.create(queue="staging", tenant=globex.tenant, began_at=timezone.now())
+    QueuePosition.objects.create(queue="staging", tenant=globex.tenant, began_at=timezone.now())
     assert begin() == "acme"
-    assert set(Turn.objects.values_list("queue", "tenant__slug")) == {("staging", "globex"), ("validation", "acme")}
+    assert set(QueuePosition.objects.values_list("queue", "tenant__slug")) == {
+        ("staging", "globex"),
+        ("validation", "acme"),
+    }

@@ -188,7 +188,7 @@ async def test_nobodys_body_is_not_read(gateway: Any, key: str) -> None:
     await gateway(scope("/v1/chat/completions", *headers), exchange.receive, exchange.send)
     assert exchange.status == 401
     # What came after the refusal was dropped at once, piece by piece.
-    assert budget.held == 0
+    assert budget.in_flight == 0
     unknown = Exchange(64, ends=False)
     await gateway(scope("/v1/unknown", *headers), unknown.receive, unknown.send)
     assert unknown.status == 404
@@ -202,7 +202,7 @@ async def test_bodies_in_flight_are_bounded(gateway: Any, acme: Any, settings: A
     slow = [Exchange(2, ends=False) for _ in range(2)]  # together a quarter, which is what one tenant may have
     running = [asyncio.ensure_future(gateway(scope("/v1/completions", bearer), one.receive, one.send)) for one in slow]
     async with asyncio.timeout(10):
-        while budget.held < 1 << 18:
+        while budget.in_flight < 1 << 18:
             await asyncio.sleep(0.005)
     refused = Exchange(64)
     await gateway(scope("/v1/completions", bearer), refused.receive, refused.send)
@@ -211,7 +211,7 @@ async def test_bodies_in_flight_are_bounded(gateway: Any, acme: Any, settings: A
     for one in running:
         one.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-    assert budget.held == 0
+    assert budget.in_flight == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -271,7 +271,7 @@ async def test_a_strangers_body_is_small(declared: bool) -> None:
     )
     assert (exchange.status, exchange.code) == (413, "body_too_large")
     assert exchange.taken <= (0 if declared else BODY_MAX_BYTES + exchange.size)
-    assert budget.held == 0
+    assert budget.in_flight == 0
 
 
 # -- the process as it is started --------------------------------------------------------------------

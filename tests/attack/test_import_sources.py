@@ -114,7 +114,7 @@ def test_interim_answers_without_end(allowed: Any) -> None:
 
 def test_a_document_that_drips_or_never_ends(allowed: Any) -> None:
     head = b"HTTP/1.1 200 OK\r\n\r\n"
-    with serving(dripping(head)) as address, pytest.raises(egress.EgressError, match="did not come within"):
+    with serving(dripping(head)) as address, pytest.raises(egress.EgressError, match="was not complete within"):
         egress.get_document(address, {}, 1000, allow_private=True)
     with serving(dripping(head, every_s=0)) as address:
         document = egress.get_document(address, {}, 1000, allow_private=True)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from control_plane.core.config import current
-from control_plane.core.http import caller_turns
-from control_plane.core.http.caller_turns import AT_ONCE, CPU_AT_ONCE_S, WAIT_S, CallerTurns, caller_of, charge
+from control_plane.core.http import caller_limits
+from control_plane.core.http.caller_limits import AT_ONCE, CPU_AT_ONCE_S, WAIT_S, CallerLimits, caller_of, charge
 
 
 class Site:
@@ -33,7 +33,7 @@ def scope(path: str, key: str = "", method: str = "GET") -> dict[str, Any]:
 async def test_a_caller_has_so_many_reads_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen long lists at once doubled the time to others' first tokens."""
     site = Site()
-    turns: Any = CallerTurns(site)
+    turns: Any = CallerLimits(site)
     many = [asyncio.ensure_future(turns(scope(f"/{number}", "Bearer a"), None, None)) for number in range(10)]
     await asyncio.sleep(0)
     assert len(site.working) == AT_ONCE
@@ -50,9 +50,9 @@ async def test_a_caller_has_so_many_reads_at_work(monkeypatch: pytest.MonkeyPatc
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloads that are read slowly keep their turns."""
-    monkeypatch.setattr(caller_turns, "WAIT_S", 0.01)
+    monkeypatch.setattr(caller_limits, "WAIT_S", 0.01)
     site = Site()
-    turns: Any = CallerTurns(site)
+    turns: Any = CallerLimits(site)
     many = [asyncio.ensure_future(turns(scope("/", "Bearer a"), None, None)) for _ in range(AT_ONCE + 1)]
     async with asyncio.timeout(10):
         while len(site.working) <= AT_ONCE:
@@ -62,7 +62,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not turns._turns
 
 
-async def answered(turns: CallerTurns, asked: dict[str, Any]) -> tuple[int, str]:
+async def answered(turns: CallerLimits, asked: dict[str, Any]) -> tuple[int, str]:
     """Status and code of the error, or 200 if the site had it."""
     sent: list[Any] = []
 
@@ -84,8 +84,8 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(caller_turns.asyncio, "sleep", sleep)
-    monkeypatch.setattr(caller_turns.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(caller_limits.asyncio, "sleep", sleep)
+    monkeypatch.setattr(caller_limits.time, "monotonic", lambda: 0.0)
     return slept
 
 
@@ -96,7 +96,7 @@ async def test_a_caller_has_a_part_of_a_processor(naps: list[float], method: str
     async def site(scope: Any, receive: Any, send: Any) -> None:
         charge(scope, 1.0)
 
-    turns, share = CallerTurns(site), current().caller_cpu_share
+    turns, share = CallerLimits(site), current().caller_cpu_share
     theirs, others = scope("/", "Bearer a", method), scope("/", "Bearer b", method)
     while (answer := await answered(turns, theirs)) == (200, ""):
         pass

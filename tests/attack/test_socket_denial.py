@@ -32,7 +32,7 @@ from control_plane.core.http import websocket_protocol
 from control_plane.core.http.allowance import Allowance
 from control_plane.core.http.connections import REFUSAL, ConnectionTable, prove
 from control_plane.core.http.json_body import JsonError
-from control_plane.core.http.own_turn import LARGE, LARGER, own_turn, parsed
+from control_plane.core.http.parse_queue import LARGE, LARGER, parsed, wait_to_parse
 from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
 from control_plane.core.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
 from control_plane.core.http.write_watch import WRITE_GRACE_S
@@ -271,7 +271,7 @@ async def test_large_messages_have_turns_of_their_own() -> None:
     turn, parsed_in = 0, []
 
     async def parse(size: int) -> None:
-        await own_turn(size)
+        await wait_to_parse(size)
         parsed_in.append(turn)
 
     parsing = [asyncio.create_task(parse(LARGE + 1)) for _ in range(5)]

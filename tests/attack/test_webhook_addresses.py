@@ -112,7 +112,7 @@ def leads_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return list(addresses)
 
-    monkeypatch.setattr(egress, "_look_up", look_up)
+    monkeypatch.setattr(egress, "_lookup_host", look_up)
     return asked
 
 
@@ -143,7 +143,7 @@ def test_what_a_tenant_reads_does_not_tell_private_from_missing(acme: Any, queue
         delivery.deliver_next()
     texts = set(Attempt.objects.values_list("error", flat=True))
     assert Attempt.objects.count() == 3
-    assert texts == {"The host name does not lead to a public address."}
+    assert texts == {"The host name does not resolve to a public address."}
     shown = acme.client().get(acme.path(f"webhooks/{hook}/deliveries")).content.decode()
     assert "10.0.0.5" not in shown and "fd00::17" not in shown and "not known" not in shown
 
@@ -167,11 +167,11 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
 
 
 def test_names_looked_up_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress, "_looking_up", threading.BoundedSemaphore(1))
-    egress._looking_up.acquire()
+    monkeypatch.setattr(egress, "_lookups", threading.BoundedSemaphore(1))
+    egress._lookups.acquire()
     with pytest.raises(NotPublicError):
         resolve(HOST, 443)
-    egress._looking_up.release()
+    egress._lookups.release()
 
 
 # -- connections ---------------------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_a_redirect_into_our_network_is_not_followed(hub: HubServer, monkeypatch
     """The first name is public; what it redirects to is checked like the first."""
     port = hub.server_address[1]
     monkeypatch.setattr(
-        egress, "_look_up", lambda name, _: ["93.184.216.34"] if name == "public.example" else ["10.0.0.5"]
+        egress, "_lookup_host", lambda name, _: ["93.184.216.34"] if name == "public.example" else ["10.0.0.5"]
     )
     reached = []
 

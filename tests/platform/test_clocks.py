@@ -105,7 +105,7 @@ CLOCK_READERS = {
     "jobs/clock_watch.py": "tells how far the clocks are apart",
     "jobs/clocks.py": "tells how far the clocks are apart",
     "jobs/expiry.py": REDIS + "; beat's and workers' clocks do not meet",
-    "jobs/turns.py": "whose turn it is: a tenant served by a clock that is ahead waits behind others that wait",
+    "jobs/fair_queue.py": "whose turn it is: a tenant served by a clock that is ahead waits behind others that wait",
     "keys/actions.py": READ,
     "keys/last_used.py": SHOWN,
     "keys/models.py": READ,

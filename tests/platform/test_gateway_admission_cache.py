@@ -174,12 +174,12 @@ async def test_a_tenants_write_forgets_what_its_tenant_is_told() -> None:
     look = Looks(["first", "second", "third"])
     assert await fresh.get("k", look) == "first"
     fresh_module.forget(theirs)
-    fresh_module.look_again(theirs)
+    fresh_module.mark_stale(theirs)
     assert fresh.peek("k") == "first"
     fresh_module.forget(ours)
     assert fresh.peek("k") is None
     assert await fresh.get("k", look) == "second"
-    fresh_module.look_again()  # the platform's
+    fresh_module.mark_stale()  # the platform's
     assert fresh.peek("k") is None
     assert await fresh.get("k", look) == "third"
 

@@ -54,7 +54,7 @@ class Side:
         bounds = Bounds(self.table, self.second)
         config = BoundedConfig(self.app, bounds, interface="asgi3", access_log=False, log_config=None)
         connection = BoundedHttp(config=config, server_state=self.state, app_state={})
-        connection.given = given
+        connection.initial_bytes = given
         return connection
 
     def delays(self) -> bool:

@@ -30,7 +30,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Join: as the person who is signed in, or with a new account, which is then signed in. */
+        /** @description Join as the signed-in person, or with a new account, which is then signed in. */
         post: operations["accept_invitation"];
         delete?: never;
         options?: never;
@@ -47,7 +47,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description What an invitation's link offers. The token travels in the body, because addresses are logged. */
+        /** @description Read an invitation by its token, which is sent in the body, because addresses are logged. */
         post: operations["read_invitation"];
         delete?: never;
         options?: never;
@@ -62,7 +62,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Who changed what in all tenants, and who signed in. */
+        /** @description List who changed what in all tenants, and who signed in. */
         get: operations["list_operator_audit"];
         put?: never;
         post?: never;
@@ -79,7 +79,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The same as CSV, all of it, newest first. */
+        /** @description Read the whole log of all tenants as CSV, newest first. */
         get: operations["read_operator_audit_csv"];
         put?: never;
         post?: never;
@@ -666,7 +666,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Have a link mailed for choosing a new password. The answer is the same without such an account. */
+        /** @description Mail a link for choosing a new password. The answer is the same if there is no such account. */
         post: operations["forgot_password"];
         delete?: never;
         options?: never;
@@ -698,7 +698,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Who is logged in, and the CSRF token to send. Always 200. */
+        /** @description Read the session: the signed-in person, and the CSRF token to send. Always 200. */
         get: operations["read_session"];
         put?: never;
         /** @description Log in. */
@@ -717,7 +717,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Where one is signed in, the last used first. */
+        /** @description List one's sessions, the last used first. */
         get: operations["list_sessions"];
         put?: never;
         post?: never;
@@ -1066,7 +1066,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Who changed what in this tenant, newest first. */
+        /** @description List who changed what in this tenant, newest first. */
         get: operations["list_audit"];
         put?: never;
         post?: never;
@@ -1083,7 +1083,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The same as CSV, all of it, newest first. */
+        /** @description Read the whole log as CSV, newest first. */
         get: operations["read_audit_csv"];
         put?: never;
         post?: never;
@@ -1555,10 +1555,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Those that are neither accepted nor revoked, newest first, all or a part; too old ones too. */
+        /** @description List the invitations that are not accepted or revoked, expired ones included, newest first, all or a part. */
         get: operations["list_invitations"];
         put?: never;
-        /** @description Invite a person by e-mail. The answer holds the link, this once. */
+        /** @description Invite a person by e-mail. The answer contains the link, this once. */
         post: operations["invite"];
         delete?: never;
         options?: never;
@@ -1576,7 +1576,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Take an invitation back. Its link stops working. */
+        /** @description Revoke an invitation. Its link stops working. */
         delete: operations["revoke_invitation"];
         options?: never;
         head?: never;
@@ -1590,10 +1590,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Keys of the tenant, newest first, revoked ones too, all or a part. Secrets are never shown again. */
+        /** @description List the tenant's keys, newest first, revoked ones included, all or a part. Secrets are never shown again. */
         get: operations["list_keys"];
         put?: never;
-        /** @description Make a key. The answer holds its secret, this once. */
+        /** @description Create a key. The answer contains its secret, this once. */
         post: operations["create_key"];
         delete?: never;
         options?: never;
@@ -1615,7 +1615,7 @@ export interface paths {
         delete: operations["revoke_key"];
         options?: never;
         head?: never;
-        /** @description Change a key's name, scopes or expiry. Its secret stays. */
+        /** @description Change a key's name, scopes or expiry. Its secret stays valid. */
         patch: operations["change_key"];
         trace?: never;
     };
@@ -1663,7 +1663,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Give a key a new secret, shown this once. The old one is accepted for as long as you say. */
+        /** @description Give a key a new secret, shown this once. The old one is accepted for `grace_s` more seconds. */
         post: operations["rotate_key"];
         delete?: never;
         options?: never;
@@ -1695,7 +1695,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description People of this tenant and their roles, all or a part. */
+        /** @description List the tenant's members and their roles, all or a part. */
         get: operations["list_members"];
         put?: never;
         post?: never;
@@ -1715,11 +1715,11 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Take a member out. Their open sockets close; keys that they made stay. */
+        /** @description Remove a member. Their open sockets close; keys that they created stay. */
         delete: operations["remove_member"];
         options?: never;
         head?: never;
-        /** @description Give a member another role. It holds from their next request on. */
+        /** @description Give a member another role, which applies from their next request on. */
         patch: operations["change_role"];
         trace?: never;
     };
@@ -1764,9 +1764,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Web pages of which origins may call inference with this tenant's keys. */
+        /** @description Read the origins of web pages that may call inference with this tenant's keys. */
         get: operations["read_allowed_origins"];
-        /** @description Allow exactly these, within a second. A key in a page is its visitors': give it limits for that. */
+        /**
+         * @description Allow exactly these origins, within a second.
+         *
+         *     Visitors of a page can read its key: set limits for that key.
+         */
         put: operations["set_allowed_origins"];
         post?: never;
         delete?: never;
@@ -2669,12 +2673,12 @@ export interface components {
         AliasTargetRequest: {
             version: number;
         };
-        /** @description Web pages of which origins may call inference with this tenant's keys. */
+        /** @description The origins of web pages that may call inference with this tenant's keys. */
         AllowedOrigins: {
             /** @description Like https://app.example.org, without a path. None by default. */
             origins: string[];
         };
-        /** @description Web pages of which origins may call inference with this tenant's keys. */
+        /** @description The origins of web pages that may call inference with this tenant's keys. */
         AllowedOriginsRequest: {
             /** @description Like https://app.example.org, without a path. None by default. */
             origins: string[];
@@ -3525,7 +3529,7 @@ export interface components {
             /** @description The text, including special tokens. */
             prompt: string;
         };
-        /** @description A session of the person who asks. Its key is told to nobody. */
+        /** @description A session of the calling person. Its key is never sent. */
         Device: {
             /** @description Where it was last used from; empty for one from before this was kept. */
             address: string;
@@ -4030,7 +4034,7 @@ export interface components {
             invited_by?: string | null;
             role: components["schemas"]["Role"];
         };
-        /** @description What an invited person sees before they accept. */
+        /** @description An invitation as its recipient sees it before accepting. */
         InvitationDetails: {
             /** Format: email */
             email: string;
@@ -4741,7 +4745,7 @@ export interface components {
             /** @description Without a request for so many seconds (60 or more) it needs no host; 0 = never. */
             sleeps_after_s?: number;
         };
-        /** @description What is left out stays. */
+        /** @description Changes of a key; a field that is left out keeps its value. */
         PatchedChangeApiKeyRequest: {
             /** Format: date-time */
             expires_at?: string | null;
@@ -4912,13 +4916,13 @@ export interface components {
             mean_change: number;
             prompt: string;
         };
-        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        /** @description An error that is stored with a resource: why an upload was refused, why a staging failed. */
         Problem: {
             code: string;
             fix: string;
             message: string;
         };
-        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        /** @description An error that is stored with a resource: why an upload was refused, why a staging failed. */
         ProblemRequest: {
             code: string;
             fix: string;
@@ -6155,7 +6159,7 @@ export interface components {
             name: string;
             ok: boolean;
         };
-        /** @description A fault that is stored with a thing: why an upload was refused, why a staging failed. */
+        /** @description An error that is stored with a resource: why an upload was refused, why a staging failed. */
         ValidationProblem: {
             code: string;
             fix: string;

@@ -1,1 +1,1 @@
-"""What every part of the control plane builds on: configuration, errors, HTTP, jobs, events and the database."""
+"""The base of the control plane: configuration, errors, HTTP, jobs, events and the database."""

@@ -15,14 +15,15 @@ from weakref import WeakSet
 
 logger = logging.getLogger(__name__)
 
+# Seconds between two probes of a server that does not answer.
 PROBE_EVERY_S = 1.0
 _all: WeakSet[Breaker] = WeakSet()
 
 
 class Breaker:
-    """Closed while the server answers. Thread-safe.
+    """A circuit breaker: closed while its server answers. Thread-safe.
 
-    `probe` tries the server once and raises if it is away; it must end by itself within a few seconds.
+    `probe` tries the server once and raises if it does not answer; it must end by itself within a few seconds.
     """
 
     def __init__(self, server: str, probe: Callable[[], object], *, probe_every_s: float = PROBE_EVERY_S) -> None:
@@ -41,20 +42,20 @@ class Breaker:
 
     @property
     def reason(self) -> str:
-        """Why it is open; "" while it is closed."""
+        """The error that opened the breaker; "" while it is closed."""
         return self._reason if self.is_open else ""
 
     @property
     def open_for_s(self) -> float:
-        """0 while it is closed."""
+        """Seconds since the breaker opened; 0 while it is closed."""
         return time.monotonic() - self._opened_at if self.is_open else 0.0
 
     def wait_until_closed(self, timeout_s: float) -> bool:
-        """Whether the server answers again within that time."""
+        """Return True as soon as the server answers again, False after `timeout_s` seconds."""
         return self._closed.wait(timeout_s)
 
     def trip(self, error: BaseException) -> None:
-        """The server does not answer. Idempotent; from now on only the probe asks it."""
+        """Open the breaker: the server does not answer. Idempotent; from now on only the probe calls the server."""
         with self._lock:
             if self.is_open:
                 return
@@ -76,7 +77,7 @@ class Breaker:
                 return
 
     def _reset(self) -> None:
-        """In a forked child, which has no probe running: find out anew."""
+        """Close the breaker in a forked child, where no probe runs: the child's first call tries the server again."""
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._closed.set()

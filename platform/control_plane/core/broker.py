@@ -1,7 +1,7 @@
-"""Celery's connection to Redis, so that a worker outlives every outage of it and goes on within seconds.
+"""Celery's connection to Redis: a worker survives every outage of Redis and resumes within seconds.
 
-As kombu has it, a worker crashes if Redis goes away while a task runs (a channel that was closed is asked for its
-address), and waits for up to half a minute after Redis is back.
+With kombu alone, a worker crashes if Redis goes away while a task runs (kombu reads the address of a channel that was
+closed), and waits for up to half a minute after Redis is back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from kombu.connection import Connection
 from kombu.transport import redis as kombu_redis
 from redis.exceptions import ConnectionError
 
+# Longest pause between two attempts to connect to Redis, in seconds.
 LONGEST_PAUSE_S = 2.0
-# Who queues a task is a request that has an answer to give.
+# Timeouts for publishing, in seconds. Tasks are queued by requests, whose clients wait for the answer.
 PUBLISH_WITHIN = {"socket_connect_timeout": 1.0, "socket_timeout": 2.0}
 
 
@@ -32,11 +33,11 @@ class Transport(kombu_redis.Transport):
 
 
 class PersistentConnection(Connection):
-    """Tries again every two seconds at least."""
+    """A connection that retries at least every two seconds."""
 
     def get_transport_cls(self) -> Any:
-        found = super().get_transport_cls()  # type: ignore[no-untyped-call]
-        return Transport if found is kombu_redis.Transport else found
+        transport = super().get_transport_cls()  # type: ignore[no-untyped-call]
+        return Transport if transport is kombu_redis.Transport else transport
 
     def ensure_connection(self, *args: Any, **options: Any) -> Any:
         pauses = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": LONGEST_PAUSE_S}
@@ -48,7 +49,7 @@ class Broker(AMQP):  # type: ignore[misc]
 
 
 class App(Celery):  # type: ignore[misc]
-    """Waits for Redis shorter where it queues than where it consumes."""
+    """A Celery application that waits for Redis for less time when it publishes than when it consumes."""
 
     def connection_for_write(self, url: str | None = None, *args: Any, **options: Any) -> Any:
         if not self.conf.broker_url.startswith("memory:"):

@@ -1,7 +1,7 @@
-"""What a task does when it is cancelled.
+"""Completion of effects on other servers when the task that awaits them is cancelled.
 
-A cancelled await stops neither a thread nor another server: whether its effect happens is then unknown, and an effect
-that nobody recorded is never undone. What changes something elsewhere is therefore awaited by `to_completion`.
+A cancelled await stops neither a thread nor another server. Whether its effect happens is then unknown, and an effect
+that was not recorded is never undone. So every await that changes something elsewhere goes through `to_completion`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def to_completion(effect: Awaitable[T], undo: Callable[[T], Awaitable[obje
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError:
-                continue  # cancelled once more
+                continue  # cancelled again
         happened = not task.cancelled() and task.exception() is None
         if undo is not None and happened:
             try:
@@ -40,11 +40,11 @@ async def to_completion(effect: Awaitable[T], undo: Callable[[T], Awaitable[obje
 
 
 def end_if_cancelled() -> None:
-    """Raise ``CancelledError`` in a task that was asked to end.
+    """Raise ``CancelledError`` in a task whose cancellation was requested.
 
-    A call that breaks at the moment its task is cancelled raises the status of the call, and Python 3.11's
-    ``wait_for`` hands out a result that came at that moment: either way the request to end is lost on a loop that
-    survives errors, and whoever waits for the task waits for ever.
+    A call that fails at the moment its task is cancelled raises the call's own error, and Python 3.11's ``wait_for``
+    returns a result that arrives at that moment. Either way a loop that survives errors loses the cancellation, and the
+    code that waits for the task waits for ever.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -1,4 +1,4 @@
-"""What a chat may hold, whoever takes one: requests, and prefixes that requests begin with."""
+"""Limits of a chat, shared by requests and pinned prefixes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Literal, get_args
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 REASONING_EFFORTS: tuple[str, ...] = get_args(ReasoningEffort)
 FUNCTION_NAME = "[a-zA-Z0-9_-]{1,64}"
-MOST_TOOLS = 128
+MOST_TOOLS = 128  # per chat
+# Characters of all tool definitions together, as JSON: a chat template processes all of them.
 MOST_DEFINITION_CHARS = 1 << 18
-"""Of all tools together, as JSON: a chat template works on all of them."""
-MOST_TEMPLATE_KWARGS = 64
+MOST_TEMPLATE_KWARGS = 64  # variables of a chat template
+# Characters of a chat template's variables, as JSON.
 MOST_TEMPLATE_CHARS = 1 << 14
-"""Of the template's variables as JSON."""

@@ -1,7 +1,7 @@
 """Every setting of the control plane, typed, from `LORIKEET_*` environment variables.
 
-Django's own settings module reads this object and nothing else, so that a process is described completely by its
-environment. Code that runs inside Django asks `current()`, which tests can override.
+Django's settings module reads this object and nothing else, so the environment describes a process completely. Code
+that runs inside Django calls `current()`, which tests can override.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 class SettingsError(ValueError):
-    """A combination of settings that cannot work; the text says which and what to set."""
+    """A combination of settings that cannot work; the message says which and what to set."""
 
 
 _PERIODS = {"s": 1, "min": 60, "hour": 3600, "day": 86_400}
@@ -32,14 +32,14 @@ _PERIODS = {"s": 1, "min": 60, "hour": 3600, "day": 86_400}
 
 @dataclass(frozen=True)
 class Rate:
-    """So many within so many seconds; in the environment "10/min", "5/hour"."""
+    """A maximum number of events within a period of seconds; "10/min" or "5/hour" in the environment."""
 
     count: int
     seconds: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises SettingsError."""
+        """Parse a rate such as "10/min". Raises SettingsError."""
         count, _, period = (part.strip() for part in text.partition("/"))
         seconds = next((seconds for name, seconds in _PERIODS.items() if period and name[0] == period[0]), None)
         if seconds is None or not (count.isascii() and count.isdigit() and int(count)):
@@ -54,8 +54,8 @@ class Settings(BaseSettings):
     """The control plane's settings. Every field is the variable `LORIKEET_<FIELD>`."""
 
     model_config = SettingsConfigDict(env_prefix="LORIKEET_", extra="ignore")
-    # Django's settings ask every value for this at every access, and of what pydantic does not know it says so slowly:
-    # that was a tenth of the web process's work for a short request.
+    # Django reads this attribute of every value at every access. pydantic is slow to report that it does not exist,
+    # which took a tenth of the web process's work for a short request.
     _mask_wrapped: ClassVar[bool] = True
 
     debug: bool = False
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     engine_insecure_tcp: bool = False
     host_certificate_s: int = Field(default=30 * 86_400, ge=60)
     routing_policy: str = "first_token"
-    engine_hang_s: float = Field(default=30.0, ge=2)  # heartbeats come every second
+    engine_hang_s: float = Field(default=30.0, ge=2)  # the engine sends a heartbeat every second
     placement: Literal["everywhere", "demand"] = "everywhere"
     stage_from_peers: bool = True
     host_requests: int = Field(default=512, ge=0)
@@ -199,12 +199,12 @@ class Settings(BaseSettings):
             )
         if self.second_process and not self._can_share:
             raise SettingsError(
-                "LORIKEET_SECOND_PROCESS is on, but two web processes find one another's events in Redis only, and "
-                "need Linux. Set LORIKEET_REDIS_URL, run workers of their own, or leave the setting out."
+                "LORIKEET_SECOND_PROCESS is on, but two web processes share events through Redis only, and "
+                "need Linux. Set LORIKEET_REDIS_URL and run workers as separate processes, or leave the setting out."
             )
         if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
             raise SettingsError(
-                "LORIKEET_PASSWORD_LOGIN is off and there is no provider, so nobody could sign in. "
+                "LORIKEET_PASSWORD_LOGIN is off and there is no identity provider, so nobody could sign in. "
                 "Set LORIKEET_OIDC_ISSUER and LORIKEET_OIDC_CLIENT_ID."
             )
         if not self.secret_key:
@@ -215,7 +215,7 @@ class Settings(BaseSettings):
         return self
 
     def _require_tls_to_engines(self) -> None:
-        """The engine token, prompts and answers do not travel in the clear because somebody forgot a setting."""
+        """Refuse remote engines without TLS, so that the token, prompts and answers never travel in the clear."""
         if self.engine_tls_ca is not None or self.engine_insecure_tcp:
             return
         exposed = [name for name, address in self.engine_hosts.items() if not is_local(address)]
@@ -236,7 +236,7 @@ class Settings(BaseSettings):
 
     @property
     def address(self) -> str:
-        """Where people reach the console, without a slash at the end: the base of links in mails."""
+        """The console's public URL without a slash at the end: the base of links in mails."""
         origins = split_list(self.trusted_origins)
         return (self.public_url or (origins[0] if origins else "http://127.0.0.1:8000")).rstrip("/")
 
@@ -248,12 +248,12 @@ class Settings(BaseSettings):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the web process runs the Celery worker itself (the default when there is no Redis)."""
+        """True if the web process runs the Celery worker itself: by default when there is no Redis."""
         return self.embedded if self.embedded is not None else not self.redis_url
 
     @property
     def has_second_process(self) -> bool:
-        """Whether another web process takes all but inference: only where they find one another's events in Redis."""
+        """True if a second web process serves everything but inference. They share events through Redis."""
         if self.second_process is not None:
             return self.second_process
         return self._can_share
@@ -274,7 +274,7 @@ def _has_opentelemetry() -> bool:
 
 
 def parse_engine_hosts(text: str) -> dict[str, str]:
-    """`"local=unix:/run/e.sock,gpu1=10.0.0.2:7000"` as `{"local": "unix:/run/e.sock", "gpu1": "10.0.0.2:7000"}`."""
+    """Parse a setting such as `"local=unix:/run/e.sock,gpu1=10.0.0.2:7000"` to addresses by name."""
     hosts: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, address = item.partition("=")
@@ -288,7 +288,7 @@ def parse_engine_hosts(text: str) -> dict[str, str]:
 
 
 def is_local(address: str) -> bool:
-    """Whether an engine's address cannot be reached from other machines: a Unix socket, or loopback."""
+    """Return True if an engine's address cannot be reached from other machines: a Unix socket, or loopback."""
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -302,7 +302,7 @@ def split_list(text: str) -> list[str]:
 
 
 def read_or_create_secret(path: Path) -> str:
-    """The random secret in `path`, made on first use with mode 0600. Two processes starting at once agree on one."""
+    """Return the random secret in `path`, made on first use with mode 0600. Concurrent starts agree on one secret."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -311,14 +311,14 @@ def read_or_create_secret(path: Path) -> str:
     try:
         os.link(temporary, path)
     except FileExistsError:
-        pass  # another start was first: its secret counts
+        pass  # another process created it first: use its secret
     finally:
         temporary.unlink()
     return path.read_text().strip()
 
 
 def current() -> Settings:
-    """The settings of the running process, as Django holds them (tests override them there)."""
+    """Return the settings of the running process, from Django's settings, where tests override them."""
     from django.conf import settings
 
     value: Settings = settings.LORIKEET

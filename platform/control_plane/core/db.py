@@ -1,7 +1,7 @@
-"""Runs database work from async code.
+"""Database work from async code.
 
-Django's ORM is synchronous. Its own adapters run it on one shared thread, which would make every stream wait for
-every other's query; here a small pool of threads runs it, and each call gives its connection back.
+Django's ORM is synchronous. Django's adapters run it on one shared thread, so every stream would wait for the queries
+of every other. Here a small pool of threads runs it, and each call returns its connection.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from control_plane.core.postgres.connection import abort_all, limit_answers
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Threads for database work: the most queries that one process runs at once from async code.
 THREADS = 8
-# Opening a SQLite file and closing it again costs as much as two or three queries. PostgreSQL has a pool for that.
+# Seconds that a thread keeps a SQLite file open: opening and closing it costs as much as two or three queries.
+# PostgreSQL has a pool of connections instead.
 FILE_KEPT_S = 60.0
 _NAME = "lorikeet-db"
 _reached = False
@@ -35,7 +37,10 @@ _pool = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix=_NAME)
 
 
 async def run_db(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call the synchronous `fn` on a database thread and await its result. Context variables travel along."""
+    """Call the synchronous `fn` on a database thread and await its result.
+
+    Context variables are copied to the thread.
+    """
     context = contextvars.copy_context()
     call = partial(context.run, _with_connection, partial(fn, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(_pool, call)
@@ -58,7 +63,7 @@ def _give_back() -> None:
 
 
 def database_breaker() -> Breaker | None:
-    """Of the PostgreSQL server; SQLite, a file, needs none."""
+    """Return the breaker of the PostgreSQL server; None on SQLite, which is a file and needs none."""
     if connections.settings["default"]["ENGINE"] != "control_plane.core.postgres":
         return None
     from control_plane.core.postgres.base import breaker
@@ -67,7 +72,7 @@ def database_breaker() -> Breaker | None:
 
 
 def was_reached() -> bool:
-    """Whether this process has been connected to the database yet."""
+    """Return True if this process has connected to the database at least once."""
     return _reached
 
 
@@ -82,19 +87,19 @@ connection_created.connect(_note_connection)
 
 
 def outage_s() -> float:
-    """For how many seconds the database has been away; 0 while it answers."""
+    """Return the seconds since the database stopped answering; 0 while it answers."""
     breaker = database_breaker()
     return breaker.open_for_s if breaker is not None else 0.0
 
 
 async def start() -> None:
-    """A start-up hook: no answer is waited for longer than LORIKEET_DATABASE_ANSWER_S."""
+    """Start-up hook: bound every wait for PostgreSQL by LORIKEET_DATABASE_ANSWER_S."""
     if database_breaker() is not None:
         limit_answers(current().database_answer_s)
 
 
 async def stop() -> None:
-    """The last shut-down hook: threads that still wait for the database must not hold up the process's end."""
+    """Last shut-down hook: abort threads that still wait for the database, so that the process can end."""
     if database_breaker() is not None:
         await asyncio.to_thread(_abandon)
 
@@ -105,14 +110,14 @@ def _abandon() -> None:
 
 
 def close_thread_connections() -> None:
-    """Close what this thread holds: for threads that end."""
+    """Close this thread's connections before the thread ends."""
     connections.close_all()
 
 
 def release_connections() -> None:
-    """Give this thread's connections back before a long wait for something else, so that the pool has them for others.
+    """Return this thread's connections to the pool before a long wait for something else.
 
-    Not inside a transaction, whose connection is needed until its end.
+    Connections inside a transaction stay: the transaction needs them until its end.
     """
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
@@ -120,7 +125,7 @@ def release_connections() -> None:
 
 
 def is_duplicate(error: IntegrityError) -> bool:
-    """Whether a row like it is there already, and not another rule of the tables broken."""
+    """Return True if the error is a violated unique constraint, and not another rule of the tables."""
     cause = error.__cause__
     names = (getattr(cause, "sqlstate", None), getattr(cause, "sqlite_errorname", None))
     return any(name in ("23505", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY") for name in names)

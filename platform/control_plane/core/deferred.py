@@ -1,7 +1,7 @@
-"""Effects of a write that failed because Redis was unavailable: retried until they succeed.
+"""Effects of writes that failed because Redis was unavailable, retried until they succeed.
 
-In this process's memory, so a process that ends loses it. Nothing may rely on that alone: reconcilers find in the
-database what was never queued, only later.
+They are kept in this process's memory and are lost when it ends. Nothing may rely on that alone: reconcilers find
+in the database what was never queued, only later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from control_plane.core.unavailable import as_unavailable
 
 logger = logging.getLogger(__name__)
 
+# Seconds between two attempts.
 RETRY_S = 1.0
+# Calls that wait in one process; more are left to the reconcilers.
 MOST_WAITING = 10_000
 
 
 class Deferred:
-    """Calls in the order in which they came, the latest for each key. Thread-safe."""
+    """Calls that wait for Redis, in the order in which they came; a later call replaces one of the same key.
+
+    Thread-safe.
+    """
 
     def __init__(self, retry_s: float = RETRY_S) -> None:
         self._retry_s = retry_s
@@ -36,7 +41,7 @@ class Deferred:
     def add(self, key: Hashable, call: Callable[[], object]) -> None:
         with self._lock:
             if len(self._waiting) >= MOST_WAITING and key not in self._waiting:
-                logger.error("Too much waits for Redis already; a reconciler must find %s.", key)
+                logger.error("%d calls wait for Redis already; %s is left to its reconciler.", MOST_WAITING, key)
                 return
             self._waiting[key] = call
             if self._thread is None:
@@ -60,15 +65,15 @@ class Deferred:
                 call()
             except Exception as error:
                 if as_unavailable(error) is not None:
-                    logger.warning("%s is tried again: %s", key, error)
+                    logger.warning("Redis is unavailable; %s is retried: %s", key, error)
                     return
                 logger.exception("%s failed.", key)
             with self._lock:
-                if self._waiting.get(key) is call:  # else another came for this key meanwhile
+                if self._waiting.get(key) is call:  # else a newer call replaced it meanwhile
                     del self._waiting[key]
 
     def forget(self) -> None:
-        """In a forked child: the parent does it."""
+        """Drop all calls in a forked child: the parent runs them."""
         self.__init__(self._retry_s)  # type: ignore[misc]
 
 

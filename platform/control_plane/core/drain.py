@@ -1,8 +1,8 @@
 """Graceful shutdown: drains running requests and sockets.
 
-On SIGTERM a web process first says that it is not ready, tells its sockets to move, and lets generations on sockets
-end for up to ``LORIKEET_DRAIN_S``; then the server stops as it would have at once. Answers over HTTP are waited for by
-the server itself. A second SIGTERM stops at once.
+On SIGTERM a web process first reports that it is not ready, asks the clients of its sockets to reconnect, and lets
+generations on sockets end for up to ``LORIKEET_DRAIN_S``; then the server stops. The server itself waits for answers
+over HTTP. A second SIGTERM stops at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from control_plane.core.config import current
 
 logger = logging.getLogger(__name__)
 
-POLL_S = 0.05
+POLL_S = 0.05  # between two checks whether generations still run
 Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -35,7 +35,7 @@ _task: asyncio.Task[None] | None = None
 
 
 def join(socket: Movable) -> None:
-    """A socket that is to be told, for as long as it lives."""
+    """Register a socket for the drain; it is removed when it is collected."""
     _sockets.add(socket)
 
 
@@ -45,7 +45,7 @@ def is_draining() -> bool:
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Work on a socket that should end before the process does. For the event loop only."""
+    """Count a generation on a socket that should end before the process does. For the event loop only."""
     global _running
     _running += 1
     try:
@@ -55,7 +55,7 @@ def working() -> Iterator[None]:
 
 
 async def start() -> None:
-    """A start-up hook: come before the server's own handler of SIGTERM, if it has one."""
+    """Start-up hook: handle SIGTERM before the server's handler, if there is one."""
     loop, servers = asyncio.get_running_loop(), signal.getsignal(signal.SIGTERM)
     if not callable(servers):
         return

@@ -1,4 +1,4 @@
-"""The error every layer raises: what happened, and what to do about it."""
+"""The base class of errors that callers see: what happened, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class LorikeetError(Exception):
-    """An error meant for the caller.
+    """An error for the caller.
 
     `code` is for programs, `message` says what happened, `fix` what to do, `param` names the input at fault.
     """
@@ -20,11 +20,11 @@ class LorikeetError(Exception):
 
 
 class DeletionPausedError(Exception):
-    """Nothing may be deleted for its age now: a clock is wrong, or stepped a short time ago."""
+    """Deletion by age is paused: a clock is wrong, or was stepped a short time ago."""
 
 
 class NotFoundError(LorikeetError):
-    """Missing, or another tenant's: the caller cannot tell which."""
+    """A resource that does not exist or belongs to another tenant: the caller cannot tell which."""
 
     def __init__(self, message: str, fix: str, *, code: str = "not_found", param: str | None = None) -> None:
         super().__init__(code, message, fix, param=param, status=404)

@@ -1,4 +1,4 @@
-"""ASGI lifespan, which Django does not implement: start and stop what lives as long as the web process."""
+"""ASGI lifespan, which Django does not implement: start and stop parts that live as long as the web process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
-# All shut-down hooks together: one that waits for a server that is away must not make a supervisor kill the process.
+# Seconds for all shut-down hooks together: one that waits for an unavailable server must not make a supervisor kill the
+# process.
 STOP_WITHIN_S = 9.0
 
 
 class Lifespan:
-    """Wraps `app`; runs `startup` hooks in order and `shutdown` hooks in reverse."""
+    """ASGI middleware that runs `startup` hooks in order and `shutdown` hooks in reverse."""
 
     def __init__(self, app: AsgiApp, startup: list[Hook], shutdown: list[Hook]) -> None:
         self.app, self.startup, self.shutdown = app, startup, shutdown

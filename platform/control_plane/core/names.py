@@ -31,7 +31,7 @@ class BadNameError(LorikeetError):
 
 
 def require_name(text: str, param: str = "name") -> str:
-    """Return `text`. Raises BadNameError (400)."""
+    """Return `text` if it is a valid name. Raises BadNameError (400)."""
     if (problem := name_problem(text)) is not None:
         raise BadNameError(param, problem)
     return text
@@ -63,12 +63,12 @@ def _is_allowed(text: str, place: int) -> bool:
 
 
 def _takes_joiner(neighbour: str) -> bool:
-    """Whether a joiner beside it can change what is displayed: scripts with capital letters have no joined forms."""
+    """Return True if a joiner can change the character's form: scripts with capital letters have no joined forms."""
     return not (neighbour.isascii() or neighbour in _JOINERS or neighbour.isspace() or _has_case(neighbour))
 
 
 def _takes_selector(base: str) -> bool:
-    """Emoji, ideographs, and the digits, # and * of keycaps."""
+    """Return True for emoji, ideographs, and the digits, # and * of keycaps."""
     return not (base in _JOINERS or base.isspace() or _is_variation_selector(base) or _has_case(base))
 
 

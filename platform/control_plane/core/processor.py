@@ -1,4 +1,4 @@
-"""How Linux deals out the processor between the web process and what else runs on its machine."""
+"""Linux scheduling: the web process against other processes of its machine."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ import os
 import struct
 import sys
 
-SLICE_NS = 100_000
-"""The shortest there is."""
+SLICE_NS = 100_000  # the shortest slice that Linux accepts
 NORMAL, BATCH = 0, 3
+# Numbers of the system call, for which Python has no function.
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-"""Numbers of the system call, which Python does not have."""
+# struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period.
 ATTRIBUTES = struct.Struct("=IIQiIQQQ")
-"""sched_attr: size, policy, flags, nice, priority, runtime, deadline, period."""
 
 
 def ask_for_short_slices() -> bool:
-    """For this thread and those that it starts. Whether Linux took it; kernels before 6.12 pay no attention to it.
-
-    A process that wakes up runs at once if its slice is shorter than that of the one that runs, as that of the others
-    is by default (3 ms); else when that one's slice is over. It gets no more of the processor by that, and needs no
-    privilege. A first token waits for many such turns: on two processors with three others that compute, of which
-    each took 0.9 to 1.6 ms in the median and 13 at P99, they took 0.1 and 6 to 8.
+    """Request short scheduler slices for this thread and the threads it starts. Returns True if Linux accepted.
+    Kernels before 6.12 ignore it. A process that wakes up runs at once if its slice is shorter than that of the running
+    one, which by default is 3 ms; else at the end of that slice. It gets no larger share of the processor, and needs no
+    privilege. A first token waits for many such wake-ups: with three computing processes on two processors each took
+    0.9 to 1.6 ms in the median and 13 at P99 before, and 0.1 and 6 to 8 with short slices.
     """
     return _schedule(NORMAL, SLICE_NS)
 
 
 def wait_for_others() -> bool:
-    """This process runs when those that wake up have run, and its slices are the usual ones."""
+    """Run this process after others that wake up, with the usual slices. Returns True if Linux accepted."""
     return _schedule(BATCH, 0)
 
 

@@ -1,6 +1,6 @@
-"""How this process reaches Redis: short waits, a circuit breaker, and no connection to a server that takes no writes.
+"""Connections to Redis: short waits, a circuit breaker, and no connection to a server that accepts no writes.
 
-Everything of ours that speaks to Redis is made here, or takes its options from here; Celery has its own (`celery.py`).
+Every client of Redis is made here, or takes its options from here; Celery has its own (`broker.py`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from redis.retry import Retry
 from control_plane.core import config
 from control_plane.core.breaker import Breaker
 
-TIMEOUT_S = 1.0
-# A machine that vanished closes no connection: after this much silence the system asks, and then gives up.
+TIMEOUT_S = 1.0  # for an answer
+# Seconds of TCP keepalive. A machine that vanished closes no connection: the kernel probes it after this silence.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 
 
 def _probe(url: str) -> None:
-    """Raises unless Redis answers and takes writes. Deleting is allowed even when its memory is full."""
+    """Raise unless Redis answers and accepts writes. Deleting is allowed even when its memory is full."""
     with _plain_client(url) as client:
         client.delete("lorikeet:probe")
 
@@ -49,12 +49,12 @@ def _plain_client(url: str) -> redis.Redis:
 
 @cache
 def breaker_of(url: str) -> Breaker:
-    """One for each server."""
+    """Return the breaker of the server at this URL."""
     return Breaker("Redis", partial(_probe, url))
 
 
 def breaker() -> Breaker:
-    """Of this installation's server. Without one it is never open."""
+    """Return the breaker of this installation's Redis. Without one it is never open."""
     return breaker_of(config.current().redis_url)
 
 
@@ -71,7 +71,7 @@ def _connecting(breaker: Breaker) -> Iterator[None]:
 
 @contextmanager
 def _reading(breaker: Breaker) -> Iterator[None]:
-    """A connection that broke is no sign of an outage yet: the next one may succeed."""
+    """Trip the breaker on a timeout. A broken connection is no sign of an outage yet: the next one may succeed."""
     try:
         yield
     except (TimeoutError, ReadOnlyError) as error:
@@ -80,7 +80,7 @@ def _reading(breaker: Breaker) -> Iterator[None]:
 
 
 class _WithBreaker:
-    """Connects only while the breaker is closed. Leaves a server that became a replica (after a failover)."""
+    """A connection made only while the breaker is closed. It leaves a server that became a replica (failover)."""
 
     def __init__(self, *args: Any, breaker: Breaker, **kwargs: Any) -> None:
         self._breaker = breaker
@@ -100,7 +100,7 @@ class _WithBreaker:
 
 
 class _AsyncWithBreaker:
-    """The same for event loops."""
+    """A connection for event loops with the breaker's rules of `_WithBreaker`."""
 
     def __init__(self, *args: Any, breaker: Breaker, **kwargs: Any) -> None:
         self._breaker = breaker
@@ -151,9 +151,9 @@ _CLASSES = {
 
 
 def options(url: str, *, asynchronous: bool, timeout_s: float | None = TIMEOUT_S) -> dict[str, Any]:
-    """For `from_url` of a client or a pool. `timeout_s` is the longest wait for an answer; None to wait for ever."""
+    """Return the options for `from_url` of a client or pool. `timeout_s`: longest wait for an answer; None for ever."""
     kind = _CLASSES[urlsplit(url).scheme][asynchronous]
-    # Once, for a connection that went stale; not after a timeout, which would only double it.
+    # Retry once, for a stale connection; not after a timeout, which would only double the wait.
     retry = (AsyncRetry if asynchronous else Retry)(NoBackoff(), 1, (ConnectionError,))
     made: dict[str, Any] = {
         "connection_class": kind,
@@ -166,12 +166,12 @@ def options(url: str, *, asynchronous: bool, timeout_s: float | None = TIMEOUT_S
 
 
 def channel_options(url: str) -> dict[str, Any]:
-    """For Channels: a socket waits five seconds at a time for its messages, and the answer may come a moment late."""
+    """Return the options for Channels: a socket waits five seconds at a time for messages, plus a margin."""
     return options(url, asynchronous=True, timeout_s=10.0)
 
 
 def broker_options(url: str) -> dict[str, Any]:
-    """For Celery, whose consumers wait a second at a time for tasks."""
+    """Return the options for Celery, whose consumers wait a second at a time for tasks."""
     made: dict[str, Any] = {"socket_connect_timeout": 2.0, "socket_timeout": 5.0, "health_check_interval": 10}
     if urlsplit(url).scheme == "unix":
         return made
@@ -182,22 +182,22 @@ _UNIX = (UnixDomainSocketConnection, AsyncUnixConnection)
 
 
 def _idle() -> dict[int, int]:
-    """As far as this system knows them."""
+    """Return the keepalive options that this system supports."""
     return {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
 
 
 def client(url: str) -> redis.Redis:
-    """For synchronous code."""
+    """Return a client for synchronous code."""
     return redis.Redis.from_url(url, **options(url, asynchronous=False))
 
 
 def async_client(url: str, *, timeout_s: float | None = TIMEOUT_S, **more: Any) -> redis.asyncio.Redis:
-    """Of one event loop."""
+    """Return a client for one event loop."""
     return redis.asyncio.Redis.from_url(url, **options(url, asynchronous=True, timeout_s=timeout_s), **more)
 
 
 async def check() -> None:
-    """Raises unless Redis answers and takes writes now."""
+    """Raise unless Redis answers and accepts writes now."""
     await asyncio.to_thread(_write_something)
 
 

@@ -1,4 +1,4 @@
-"""Which errors of the operating system say that a disk is full or broken, and what callers are told then."""
+"""Errors of a full or broken disk, as callers see them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_THERE = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR})
 
 
 class StorageError(LorikeetError):
-    """The disk of uploads and adapters takes or gives nothing now. What was acknowledged is not lost."""
+    """The disk of uploads and adapters is unavailable. Acknowledged data is not lost."""
 
     retry_after_s: float
 
@@ -29,7 +29,7 @@ class StorageFullError(StorageError):
         super().__init__(
             "storage_full",
             "The server has no room for this upload now.",
-            "Send it again later: a resumable upload goes on where it stopped. The operator must free space in the "
+            "Send it again later: a resumable upload continues where it stopped. The operator must free space in the "
             "artifact folder.",
             status=507,
         )
@@ -42,14 +42,14 @@ class StorageUnavailableError(StorageError):
         super().__init__(
             "storage_unavailable",
             "The server's storage for uploads cannot be used now.",
-            "Send it again later: a resumable upload goes on where it stopped. The operator must look at the disk of "
+            "Send it again later: a resumable upload continues where it stopped. The operator must check the disk of "
             "the artifact folder.",
             status=503,
         )
 
 
 def as_storage_error(error: BaseException) -> StorageError | None:
-    """What to tell the caller; None if the error is of another kind."""
+    """Return the error for the caller; None if the error is of another kind."""
     if isinstance(error, StorageError):
         return error
     if not isinstance(error, OSError):
@@ -61,12 +61,12 @@ def as_storage_error(error: BaseException) -> StorageError | None:
 
 @contextmanager
 def telling_storage_errors() -> Iterator[None]:
-    """Errors of a disk leave the block as StorageError."""
+    """Raise errors of a disk within the block as StorageError."""
     try:
         yield
     except OSError as error:
-        told = as_storage_error(error)
-        if told is None:
+        refusal = as_storage_error(error)
+        if refusal is None:
             raise
         logger.error("The artifact folder cannot be used: %s", error)
-        raise told from error
+        raise refusal from error

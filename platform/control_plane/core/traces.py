@@ -1,8 +1,7 @@
-"""OpenTelemetry spans of requests and stagings, made when they are over from the times that were measured anyway.
+"""OpenTelemetry spans of requests and stagings, created at their end from times that are measured anyway.
 
-Off without `LORIKEET_OTLP_URL`. Nothing is traced while a request runs, and the engine knows nothing of it: it tells
-its times with each record of usage. Names are those of the conventions for generative AI; no prompt and no answer is in
-any.
+Off without `LORIKEET_OTLP_URL`. Nothing is traced while a request runs, and the engine needs no tracing: each usage
+record carries its times. Names follow the conventions for generative AI; prompts and answers are never included.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Attributes = Mapping[str, str | int | float | bool | list[str]]
 
 @dataclass(frozen=True)
 class SpanPart:
-    """A span within another, in seconds since 1970."""
+    """A span within another; times in seconds since 1970."""
 
     name: str
     start: float
@@ -39,7 +38,7 @@ class SpanPart:
 
 
 def set_parent(header: str) -> None:
-    """The caller's `traceparent`, for the request that this code runs for; what is none is left out."""
+    """Set the caller's `traceparent` for the request that this code runs for; an invalid one is ignored."""
     _parent.set(header if _FORM.fullmatch(header) else "")
 
 
@@ -54,7 +53,7 @@ def is_on() -> bool:
 def report(
     whole: SpanPart, parts: Iterable[SpanPart], *, caller: str = "", error: str = "", is_server: bool = False
 ) -> None:
-    """Send a span with those within it, if traces are on, below the caller's where there is one."""
+    """Send a span and its parts, if traces are on, below the caller's span if there is one."""
     if is_on():
         _report(_provider(current().otlp_url, current().trace_share), whole, parts, caller, error, is_server)
 
@@ -91,13 +90,13 @@ def _provider(url: str, share: float) -> TracerProvider:
 
 
 def make_provider(exporter: SpanExporter, share: float) -> TracerProvider:
-    """Sends in batches, from a thread of its own, and drops what a collector does not take in time."""
+    """Return a provider that sends in batches from a thread, and drops spans that the collector accepts too slowly."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-    # A caller that samples decides; of the rest, so many.
+    # A caller's sampling decision holds; of the other requests a share is sampled.
     made = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(share)),
         resource=Resource.create({"service.name": "lorikeet"}),
@@ -108,6 +107,6 @@ def make_provider(exporter: SpanExporter, share: float) -> TracerProvider:
 
 
 def flush(seconds: float) -> None:
-    """Send what there is, at a process's end; blocks so long at most."""
+    """Send all spans at the end of a process; blocks for `seconds` at most."""
     if is_on():
         _provider(current().otlp_url, current().trace_share).force_flush(round(seconds * 1000))

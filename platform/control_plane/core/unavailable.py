@@ -1,6 +1,4 @@
-"""Which errors of libraries mean that the database or Redis is away, and what callers are told then: 503, try again;
-507 where the database's disk is full.
-"""
+"""Errors of an unavailable database or Redis, as callers see them: 503, or 507 where the database's disk is full."""
 
 from __future__ import annotations
 
@@ -18,24 +16,24 @@ from control_plane.core.errors import LorikeetError
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_S = 2.0
-FULL_RETRY_AFTER_S = 60.0
-# SQLite raises OperationalError for mistakes in SQL too; these are the ones that pass or that an operator must mend.
+RETRY_AFTER_S = 2.0  # sent to the client in Retry-After
+FULL_RETRY_AFTER_S = 60.0  # while the database's disk is full
+# SQLite raises OperationalError for mistakes in SQL too; these are errors that pass or that an operator must fix.
 _SQLITE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 
 
 class UnavailableError(LorikeetError):
-    """A server that this one needs is away. The same request may succeed in a moment."""
+    """A server that the request needs is unavailable. The same request may succeed in a moment."""
 
     retry_after_s = RETRY_AFTER_S
 
     def __init__(self, code: str, message: str) -> None:
-        fix = "Send it again in a few seconds. If it stays, the operator should look at /readyz."
+        fix = "Send it again in a few seconds. If it persists, the operator should check /readyz."
         super().__init__(code, message, fix, status=503)
 
 
 class DatabaseFullError(UnavailableError):
-    """It can be read, but takes nothing more until somebody frees space."""
+    """The database can be read, but accepts no writes until the operator frees space."""
 
     retry_after_s = FULL_RETRY_AFTER_S
 
@@ -50,11 +48,11 @@ def database_unavailable() -> UnavailableError:
 
 
 def redis_unavailable() -> UnavailableError:
-    return UnavailableError("redis_unavailable", "Redis, which this needs, cannot be reached at the moment.")
+    return UnavailableError("redis_unavailable", "Redis, which this request needs, cannot be reached at the moment.")
 
 
 def as_unavailable(error: BaseException) -> UnavailableError | None:
-    """What to tell the caller; None if the error is of another kind."""
+    """Return the error for the caller; None if the error is of another kind."""
     if isinstance(error, UnavailableError):
         return error
     if isinstance(error, RedisError | QueueError):
@@ -68,7 +66,7 @@ def as_unavailable(error: BaseException) -> UnavailableError | None:
 
 @contextmanager
 def telling_unavailable() -> Iterator[None]:
-    """Errors of a server that is away leave the block as UnavailableError."""
+    """Raise errors of an unavailable server within the block as UnavailableError."""
     try:
         yield
     except Exception as error:
@@ -80,7 +78,7 @@ def telling_unavailable() -> Iterator[None]:
 
 
 def is_database_away(error: BaseException) -> bool:
-    """Whether the error says something of the server's state, and not of the query."""
+    """Return True if the error comes from the server's state, and not from the query."""
     cause = error.__cause__
     if isinstance(error, OperationalError):
         sqlite = getattr(cause, "sqlite_errorname", None)

@@ -13,13 +13,13 @@ from control_plane.core.jobs.sending import require_known, send
 
 
 def announce(tenant_id: UUID | str, event: str, build: Callable[[], dict[str, Any]]) -> None:
-    """After commit, publish `event` with what `build` then reads. A failure is logged and never undoes the write."""
+    """After commit, publish `event` with the data that `build` then returns. A failure is logged, the write stays."""
     transaction.on_commit(lambda: publish(tenant_id, event, build()), robust=True)
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """After commit, queue the task of that name. While Redis is away it waits in memory; a reconciler finds what is
-    lost there.
+    """After commit, queue the task of that name. While Redis is away it waits in memory; a reconciler finds tasks
+    that are lost there.
 
     Raises UnknownTaskError at once.
     """

@@ -1,1 +1,1 @@
-"""Who calls and what they may do: people, tenants, members, keys and the audit log."""
+"""Identity: people, tenants, members, keys, their permissions, and the audit log."""

@@ -1,8 +1,8 @@
-"""Answers of the database that are remembered for a second, and longer while it is away.
+"""A cache of database results for a second, and longer while the database is away.
 
-A write in this process forgets what its tenant is told at once, one of the platform what all are; one in another
-process counts after a second, or what the cache was told. Refusals are not remembered. Concurrent questions share one
-look. Who asks often waits for none: the next look begins ``AHEAD_S`` after the last, while its answer is still good.
+A write in this process invalidates the results of its tenant at once, a write of the platform all of them; a write in
+another process counts after a second. Refusals are not cached. Concurrent callers share one query. Frequent callers
+wait for none: the next query begins ``AHEAD_S`` after the last, while its result is still valid.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ from control_plane.identity.audit.changes import has_effect
 from control_plane.identity.audit.models import AuditEvent
 
 T = TypeVar("T")
-FRESH_S = 1.0
-AHEAD_S = 0.6
-# Of what is remembered for longer, looks begin earlier by up to so much of its time: else all come at once.
+FRESH_S = 1.0  # for which a result is valid
+AHEAD_S = 0.6  # after which the next query begins
+# For results with a longer validity, the share of it by which a query may begin earlier: else all begin at once.
 SPREAD = 0.3
-# An answer that takes longer is not waited for where a remembered one may stand in for it.
+# Seconds after which a caller uses an older result, where there is one, in place of a slow query's.
 SLOW_S = 1.0
-# After one such, and for so long, others are waited for less: a server that is well answers much sooner.
+# Seconds after a slow query in which callers wait for only HURRIED_S: a healthy server answers much sooner.
 HURRY_FOR_S = 5.0
 HURRIED_S = 0.2
-MOST_KEPT = 10_000
+MOST_KEPT = 10_000  # results in one cache
 
 _slow_at = float("-inf")
 
 
 @dataclass
 class _Writes:
-    """The writes of one kind: the number of the last one, and of the last that concerns each tenant."""
+    """The writes of one kind: the number of the last one, and of the last for each tenant."""
 
     last: int = 0
     of_tenant: defaultdict[UUID, int] = field(default_factory=lambda: defaultdict(int))
-    of_all: int = 0
-    """The platform's."""
+    of_all: int = 0  # the last one of the platform
 
     def note(self, tenant: UUID | None, number: int) -> None:
         self.last = number
@@ -59,7 +58,7 @@ class _Writes:
             self.of_tenant[tenant] = number
 
     def last_for(self, tenant: UUID | None) -> int:
-        """For what is no tenant's, any write counts."""
+        """Return the number of the last write that concerns a tenant; without a tenant any write counts."""
         return self.last if tenant is None else max(self.of_all, self.of_tenant.get(tenant, 0))
 
 
@@ -67,22 +66,22 @@ _writes, _decisions, _lock = _Writes(), _Writes(), threading.Lock()
 
 
 def forget_after_commit(row: AuditEvent) -> None:
-    """A listener of the audit log: every write has a row there."""
+    """Invalidate cached results after the commit of a write (a listener of the audit log)."""
     if not has_effect(row.action):
         return
-    # What the system does by itself takes nobody's access away.
+    # Writes of the system itself never remove anybody's access.
     decided = row.actor_kind != ActorKind.SYSTEM
-    transaction.on_commit(partial(forget if decided else look_again, row.tenant_id), robust=True)
+    transaction.on_commit(partial(forget if decided else mark_stale, row.tenant_id), robust=True)
 
 
-def look_again(tenant: UUID | None = None) -> None:
-    """What was remembered until now of the tenant, or of all, may be old."""
+def mark_stale(tenant: UUID | None = None) -> None:
+    """Query the database again for the tenant, or all; older results remain usable while the database is away."""
     with _lock:
         _writes.note(tenant, _writes.last + 1)
 
 
 def forget(tenant: UUID | None = None) -> None:
-    """What was remembered until now of the tenant, or of all, counts no more, not even while the database is away."""
+    """Drop all results of the tenant, or of all; they are not used even while the database is away."""
     with _lock:
         _writes.note(tenant, _writes.last + 1)
         _decisions.note(tenant, _writes.last)
@@ -91,37 +90,35 @@ def forget(tenant: UUID | None = None) -> None:
 @dataclass(frozen=True)
 class _Known(Generic[T]):
     answer: T
-    write: int
-    """The last one before the database was asked."""
-    at: float
-    """When it was asked, on the monotonic clock."""
+    write: int  # the last one before the query
+    at: float  # the query's start, on the monotonic clock
     tenant: UUID | None
-    ahead_s: float
-    """Its age at which the next look begins."""
+    ahead_s: float  # the age at which the next query begins
 
     def is_younger_than(self, seconds: float) -> bool:
         return time.monotonic() <= self.at + seconds
 
 
 @dataclass(frozen=True)
-class _Look(Generic[T]):
+class _Query(Generic[T]):
     future: asyncio.Future[T]
     began: float
 
     @property
     def patience_s(self) -> float:
-        """How long somebody who has a remembered answer still waits for it."""
+        """Seconds that a caller with an older result still waits for the query."""
         now = time.monotonic()
         patience_s = HURRIED_S if now < _slow_at + HURRY_FOR_S else SLOW_S
         return max(0.0, self.began + patience_s - now)
 
 
 class SingleFlightCache(Generic[T]):
-    """Answers that are younger than `fresh_s` and than the last write. Of one event loop.
+    """Results that are younger than `fresh_s` and than the last write. For one event loop.
 
-    Those that are not ``worth_keeping`` are looked up anew by the next who asks. While the database is away or slow,
-    older ones stand in for its answer, up to ``LORIKEET_DATABASE_GRACE_S`` and as long as they are ``still_good``.
-    tenant_of: whose writes make an answer old, by its key and itself; None for everybody's.
+    A result that is not ``worth_keeping`` is queried again by the next caller. While the database is away or slow,
+    older
+    results are used, up to ``LORIKEET_DATABASE_GRACE_S`` and as long as they are ``still_good``. tenant_of: returns the
+    tenant whose writes make a result stale, from its key and itself; None for any tenant's.
     """
 
     def __init__(
@@ -134,7 +131,7 @@ class SingleFlightCache(Generic[T]):
         self._fresh_s = fresh_s
         self._worth_keeping, self._still_good, self._tenant_of = worth_keeping, still_good, tenant_of
         self._known: dict[object, _Known[T]] = {}
-        self._looks: dict[tuple[object, int], _Look[T]] = {}
+        self._queries: dict[tuple[object, int], _Query[T]] = {}
 
     def peek(self, key: object) -> T | None:
         known = self._known.get(key)
@@ -142,29 +139,29 @@ class SingleFlightCache(Generic[T]):
             return None
         return known.answer
 
-    async def get(self, key: object, look: Callable[[], T]) -> T:
-        """`look` runs on a database thread if the answer is not known."""
+    async def get(self, key: object, read: Callable[[], T]) -> T:
+        """Return the result for `key`. `read` runs on a database thread if there is no valid one."""
         if self.peek(key) is None:
-            return await self._answer_or_stand_in(key, self._look(key, look))
+            return await self._answer_or_stand_in(key, self._query(key, read))
         known = self._known[key]
         if not known.is_younger_than(known.ahead_s):
-            self._look(key, look)
+            self._query(key, read)
         return known.answer
 
-    def _look(self, key: object, look: Callable[[], T]) -> _Look[T]:
-        """The look that is under way, or a new one."""
-        write = _writes.last  # what is read from here on may be older than a later write
-        running = self._looks.get((key, write))
+    def _query(self, key: object, read: Callable[[], T]) -> _Query[T]:
+        """Return the running query, or a new one."""
+        write = _writes.last  # the query may read data from before any later write
+        running = self._queries.get((key, write))
         if running is None:
-            future = asyncio.ensure_future(self._ask(key, write, look))
+            future = asyncio.ensure_future(self._run(key, write, read))
             future.add_done_callback(_retrieve)
-            running = self._looks[key, write] = _Look(future, time.monotonic())
+            running = self._queries[key, write] = _Query(future, time.monotonic())
         return running
 
-    async def _answer_or_stand_in(self, key: object, running: _Look[T]) -> T:
+    async def _answer_or_stand_in(self, key: object, running: _Query[T]) -> T:
         stand_in = self._stand_in(key)
         if stand_in is None:
-            # Shielded: cancelling one who waits must not cancel the look for the others.
+            # Shield the shared query: cancelling one waiter must not cancel it for the others.
             return await asyncio.shield(running.future)
         await asyncio.wait([running.future], timeout=running.patience_s)
         if not running.future.done():
@@ -187,21 +184,21 @@ class SingleFlightCache(Generic[T]):
             return None
         return known if self._still_good(known.answer) else None
 
-    async def _ask(self, key: object, write: int, look: Callable[[], T]) -> T:
-        asked_at = time.monotonic()
+    async def _run(self, key: object, write: int, read: Callable[[], T]) -> T:
+        began = time.monotonic()
         try:
-            answer = await run_db(look)
+            answer = await run_db(read)
         except Exception as error:
             if not is_database_away(error):
-                self._known.pop(key, None)  # refused: what was remembered is over
+                self._known.pop(key, None)  # refused: the older result ends
             raise
         finally:
-            del self._looks[key, write]
+            del self._queries[key, write]
         self._known.pop(key, None)
         if self._worth_keeping(answer):
             if len(self._known) >= MOST_KEPT:
-                del self._known[next(iter(self._known))]  # the one that was looked up longest ago
-            self._known[key] = _Known(answer, write, asked_at, self._tenant_of(key, answer), self._ahead_s())
+                del self._known[next(iter(self._known))]  # the result of the oldest query
+            self._known[key] = _Known(answer, write, began, self._tenant_of(key, answer), self._ahead_s())
         return answer
 
     def _ahead_s(self) -> float:
@@ -215,6 +212,6 @@ def _hurry() -> None:
 
 
 def _retrieve(future: asyncio.Future[T]) -> None:
-    """Its error may be nobody's: those who asked went on with what they remembered."""
+    """Mark the query's error as retrieved: its callers may all have used an older result."""
     if not future.cancelled():
         future.exception()

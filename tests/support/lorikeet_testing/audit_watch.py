@@ -58,7 +58,7 @@ UNAUDITED = {
     "batches_filepart": "the content of a file",
     "jobs_queue": "a lock",
     "jobs_clockrecord": "readings of the database's clock",
-    "jobs_turn": "whose turn it is among those who wait",
+    "jobs_queueposition": "the order of tenants in a queue",
     "webhooks_event": "follows from the audit log",
     "webhooks_delivery": "tries to reach an endpoint",
     "webhooks_attempt": "tries to reach an endpoint",

@@ -25,7 +25,7 @@ from control_plane.adapters.uploads import spool
 from control_plane.core.config import current
 from control_plane.core.db import release_connections
 from control_plane.core.errors import LorikeetError
-from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.jobs import claims, clocks, fair_queue
 from control_plane.core.writes import announce, enqueue
 from control_plane.fleet.base_models.base_model import ServedBase, ServedBases, served_bases
 from control_plane.identity.access.actor import SYSTEM, Actor, ActorKind
@@ -171,7 +171,7 @@ def claim_next() -> tuple[Upload, ServedBases] | None:
     if not bases:
         _tell_that_they_wait()
         return None
-    line = turns.FairQueue("validation", _waiting(), _validating(), current().tenant_validations)
+    line = fair_queue.FairQueue("validation", _waiting(), _validating(), current().tenant_validations)
     while line.is_open():
         with transaction.atomic():
             upload = line.choose()

@@ -24,7 +24,7 @@ from django.urls import set_script_prefix
 
 from control_plane.adapters.uploads.spool import Gathered, on_disk, spool_folder
 from control_plane.core.cancellation import to_completion
-from control_plane.core.http.caller_turns import charge
+from control_plane.core.http.caller_limits import charge
 from control_plane.core.http.disconnects import until_disconnected
 from control_plane.core.lifespan import Receive, Scope, Send
 

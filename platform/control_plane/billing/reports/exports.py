@@ -18,7 +18,7 @@ from control_plane.billing.usage.sums import Span
 from control_plane.console.webhooks.events import publish
 from control_plane.console.webhooks.models import EventType
 from control_plane.core.errors import LorikeetError
-from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.jobs import claims, clocks, fair_queue
 from control_plane.core.writes import enqueue
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.access.principal import Principal
@@ -135,10 +135,10 @@ def write_next() -> bool:
 
 def _claim_next() -> Export | None:
     """Claim the next export; one with too many attempts fails instead."""
-    fair_queue = turns.FairQueue("exports", _waiting(), _running(), TENANT_EXPORTS)
-    while fair_queue.is_open():
+    queue = fair_queue.FairQueue("exports", _waiting(), _running(), TENANT_EXPORTS)
+    while queue.is_open():
         with transaction.atomic():
-            export = fair_queue.choose()
+            export = queue.choose()
             if export is None:
                 return None
             export.attempts += 1

@@ -21,7 +21,7 @@ from control_plane.console.webhooks.signing import signature_headers
 from control_plane.core.config import current
 from control_plane.core.db import release_connections
 from control_plane.core.http import egress
-from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.jobs import claims, clocks, fair_queue
 
 # Pauses between attempts. After the last one the message fails: almost three days after the first attempt.
 PAUSES = tuple(
@@ -63,11 +63,11 @@ def claim_next() -> Delivery | None:
     A claim lasts longer than an attempt can take, so it is not renewed.
     """
     now = clocks.database_time()
-    fair_queue = turns.FairQueue("webhooks", _ready(now), _sending(), current().tenant_deliveries)
-    if not fair_queue.is_open():
+    queue = fair_queue.FairQueue("webhooks", _ready(now), _sending(), current().tenant_deliveries)
+    if not queue.is_open():
         return None
     with transaction.atomic():
-        endpoint = fair_queue.choose()
+        endpoint = queue.choose()
         if endpoint is None:
             return None
         Endpoint.objects.for_tenant(endpoint.tenant).filter(pk=endpoint.pk).update(tried_at=now)

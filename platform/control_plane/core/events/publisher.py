@@ -1,10 +1,10 @@
-"""Publishing to a tenant's console sockets.
+"""Publishes events to a tenant's console sockets.
 
-Events come from request threads, from database threads of the event loop and from the worker. Each gets its number
-in the tenant's ring first; the channel layer then only carries it, and may lose it: a socket that sees a gap reads
-the ring. An in-memory channel layer belongs to the event loop that reads it, so in one process everything is handed
-to that loop; with Redis any loop will do. Workers have one on a thread for it: a new loop for each event would mean a
-new connection to Redis for each, 10 ms of a processor, for which all events of the process wait in line.
+Events come from request threads, from database threads of the event loop and from the worker. Each first gets its
+number in the tenant's ring. The channel layer then only carries it, and may lose it: a socket that sees a gap reads
+the ring. An in-memory channel layer belongs to the event loop that reads it, so in one process all events are passed
+to that loop; with Redis any loop will do. A worker runs one loop on a thread for it: a new loop for each event would
+need a new connection to Redis for each, 10 ms of a processor, for which all events of the process would wait.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from control_plane.core.events.ring import ring
 
 logger = logging.getLogger(__name__)
 _home: asyncio.AbstractEventLoop | None = None
-# Numbers and sends in one order, as long as they come from this process.
+# Keeps the events of this process in the order of their numbers.
 _order = threading.Lock()
 
 
 def bind_loop(loop: asyncio.AbstractEventLoop | None) -> None:
-    """Say which loop serves this process's sockets (None when it stops)."""
+    """Set the loop that serves this process's sockets (None when it stops)."""
     global _home
     _home = loop
 
@@ -49,24 +49,27 @@ def publish(tenant_id: UUID | str, event: str, data: dict[str, Any]) -> None:
             message = {"type": "console.event", "seq": entry.seq, "event": event, "data": data}
             send_to_group(group_name(tenant_id), message)
     except (OSError, RedisError) as error:
-        # The write is committed. Consoles that missed it are told so as soon as Redis answers.
-        logger.warning("Live event %s not sent: %s", event, error)
+        # The write is committed. The consoles that missed the event start over as soon as Redis answers.
+        logger.warning("Live event %s was not sent; consoles reload when Redis answers: %s", event, error)
         deferred.add(("forget-events", str(tenant_id)), lambda: ring().forget(str(tenant_id)))
 
 
 def send_to_group(group: str, message: dict[str, Any]) -> None:
-    """Through the channel layer, from synchronous code. Raises OSError or RedisError if it is away."""
+    """Send a message through the channel layer, from synchronous code.
+
+    Raises OSError or RedisError if Redis is away.
+    """
     layer = get_channel_layer()
     if _home is not None and _home.is_running():
         asyncio.run_coroutine_threadsafe(layer.group_send(group, message), _home)
     elif isinstance(layer, InMemoryChannelLayer):
         async_to_sync(layer.group_send)(group, message)
     else:
-        asyncio.run_coroutine_threadsafe(layer.group_send(group, message), _own_loop.get()).result()
+        asyncio.run_coroutine_threadsafe(layer.group_send(group, message), _background_loop.get()).result()
 
 
-class _OwnLoop:
-    """An event loop on a thread, from its first use: of a process without one for sockets. Thread-safe."""
+class _BackgroundLoop:
+    """An event loop on a thread, started on first use, for a process that serves no sockets. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,9 +83,9 @@ class _OwnLoop:
             return self._loop
 
     def forget(self) -> None:
-        """In a forked child: its thread is the parent's."""
+        """Drop the loop in a forked child: its thread runs in the parent only."""
         self._lock, self._loop = threading.Lock(), None
 
 
-_own_loop = _OwnLoop()
-os.register_at_fork(after_in_child=_own_loop.forget)
+_background_loop = _BackgroundLoop()
+os.register_at_fork(after_in_child=_background_loop.forget)

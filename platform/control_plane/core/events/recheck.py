@@ -1,7 +1,7 @@
 """Notifies open websockets that the permissions of their caller changed.
 
-A socket joins the group of its person or key. It is not told what changed: it looks again at the database, with the
-same code that let it in. The message may be lost; every socket also looks again by itself (``RECHECK_S``).
+A socket joins the group of its person or key. The message does not say what changed: the socket reads the database
+again, with the code that admitted it. The message may be lost; every socket also rechecks every ``RECHECK_S``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from control_plane.core.events.publisher import send_to_group
 
-RECHECK_S = 30.0
+RECHECK_S = 30.0  # between two rechecks of a socket
 logger = logging.getLogger(__name__)
 
 
@@ -27,12 +27,12 @@ def key_group(key_id: UUID) -> str:
 
 
 def recheck_user(user_id: UUID) -> None:
-    """After commit, have all sockets of a person look again."""
+    """Recheck all sockets of a person after commit."""
     transaction.on_commit(lambda: _tell(user_group(user_id)), robust=True)
 
 
 def recheck_key(key_id: UUID) -> None:
-    """After commit, have all sockets of a key look again."""
+    """Recheck all sockets of a key after commit."""
     transaction.on_commit(lambda: _tell(key_group(key_id)), robust=True)
 
 
@@ -40,4 +40,6 @@ def _tell(group: str) -> None:
     try:
         send_to_group(group, {"type": "access.recheck"})
     except (OSError, RedisError):
-        logger.warning("Sockets of %s were not told of a change; they look again by themselves.", group, exc_info=True)
+        logger.warning(
+            "Sockets of %s were not notified of a change; they recheck within %d s.", group, RECHECK_S, exc_info=True
+        )

@@ -1,7 +1,7 @@
 """A ring of the last events of each tenant, numbered without gaps, for replay after a reconnect.
 
-Numbers begin at the wall clock in milliseconds: a ring that was lost with its process starts beyond every number it
-ever gave out, and a client that asks for older ones is told to start over.
+Numbers begin at the wall clock in milliseconds. So a ring that was lost with its process starts beyond every number
+that it assigned before, and a client that requests older events has to start over.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from control_plane.core import config
 from control_plane.core.redis_client import client
 
-LENGTH = 256
-MOST_TENANTS = 1000
-EXPIRY_S = 3600
+LENGTH = 256  # events for each tenant
+MOST_TENANTS = 1000  # rings in one process's memory
+EXPIRY_S = 3600  # after a tenant's last event
 
-# One atomic step: the next number, the entry under that number, both forgotten after an hour of silence.
+# One atomic step: the next number, the entry under that number, and an expiry of both after an hour without events.
 _APPEND = """
 if redis.call('exists', KEYS[1]) == 0 then redis.call('set', KEYS[1], ARGV[3]) end
 local seq = redis.call('incr', KEYS[1])
@@ -43,22 +43,22 @@ class LiveEvent:
 
 
 class Ring(Protocol):
-    """Thread-safe."""
+    """The last events of each tenant. Thread-safe."""
 
     def append(self, tenant: str, name: str, data: dict[str, Any]) -> LiveEvent: ...
 
     def last(self, tenant: str) -> int:
-        """The newest number."""
+        """Return the newest number."""
 
     def after(self, tenant: str, seq: int) -> list[LiveEvent] | None:
-        """Everything newer than ``seq``, or None if some of it is no longer there."""
+        """Return everything newer than ``seq``, or None if some of it was dropped."""
 
     def forget(self, tenant: str) -> None:
-        """Something could not be appended: whoever asks for what is newer is told to start over."""
+        """Drop the tenant's ring after an event was lost: clients that request newer events have to start over."""
 
 
 class MemoryRing:
-    """For one process."""
+    """A ring in the memory of one process."""
 
     def __init__(self, length: int = LENGTH, most_tenants: int = MOST_TENANTS) -> None:
         self._length, self._most_tenants = length, most_tenants
@@ -97,7 +97,7 @@ class MemoryRing:
 
 
 class RedisRing:
-    """For many processes: a counter and a capped stream for each tenant."""
+    """A ring that many processes share: a counter and a capped stream in Redis for each tenant."""
 
     def __init__(self, url: str, length: int = LENGTH) -> None:
         self._redis = client(url)
@@ -132,7 +132,7 @@ def first_number() -> int:
 
 
 def select_after(events: list[LiveEvent], seq: int, last: int) -> list[LiveEvent] | None:
-    """Events beyond ``seq``; None if these do not continue from ``seq`` without a gap."""
+    """Return the events beyond ``seq``; None if these do not continue from ``seq`` without a gap."""
     if seq == last:
         return []
     if not events or not events[0].seq - 1 <= seq < last:

@@ -1,6 +1,6 @@
-"""Waiting in this process for something of a tenant to change: woken by the tenant's live events.
+"""Waits in this process for a change of a tenant, ended by the tenant's live events.
 
-Events of other processes go to sockets only, so whoever waits also looks again by itself.
+Events of other processes reach sockets only, so a waiter also has to poll.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from uuid import UUID
 
 
 class TenantChanges:
-    """What somebody on an event loop waits for."""
+    """A subscription of one waiter on an event loop to the events of a tenant."""
 
     def __init__(self) -> None:
         self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Until there has been an event since the last wait, or the time is up."""
+        """Wait until an event came since the last wait, or until the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         self._event.clear()
 
     def tell(self) -> None:
-        """From any thread."""
+        """Wake the waiter. Thread-safe."""
         with contextlib.suppress(RuntimeError):  # its loop has ended
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -38,7 +38,7 @@ _waiting: defaultdict[str, set[TenantChanges]] = defaultdict(set)
 
 @contextlib.contextmanager
 def changes_of(tenant_id: UUID) -> Iterator[TenantChanges]:
-    """Counts events from here on."""
+    """Subscribe to the tenant's events within the block."""
     changes, tenant = TenantChanges(), str(tenant_id)
     with _lock:
         _waiting[tenant].add(changes)
@@ -52,7 +52,7 @@ def changes_of(tenant_id: UUID) -> Iterator[TenantChanges]:
 
 
 def tell(tenant_id: UUID | str) -> None:
-    """The tenant has had an event."""
+    """Wake everything that waits for the tenant."""
     if not _waiting:
         return
     with _lock:

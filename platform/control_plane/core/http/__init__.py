@@ -1,1 +1,1 @@
-"""What every HTTP answer shares: request ids, error bodies, security headers, the console's files."""
+"""HTTP parts that every endpoint shares: request ids, error bodies, security headers, the console's files."""

@@ -1,4 +1,4 @@
-"""Who may call an address at all. Every view says it; a test fails for one that does not."""
+"""Access classes of addresses: every view declares one, and a test fails for a view that does not."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 class Access(StrEnum):
+    # Anybody: the request carries a secret in its body, or the answer contains none.
     PUBLIC = "public"
-    """Anybody: what it takes is a secret in the body, or it tells no secret."""
+    # A person who is signed in, about themselves.
     SESSION = "session"
-    """A person who is signed in, about themselves."""
+    # A member or key of the tenant in the address, with the capability that `needs` names for the method.
     TENANT = "tenant"
-    """A member or key of the tenant in the address, with the capability that `needs` names for the method."""
+    # A person who runs the installation.
     OPERATOR = "operator"
-    """A person who runs the installation."""
+    # An API key, with the capability `needs`: the addresses of /v1.
     KEY = "key"
-    """An API key, with the capability `needs`: the addresses of /v1."""
 
 
 def access(kind: Access, needs: str = "") -> Callable[[View], View]:
-    """For views that are functions."""
+    """Declare the access class of a view that is a function."""
 
     def mark(view: View) -> View:
         view.access = kind  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""How often a peer may do something."""
+"""A token bucket for limits of rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Allowance:
-    """A token bucket. What is taken may overdraw it; the next one then waits."""
+    """A token bucket. A cost may overdraw it; the next caller then waits."""
 
     per_s: float
     at_once: float
@@ -22,7 +22,7 @@ class Allowance:
         self.level -= cost
 
     def wait_s(self, now: float) -> float:
-        """Until there is something of it again."""
+        """Return the seconds until the bucket is above zero again."""
         self.level = min(self.at_once, self.level + (now - self.at) * self.per_s)
         self.at = now
         return max(0.0, -self.level / self.per_s)

@@ -19,16 +19,19 @@ class ApiView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        self.admit_caller(request, **kwargs)  # who may not come in learns nothing else
+        self.admit_caller(request, **kwargs)  # before anything else: a refused caller learns nothing
         if request.query_params:
             require_known(request.query_params, query_names(self, request.method or ""), "query parameter")
 
     def admit_caller(self, request: Request, **kwargs: Any) -> None:
-        """Set who calls. Raises LorikeetError for a caller who may not. kwargs: the parameters of the path."""
+        """Authenticate the caller.
+
+        Raises LorikeetError for a caller without access. kwargs: the parameters of the path.
+        """
 
 
 def query_names(view: APIView, method: str) -> frozenset[str]:
-    """The query parameters of a method. `view` must have its request."""
+    """Return the query parameters of a method. `view` must have its request."""
     key = type(view), method
     if key not in _declared:
         _declared[key] = frozenset(_read_declared(view, method))
@@ -37,7 +40,7 @@ def query_names(view: APIView, method: str) -> frozenset[str]:
 
 def _read_declared(view: APIView, method: str) -> Iterator[str]:
     handler = getattr(view, method.lower(), None)
-    kind = getattr(handler, "kwargs", {}).get("schema")  # where drf-spectacular keeps what it was told
+    kind = getattr(handler, "kwargs", {}).get("schema")  # where drf-spectacular stores the class of extend_schema
     if kind is None:
         return
     schema = kind()

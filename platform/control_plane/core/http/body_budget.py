@@ -1,4 +1,4 @@
-"""How many bytes of request bodies a web process holds in memory at once, and how many of them for one caller."""
+"""A budget of bytes for the request bodies that a web process holds in memory, in all and for each caller."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from typing import Self
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError
 
-RETRY_S = 1.0
+RETRY_S = 1.0  # sent to the client in Retry-After
 
 
 class BodiesInFlightError(LorikeetError):
-    """There is no room for more of this body now."""
+    """The budget has no room for more of this body now."""
 
     retry_after_s = RETRY_S
 
-    def __init__(self, *, own: bool) -> None:
-        whose = "Your requests that are being answered hold" if own else "The requests that are being answered hold"
+    def __init__(self, *, by_caller: bool) -> None:
+        whose = "Your requests in progress hold" if by_caller else "The requests in progress hold"
         super().__init__(
             "too_many_bytes_in_flight",
             f"{whose} as many bytes as this process keeps at once.",
             "Send it again when some have been answered, or send smaller bodies.",
-            status=429 if own else 503,
+            status=429 if by_caller else 503,
         )
 
 
 class BodyBudget:
-    """For one event loop. A caller has a quarter of it at most."""
+    """The bytes of bodies in flight on one event loop. A caller may hold a quarter of the budget at most."""
 
     def __init__(self) -> None:
-        self.held = 0
+        self.in_flight = 0
         self._by_owner: Counter[Hashable] = Counter()
 
     def take(self, owner: Hashable, count: int) -> None:
-        """Raises BodiesInFlightError, and takes nothing then."""
+        """Reserve bytes for `owner`. Raises BodiesInFlightError, and reserves nothing then."""
         most = current().bodies_max_bytes
         if self._by_owner[owner] + count > most // 4:
-            raise BodiesInFlightError(own=True)
-        if self.held + count > most:
-            raise BodiesInFlightError(own=False)
-        self.held += count
+            raise BodiesInFlightError(by_caller=True)
+        if self.in_flight + count > most:
+            raise BodiesInFlightError(by_caller=False)
+        self.in_flight += count
         self._by_owner[owner] += count
 
     def give_back(self, owner: Hashable, count: int) -> None:
-        self.held -= count
+        self.in_flight -= count
         self._by_owner[owner] -= count
         if not self._by_owner[owner]:
             del self._by_owner[owner]
 
 
-class HeldBody:
-    """What one request holds of it, given back at the end of the block."""
+class BodyReservation:
+    """Bytes of the budget that one request holds, released at the end of the block."""
 
     def __init__(self, budget: BodyBudget, owner: Hashable) -> None:
         self._budget, self._owner, self._count = budget, owner, 0
@@ -68,10 +68,10 @@ class HeldBody:
         self._count = 0
 
     def grow(self, count: int) -> None:
-        """Raises BodiesInFlightError."""
+        """Reserve more bytes. Raises BodiesInFlightError."""
         self._budget.take(self._owner, count)
         self._count += count
 
 
+# The budget of this process: a web process has one event loop.
 budget = BodyBudget()
-"""The process's own: a web process has one event loop."""

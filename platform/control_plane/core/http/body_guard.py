@@ -1,7 +1,7 @@
-"""What happens before a body is read.
+"""Checks before a request's body is read.
 
-Django's ASGI handler takes in a whole body before any view runs, so an unknown sender could fill the disk. This
-guard stands in front of it: it knows the caller of an upload from the headers alone, and it counts bytes.
+Django's ASGI handler reads a whole body before any view runs, so an unknown sender could fill the disk. This guard
+runs before it: it authenticates the caller of an upload from the headers alone, and it counts bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from control_plane.core.config import current
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.body_budget import HeldBody, budget
+from control_plane.core.http.body_budget import BodyReservation, budget
 from control_plane.core.http.client_address import network_of
 from control_plane.core.http.content_encoding import require_plain_body
 from control_plane.core.http.errors import error_body, headers_of
@@ -33,15 +33,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UploadAddress:
-    """An address that takes files, or a text that is as long."""
+    """An address that accepts files, or a text of that size."""
 
     path: re.Pattern[str]
     needs: Capability
+    # Bytes of its files.
     most: Callable[[], int]
-    """Bytes of its files."""
     fix: str
+    # True for JSON, which is read into memory whole and counts in the budget of bodies.
     in_memory: bool = False
-    """JSON: from the disk it is read into memory whole, and counts there as other bodies do."""
 
     @property
     def limit(self) -> int:
@@ -78,17 +78,17 @@ PREFIXES = UploadAddress(
     in_memory=True,
 )
 UPLOADS = (ADAPTERS, BATCHES, EVALUATION_SETS, PREFIXES)
-MULTIPART_OVERHEAD = 1 << 20
+MULTIPART_OVERHEAD = 1 << 20  # bytes of headers and boundaries around an upload's files
+# Bytes of a body at every other address: no form or call of the API needs nearly as many.
 BODY_MAX_BYTES = 64 << 10
-"""Of all others: the largest that any form or call of the API needs is far below, whoever sends it."""
-# A refused body up to this size is read and dropped, so that the client surely sees the answer; more is cut off.
+# Bytes of a refused body that are read and dropped, so that the client sees the answer. A longer body is cut off.
 DRAIN_BYTES = 64 << 20
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 class BodyTooLargeError(LorikeetError):
     def __init__(self, limit: int, fix: str = "Send a smaller body.") -> None:
-        message = f"The body is larger than the {limit} bytes that are taken here."
+        message = f"The body is larger than the {limit} bytes that this address accepts."
         super().__init__("body_too_large", message, fix, status=413)
         self.limit = limit
 
@@ -102,8 +102,11 @@ class BodyGuard:
         authorize_upload: Callable[[Scope, str, Capability], object],
         require_room: Callable[[int], None],
     ) -> None:
-        """Both raise LorikeetError: for a caller who lacks that capability in the tenant of that short name, and where
-        the disk has no room for so many bytes."""
+        """Wrap `app`.
+
+        Both callables raise LorikeetError: `authorize_upload` for a caller who lacks the capability in the tenant of
+        that short name, `require_room` where the disk has no room for that many bytes.
+        """
         self.app, self._authorize_upload, self._require_room = app, authorize_upload, require_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,21 +125,24 @@ class BodyGuard:
                     await run_db(self._authorize_upload, scope, tenant, upload.needs)
             if declared is not None and declared > limit:
                 raise too_large
-            with HeldBody(budget, _holder(scope)) as held, telling_storage_errors() if upload else nullcontext():
+            with (
+                BodyReservation(budget, _holder(scope)) as reservation,
+                telling_storage_errors() if upload else nullcontext(),
+            ):
                 if upload:
                     await asyncio.to_thread(self._require_room, declared or 0)
-                await self.app(scope, _counted(receive, too_large, held if in_memory else None), send)
+                await self.app(scope, _counted(receive, too_large, reservation if in_memory else None), send)
         except LorikeetError as error:
             close = declared is None or declared > DRAIN_BYTES
             await send_refusal(send, error, request_id, close=close)
 
 
 def _upload_at(scope: Scope) -> tuple[UploadAddress | None, str]:
-    """And the short name of its tenant."""
+    """Return the upload address of the request, if it is one, and the short name of its tenant."""
     if scope["method"] == "POST":
         for upload in UPLOADS:
-            if found := upload.path.match(scope["path"]):
-                return upload, found["tenant"]
+            if match := upload.path.match(scope["path"]):
+                return upload, match["tenant"]
     return None, ""
 
 
@@ -150,10 +156,9 @@ def _holder(scope: Scope) -> str:
     return network_of(client[0]) if client else ""
 
 
-def _counted(receive: Receive, too_large: BodyTooLargeError, held: HeldBody | None) -> Receive:
-    """`receive` that raises `too_large` when more than its limit came, whatever was declared.
-
-    An upload goes to the disk, and counts for nothing in memory: `held` is None.
+def _counted(receive: Receive, too_large: BodyTooLargeError, reservation: BodyReservation | None) -> Receive:
+    """Return a `receive` that raises `too_large` when more bytes came than its limit, whatever was declared.
+    `reservation` is None for an upload, which goes to the disk and does not count in the budget.
     """
     seen = 0
 
@@ -164,8 +169,8 @@ def _counted(receive: Receive, too_large: BodyTooLargeError, held: HeldBody | No
         seen += count
         if seen > too_large.limit:
             raise too_large
-        if held is not None:
-            held.grow(count)
+        if reservation is not None:
+            reservation.grow(count)
         return message
 
     return counted

@@ -1,4 +1,4 @@
-"""Whose connection it is: the peer, or whom a trusted proxy names."""
+"""Client addresses: the peer of a connection, or the address that a trusted proxy names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ FORWARDED_FOR = b"x-forwarded-for"
 
 
 def forwarded_client(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The address that the nearest proxy added to `X-Forwarded-For`: the last one. None without a usable one.
+    """Return the address that the nearest proxy added to `X-Forwarded-For`: the last one. None without a usable one.
 
-    What stands before it was sent by the client, who may write anything there.
+    The values before it come from the client, who may write anything there.
     """
     values = [value for name, value in headers if name == FORWARDED_FOR]
     if not values:
@@ -24,7 +24,7 @@ def forwarded_client(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 
 def network_of(address: str) -> str:
-    """What limits count by: an IPv4 address, or the /64 of an IPv6 address, all of which one customer has."""
+    """Return the unit that limits count by: an IPv4 address, or the /64 of an IPv6 address, which one customer has."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""Compresses the API's answers with gzip where the client takes it. The console's files are compressed by its build.
+"""Compresses the API's answers with gzip where the client accepts it. The console's files are compressed by its build.
 
-An answer that holds a secret is sent as it is: its length must not depend on what it has in common with what an
-attacker chose (BREACH). Such answers are those that may not be stored, and that of the session. The others get up to
-`PADDING` random bytes in gzip's header, and every cookie is `SameSite=Lax`, so that another site gets none of them.
+An answer that holds a secret is not compressed: its length must not depend on what it has in common with text that an
+attacker chose (BREACH). Such answers are those with `no-store`, and the session's. The others get up to `PADDING`
+random bytes in gzip's header. Every cookie is `SameSite=Lax`, so that another site's requests carry none.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from django.utils.text import compress_string
 
 from control_plane.core.http.middleware import AsyncNext, HybridMiddleware
 
-SMALLEST = 1000
-# What is larger is compressed on a thread, so that it does not hold up the event loop.
+SMALLEST = 1000  # bytes: a shorter answer is sent as it is
+# Bytes above which an answer is compressed on a thread, so that it does not block the event loop.
 LARGE = 32_768
-PADDING = 100
+PADDING = 100  # bytes
 TYPES = ("application/json", "application/vnd.oai.openapi", "text/")
-# The answer holds the CSRF token.
+# Addresses whose answer holds the CSRF token.
 SECRET_PATHS = ("/api/session",)
 _accepts_gzip = _lazy_re_compile(r"(?i)(?:^|[,\s])gzip(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 

@@ -1,10 +1,10 @@
-"""How many connections a web process holds, and for whom, and how fast strangers may ask.
+"""Limits of a web process's connections, by holder, and of the rate of strangers' requests.
 
-A connection begins as a stranger's and counts for its address. The first request or message on it that proves who
-sent it moves it to that tenant or person. So a client with many streams is not limited by its address, an attacker
-without a key is, and neither strangers nor one tenant can take all the connections that there are. Refusing costs
-processor time too, so the strangers of an address may send only so many requests a second, and fewer that are
-refused; more of them wait.
+A connection begins as a stranger's and counts for its address. The first request or message on it that proves its
+sender moves it to that tenant or person. So the address does not limit a client with many streams, it does limit an
+attacker without a key, and neither strangers nor one tenant can take all connections. A refusal costs processor time
+too, so the strangers of an address may send a limited number of requests a second, and fewer if they are refused;
+more of them wait.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from control_plane.core.errors import LorikeetError
 from control_plane.core.http.allowance import Allowance
 from control_plane.core.http.client_address import network_of
 
+# Key of a request's `scope["state"]` that holds the slot of its connection.
 SLOT = "lorikeet.connection"
-"""Under which name a request's `scope["state"]` has the slot of its connection."""
-RETRY_S = 2.0
+RETRY_S = 2.0  # sent to the client in Retry-After
+# Seconds of a stranger's rate that may come at once: a page of the console is a dozen requests.
 BURST_S = 10.0
-"""Strangers' requests of so many seconds may come at once: a page of the console is a dozen of them."""
+# Requests that one answered with an error counts as: browsers meet few errors, an attacker who guesses keys or
+# passwords meets nothing else.
 REFUSAL = 5.0
-"""A request that is answered with an error counts as so many: people's browsers meet few, and whoever tries keys and
-passwords nothing else."""
+# Addresses whose rate is remembered: the most recent ones.
 ADDRESSES = 1 << 14
-"""Of which the rate is remembered: those that asked last."""
 
 
 class TooManyConnectionsError(LorikeetError):
@@ -48,37 +48,40 @@ class TooManyConnectionsError(LorikeetError):
 
 @dataclass(eq=False)
 class Slot:
-    """One open connection's place. `holder` is an address until `prove`."""
+    """The place of one open connection. `holder` is an address until `prove`."""
 
     _table: ConnectionTable
     holder: Hashable
     proven: bool = False
 
     def ask(self, requests: float = 1.0) -> None:
-        """A request begins on it, or something as costly happens."""
+        """Count requests, or something as costly, that begin on the connection."""
         if not self.proven:
             self._table.rate.spend(self.holder, requests)
 
     def refused(self) -> None:
-        """What a stranger asked was answered with an error."""
+        """Count a stranger's request that was answered with an error."""
         self.ask(REFUSAL - 1.0)
 
     def wait_s(self) -> float:
-        """For how long its next request has to wait, because strangers of its address sent too many."""
+        """Return the seconds that its next request has to wait because strangers of its address sent too many."""
         return 0.0 if self.proven else self._table.rate.wait_s(self.holder)
 
     def prove(self, holder: Hashable) -> None:
-        """Count it for `holder` from now on. Only the first proof counts. Raises TooManyConnectionsError."""
+        """Count the connection for `holder` from now on. Only the first proof counts.
+
+        Raises TooManyConnectionsError.
+        """
         if not self.proven:
             self._table.move(self, holder)
 
     def give_back(self) -> None:
-        """Idempotent."""
+        """Release the place. Idempotent."""
         self._table.drop(self)
 
 
 class StrangerRate:
-    """How many requests a second may begin, from each address, on connections that nobody has proven.
+    """A limit on the requests a second from each address, on connections that are not proven.
 
     per_s: 0 for no limit. Used on the event loop and on threads.
     """
@@ -89,7 +92,7 @@ class StrangerRate:
         self._lock = threading.Lock()
 
     def spend(self, holder: Hashable, requests: float = 1.0) -> None:
-        """Negative requests are given back."""
+        """Count requests of an address; a negative number returns them."""
         if not self.per_s:
             return
         with self._lock:
@@ -107,11 +110,11 @@ class StrangerRate:
 
 
 class ConnectionTable:
-    """Of one process. Views that run on threads prove connections too.
+    """The open connections of one process. Thread-safe: views on threads prove connections too.
 
-    most: connections in all; strangers have half of them at most, and so has each tenant. per_address: of strangers,
-    0 for no such limit, as behind a proxy, where all come from one address. requests_per_s: of the strangers of one
-    address, 0 for no limit; none either without one of connections.
+    most: connections in all; strangers have half of them at most, and so has each tenant. per_address: connections of
+    strangers from one address, 0 for no limit, as behind a proxy, where all come from one address. requests_per_s:
+    requests of the strangers of one address, 0 for no limit; unlimited too where `per_address` is 0.
     """
 
     def __init__(self, most: int, per_address: int, requests_per_s: float = 0.0) -> None:
@@ -119,7 +122,7 @@ class ConnectionTable:
         self.rate = StrangerRate(requests_per_s if per_address else 0.0)
         self._slots: set[Slot] = set()
         self._strangers = 0
-        self._held: Counter[Hashable] = Counter()
+        self._by_holder: Counter[Hashable] = Counter()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -130,16 +133,16 @@ class ConnectionTable:
         return max(self.most // 2, 1)
 
     def take(self, client: tuple[str, int] | None) -> Slot | None:
-        """A place for a new connection, or None if there is none for it."""
-        # A Unix socket has no address: whoever may open it is trusted to bound what passes.
+        """Return a place for a new connection, or None if there is none for it."""
+        # A Unix socket has no address: the process that may open it is trusted to bound its requests.
         holder = ("address", network_of(client[0])) if client and self.per_address else ("address", "")
         limit = self.per_address if client and self.per_address else self.most
         with self._lock:
-            if len(self._slots) >= self.most or self._strangers >= self._share or self._held[holder] >= limit:
+            if len(self._slots) >= self.most or self._strangers >= self._share or self._by_holder[holder] >= limit:
                 return None
             slot = Slot(self, holder)
             self._slots.add(slot)
-            self._held[holder] += 1
+            self._by_holder[holder] += 1
             self._strangers += 1
             return slot
 
@@ -147,13 +150,13 @@ class ConnectionTable:
         with self._lock:
             if slot not in self._slots or slot.proven:
                 return
-            # Behind a proxy a connection carries requests of many.
-            if self.per_address and self._held[holder] >= self._share:
+            # Behind a proxy a connection carries requests of many callers, so no tenant's share applies.
+            if self.per_address and self._by_holder[holder] >= self._share:
                 raise TooManyConnectionsError
             self._forget(slot)
-            self.rate.spend(slot.holder, -1.0)  # it was no stranger that opened it
+            self.rate.spend(slot.holder, -1.0)  # the sender was no stranger: return its request to the address
             slot.holder, slot.proven = holder, True
-            self._held[holder] += 1
+            self._by_holder[holder] += 1
 
     def drop(self, slot: Slot) -> None:
         with self._lock:
@@ -164,23 +167,23 @@ class ConnectionTable:
     def _forget(self, slot: Slot) -> None:
         if not slot.proven:
             self._strangers -= 1
-        self._held[slot.holder] -= 1
-        if not self._held[slot.holder]:
-            del self._held[slot.holder]
+        self._by_holder[slot.holder] -= 1
+        if not self._by_holder[slot.holder]:
+            del self._by_holder[slot.holder]
 
 
 def tenant_holder(tenant_id: object) -> Hashable:
-    """Of connections that an API key was shown on."""
+    """Return the holder of connections that presented an API key of a tenant."""
     return ("tenant", tenant_id)
 
 
 def user_holder(user_id: object) -> Hashable:
-    """Of connections with a session."""
+    """Return the holder of connections with a person's session."""
     return ("user", user_id)
 
 
 def prove(scope: Mapping[str, Any], holder: Hashable) -> None:
-    """The connection of this request is `holder`'s. Raises TooManyConnectionsError."""
+    """Count the connection of this request for `holder`. Raises TooManyConnectionsError."""
     slot = scope.get("state", {}).get(SLOT)
     if slot is not None:
         slot.prove(holder)

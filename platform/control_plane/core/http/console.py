@@ -37,14 +37,14 @@ class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        response = self.own_response(request)
+        response = self.local_response(request)
         if response is None:
             following: HttpResponseBase | Awaitable[HttpResponseBase] = self.get_response(request)
             return following
         return _ready(response) if self.is_async else response
 
-    def own_response(self, request: HttpRequest) -> HttpResponse | None:
-        """The file or page behind the address, or None if it is not ours."""
+    def local_response(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the file or page behind the address, or None if the console has none."""
         path = request.path_info
         file = self.find_file(path) if self.autorefresh else self.files.get(path)
         if file is not None:
@@ -52,7 +52,7 @@ class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         return self.page() if is_page(request) else None
 
     def page(self) -> HttpResponse:
-        """index.html, never cached, as it names the bundle's current files."""
+        """Return index.html, never cached, as it names the bundle's current files."""
         if not self.index.is_file():
             return error_response(
                 404, "console_not_built", "The console has not been built.", "Run `make run`, or `make console`."
@@ -81,15 +81,15 @@ class ConsoleMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
 
 
 def is_page(request: HttpRequest) -> bool:
-    """Whether a browser asks for a page of the console, at whatever address its router knows."""
+    """Return True if a browser requests a page of the console, at any address its router knows."""
     path = request.path_info
     if request.method not in ("GET", "HEAD"):
         return False
     if any(path == prefix or path.startswith(f"{prefix}/") for prefix in SERVER_PATHS):
         return False
     # Below /t/ a dot may belong to an adapter's name, as in llama-3.1.
-    looks_like_file = bool(Path(path).suffix) and not path.startswith("/t/")
-    return path == "/" or (not looks_like_file and "text/html" in request.headers.get("Accept", ""))
+    has_suffix = bool(Path(path).suffix) and not path.startswith("/t/")
+    return path == "/" or (not has_suffix and "text/html" in request.headers.get("Accept", ""))
 
 
 async def _ready(response: HttpResponse) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""Bodies come as they are: none is decompressed here, whose true size nobody could bound beforehand."""
+"""Refuses compressed bodies: the true size of a compressed body cannot be bounded before it is decompressed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class EncodedBodyError(LorikeetError):
     def __init__(self, encoding: str) -> None:
         super().__init__(
             "unsupported_content_encoding",
-            f"The body has the Content-Encoding '{encoding}', and bodies are only taken as they are.",
+            f"The body has the Content-Encoding '{encoding}', and only uncompressed bodies are accepted.",
             "Send it uncompressed, without Content-Encoding.",
             status=415,
         )
 
 
 def require_plain_body(headers: Mapping[bytes, bytes]) -> None:
-    """Raises EncodedBodyError (415)."""
+    """Refuse a compressed body. Raises EncodedBodyError (415)."""
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip()
     if encoding.lower() not in ("", "identity"):
         raise EncodedBodyError(encoding[:40])

@@ -1,4 +1,4 @@
-"""Tables as CSV, streamed page by page: the memory it takes does not grow with the answer."""
+"""Tables as CSV, streamed page by page, so that the memory used does not grow with the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Table(Protocol):
     def file_name(self) -> str: ...
 
     def pages(self) -> Iterator[str]:
-        """Some whole lines each."""
+        """Yield pages of some whole lines each."""
 
 
 def csv_answer(table: Table) -> StreamingHttpResponse:
@@ -40,7 +40,7 @@ def csv_answer(table: Table) -> StreamingHttpResponse:
 
 
 async def _pages(table: Table) -> AsyncIterator[str]:
-    """Each page is a visit of its own to the database, so that a slow reader keeps no connection."""
+    """Yield the pages. Each is a separate query, so that a slow reader keeps no connection to the database."""
     pages = table.pages()
     while (page := await run_db(next, pages, "")) != "":
         yield page
@@ -53,5 +53,5 @@ def lines(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def safe(value: Any) -> Any:
-    """A spreadsheet must not take a text that somebody chose for a formula."""
+    """Return the value with a quote before a text that a spreadsheet would run as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

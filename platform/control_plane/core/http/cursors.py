@@ -1,4 +1,4 @@
-"""Pages of a growing table, newest first: a cursor goes on where a page ended, unmoved by newer rows."""
+"""Pages of a growing table, newest first: a cursor continues where a page ended, unmoved by newer rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rest_framework import serializers
 from control_plane.core.errors import LorikeetError
 
 M = TypeVar("M", bound=models.Model)
-MOST_ROWS = 200
-LONGEST_CURSOR = 64
+MOST_ROWS = 200  # per page
+LONGEST_CURSOR = 64  # characters
 PAGE_PARAMETERS = [
     OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 50}),
     OpenApiParameter("cursor", {"type": "string", "minLength": 1, "maxLength": LONGEST_CURSOR}),
@@ -39,26 +39,26 @@ class Page(Generic[M]):
 
 
 def page_of(
-    own: models.QuerySet[M],
+    queryset: models.QuerySet[M],
     limit: int,
     cursor: str | None,
     *related: str,
     down_to: Callable[[int | None], int | None] | None = None,
 ) -> Page[M]:
-    """By `id`. Raises LorikeetError (bad_cursor).
+    """Return a page ordered by `id`. Raises LorikeetError (bad_cursor).
 
-    Where few rows of many may fit, `down_to` says for the id before which a page begins the last that is looked at, or
-    None for the end. The page may then have few rows or none, and its cursor goes on from there.
+    Where few rows of many may match, `down_to` takes the id before which the page begins and returns the last id to
+    examine, or None for the end. The page may then have few rows or none, and its cursor continues from there.
     """
     begins = _decode(cursor) if cursor else None
-    before = own if begins is None else own.filter(id__lt=begins)
+    before = queryset if begins is None else queryset.filter(id__lt=begins)
     last = down_to(begins) if down_to else None
     if last is not None:
         before = before.filter(id__gte=last)
-    # The ids first, which an index of tenant and id has: asked for whole rows, PostgreSQL may walk back through
-    # everybody's newer ones until it meets this tenant's.
+    # Read the ids first, from an index of tenant and id: for whole rows PostgreSQL may walk back through every tenant's
+    # newer rows until it meets this tenant's.
     ids = list(before.order_by("-id").values_list("id", flat=True)[: limit + 1])
-    rows = own.filter(id__in=ids[:limit]).select_related(*related).order_by("-id")
+    rows = queryset.filter(id__in=ids[:limit]).select_related(*related).order_by("-id")
     goes_on = ids[limit - 1] if len(ids) > limit else last
     return Page(list(rows), None if goes_on is None else _encode(goes_on))
 
@@ -76,7 +76,7 @@ def _decode(cursor: str) -> int:
         pass
     raise LorikeetError(
         "bad_cursor",
-        "The cursor is not one that this address gave out.",
+        "The cursor was not issued by this address.",
         "Start again without a cursor.",
         param="cursor",
     )

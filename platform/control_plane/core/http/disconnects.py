@@ -1,4 +1,4 @@
-"""A client that goes away while it is being answered."""
+"""Cancellation of an answer whose client disconnects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from control_plane.core.lifespan import Receive
 
 
 async def until_disconnected(answering: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Answer, unless the client goes away first: then what answers is cancelled, and its end is waited for."""
+    """Run `answering`. If the client disconnects first, cancel it and wait for its end."""
     answer = asyncio.create_task(answering)
     disconnect = asyncio.create_task(_disconnected(receive))
     try:

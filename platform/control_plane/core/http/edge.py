@@ -1,4 +1,4 @@
-"""What every request passes first, websockets too: under which name it asks, whose it is, and whether it is text."""
+"""Checks that every request passes first, websockets included: host, client address, and characters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Edge:
     """ASGI middleware around everything: /v1, the API, the console's pages, sockets."""
 
     def __init__(self, app: AsgiApp, bodies: Mapping[str, ErrorBody]) -> None:
-        """bodies: what an error looks like below an address, where it is not ours."""
+        """Wrap `app`. bodies: the shape of an error below an address, where it is not the API's own."""
         self.app, self.bodies = app, bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +50,7 @@ class Edge:
         offered = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         request_id = accept_or_make(offered.decode("latin-1"))
         set_request_id(request_id)
-        body_of = next((own for prefix, own in self.bodies.items() if scope["path"].startswith(prefix)), our_body)
+        body_of = next((shape for prefix, shape in self.bodies.items() if scope["path"].startswith(prefix)), our_body)
         body = json.dumps(body_of(error)).encode()
         headers = [
             (b"content-type", b"application/json"),
@@ -91,7 +91,7 @@ def default_host(allowed: tuple[str, ...]) -> bytes:
 
 
 def check(scope: Scope) -> None:
-    """Raises LorikeetError (400)."""
+    """Refuse a bad host or address. Raises LorikeetError (400)."""
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     if len(hosts) != 1 or not is_ours(hosts[0], tuple(settings.ALLOWED_HOSTS)):
         raise LorikeetError(
@@ -100,8 +100,10 @@ def check(scope: Scope) -> None:
             "Use the server's own address, or have the operator add this name to LORIKEET_ALLOWED_HOSTS.",
         )
     if scope["query_string"].count(b"&") >= settings.DATA_UPLOAD_MAX_NUMBER_FIELDS:
-        raise LorikeetError("bad_address", "The address holds more parameters than anything takes.", "Send fewer.")
-    # No database takes it, and nothing here has it in its name.
+        raise LorikeetError(
+            "bad_address", "The address holds more parameters than any endpoint accepts.", "Send fewer parameters."
+        )
+    # No database accepts it, and no name here contains it.
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise LorikeetError("bad_address", "The address holds a NUL character.", "Leave it out.")
 

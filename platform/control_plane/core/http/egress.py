@@ -3,11 +3,10 @@
 The identity provider of the settings is called through it too, for the bounds; its address may be private.
 
 A tenant chooses the URL. Without these checks it could be one of our own machines, a cloud's metadata service, or a
-name that answers with a public address when it is checked and with a private one when it is used (DNS rebinding).
-So the name is resolved here, every address is checked, and the connection is made to a checked address.
-
-What a caller may be told of a failure says nothing about our network: a name that does not exist and one that leads
-to a private address have the same text. The log has the details.
+name that resolves to a public address at the check and to a private one at its use (DNS rebinding). So the name is
+resolved here, every address is checked, and the connection is made to a checked address.
+Error texts for the caller reveal nothing about our network: a name that does not exist and one that leads to a
+private address have the same text. The log has the details.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ TOTAL_S = 5.0
 CONNECT_S = 2.0
 LOOKUP_S = 2.0
 READ_S = 20.0
+# Seconds until a GET's answer begins, redirects included: a server may send its head one byte at a time.
 HEAD_S = 30.0
-"""For a GET's answer to begin, redirects included: a server may send a byte of a head at a time."""
 DOCUMENT_S = 30.0
-MOST_REDIRECTS = 5
-CUT_OFF = "The server closed the connection before everything had come."
-MOST_LOOKUPS = 100
-MOST_ADDRESSES = 3
+MOST_REDIRECTS = 5  # per request
+CUT_OFF = "The server closed the connection before the answer was complete."
+MOST_LOOKUPS = 100  # names that one process resolves at once
+MOST_ADDRESSES = 3  # tried for one name
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -74,8 +73,8 @@ _NOT_PUBLIC_V4 = tuple(
         ),
     )
 )
-# Of IPv6 only this is given to servers, but for what iana-ipv6-special-registry has within it. That leaves out ::/8
-# with its embedded IPv4 addresses, fc00::/7, fe80::/10, fec0::/10, ff00::/8 and 5f00::/16.
+# Registries allocate addresses to servers from this range only, except for the special ranges within it below. That
+# leaves out ::/8 with its embedded IPv4 addresses, fc00::/7, fe80::/10, fec0::/10, ff00::/8 and 5f00::/16.
 _UNICAST_V6 = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC_V6 = tuple(
     map(
@@ -98,23 +97,23 @@ _NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)\.?$")
 
 
 class UrlRefusedError(LorikeetError):
-    """A URL that is never called."""
+    """A URL that is refused before any request."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__("url_refused", message, fix, param="url")
 
 
 class EgressError(Exception):
-    """The request had no answer. Its text may be shown to the tenant."""
+    """A request without an answer. The message may be shown to the tenant."""
 
 
 class NotPublicError(EgressError):
     def __init__(self) -> None:
-        super().__init__("The host name does not lead to a public address.")
+        super().__init__("The host name does not resolve to a public address.")
 
 
 def is_public(address: Address) -> bool:
-    """Whether it can be a server of somebody on the internet."""
+    """Return True if the address can be a server on the public internet."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_V4)
     if address.scope_id is not None:
@@ -125,14 +124,14 @@ def is_public(address: Address) -> bool:
 
 
 def check_url(url: str, *, allow_private: bool = False) -> httpx.URL:
-    """What can be said of a URL without looking its name up. `allow_private` also allows http.
+    """Check everything about a URL that needs no look-up of its name. `allow_private` also allows http.
 
     Raises UrlRefusedError (400).
     """
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError):
-        raise UrlRefusedError("That is no URL.", "Write it like https://example.org/path.") from None
+        raise UrlRefusedError("The URL is not valid.", "Write it like https://example.org/path.") from None
     if parts.scheme != "https" and not (allow_private and parts.scheme == "http"):
         raise UrlRefusedError("The URL must begin with https://.", "Serve the endpoint with TLS.")
     if parts.userinfo or parts.fragment or "#" in url or not url.isprintable() or " " in url:
@@ -140,7 +139,7 @@ def check_url(url: str, *, allow_private: bool = False) -> httpx.URL:
             "The URL has a user name, a fragment or spaces.", "Write it like https://example.org/path."
         )
     if parts.port is not None and not 0 < parts.port < 65536:
-        raise UrlRefusedError(f"There is no port {parts.port}.", "Use a port from 1 to 65535, or none.")
+        raise UrlRefusedError(f"Port {parts.port} does not exist.", "Use a port from 1 to 65535, or none.")
     _check_host(parts.raw_host.decode(), allow_private)
     return parts
 
@@ -149,12 +148,12 @@ def _check_host(host: str, allow_private: bool) -> None:
     literal = _literal(host)
     if literal is not None:
         if not (allow_private or is_public(literal)):
-            raise UrlRefusedError(f"{host} is not a public address.", "Use an address of the internet.")
+            raise UrlRefusedError(f"{host} is not a public address.", "Use a public internet address.")
         return
     if not _NAME.fullmatch(host) or len(host) > 253 or _NUMBER.search(host):
         raise UrlRefusedError("The URL has no valid host name.", "Write it like https://example.org/path.")
     if "." not in host.rstrip(".") and not allow_private:
-        raise UrlRefusedError(f"{host} is not a name of the internet.", "Write the whole name, with its domain.")
+        raise UrlRefusedError(f"{host} is not a public host name.", "Write the full name, with its domain.")
 
 
 def _literal(host: str) -> Address | None:
@@ -165,44 +164,43 @@ def _literal(host: str) -> Address | None:
 
 
 def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
-    """The addresses of `host`, every one of them public. Raises NotPublicError."""
+    """Return the addresses of `host`, every one of them public. Raises NotPublicError."""
     try:
-        found = _look_up(host, port)
+        addresses = list(dict.fromkeys(_lookup_host(host, port)))
     except (OSError, UnicodeError) as error:
         logger.info("%s could not be looked up: %r", host, error)
         raise NotPublicError from error
-    addresses = list(dict.fromkeys(found))
     private = [address for address in addresses if not is_public(ipaddress.ip_address(address))]
     if not addresses or (private and not allow_private):
-        logger.warning("%s leads to %s, which is not public: nothing was sent.", host, private)
+        logger.warning("%s resolves to %s, which is not public: nothing was sent.", host, private)
         raise NotPublicError
     return addresses
 
 
-_looking_up = threading.BoundedSemaphore(MOST_LOOKUPS)
+_lookups = threading.BoundedSemaphore(MOST_LOOKUPS)
 
 
-def _look_up(host: str, port: int) -> list[str]:
-    """In a thread that may be left behind: a name server that is slow to answer must not hold up its caller."""
+def _lookup_host(host: str, port: int) -> list[str]:
+    """Resolve a name on a thread that may be left behind: a slow name server must not block the caller."""
     answer: Future[list[str]] = Future()
-    if not _looking_up.acquire(blocking=False):
-        raise OSError(f"{MOST_LOOKUPS} names are being looked up already")
+    if not _lookups.acquire(blocking=False):
+        raise OSError(f"{MOST_LOOKUPS} names are being resolved already")
 
-    def ask() -> None:
+    def query() -> None:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            answer.set_result([str(entry[4][0]) for entry in found])
+            rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answer.set_result([str(entry[4][0]) for entry in rows])
         except Exception as error:
             answer.set_exception(error)
         finally:
-            _looking_up.release()
+            _lookups.release()
 
-    threading.Thread(target=ask, name="look-up", daemon=True).start()
+    threading.Thread(target=query, name="look-up", daemon=True).start()
     return answer.result(LOOKUP_S)
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool = False) -> int:
-    """The status of the answer, whose body is not read; redirects are not followed. Takes at most TOTAL_S.
+    """Return the status of the answer, whose body is not read; redirects are not followed. Takes at most TOTAL_S.
 
     Raises UrlRefusedError for a URL that may not be called, EgressError if there was no answer.
     """
@@ -210,7 +208,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bo
 
 
 class Document(NamedTuple):
-    """A short answer; no body if it was longer than it may be."""
+    """A short answer; `body` is None if it was longer than allowed."""
 
     status: int
     headers: Mapping[str, str]
@@ -245,7 +243,7 @@ def exchange(
         logger.info("%s could not be reached: %r", host, error)
         raise EgressError(_connection_problem(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        logger.info("%s did not answer as it should: %r", host, error)
+        logger.info("%s sent an invalid answer: %r", host, error)
         raise EgressError("The answer was not valid HTTP.") from error
 
 
@@ -257,14 +255,14 @@ class _Request(NamedTuple):
 
 
 async def _send(request: _Request, addresses: Sequence[str], most_bytes: int, seconds: float) -> Document:
-    """To the first address that takes a connection. Once connected there is no second one: nothing is sent twice."""
+    """Send to the first address that accepts a connection. After that no other is tried: nothing is sent twice."""
     # No proxies, netrc or certificates from the environment.
     timeout = httpx.Timeout(seconds, connect=CONNECT_S)
     options: dict[str, Any] = {"trust_env": False, "follow_redirects": False, "timeout": timeout, "verify": _tls()}
     target = request.target
     async with asyncio.timeout(seconds), httpx.AsyncClient(**options) as client:
         for address in addresses:
-            # The certificate must be that of the name, not of the address.
+            # The certificate must be valid for the name, not for the address.
             built = client.build_request(
                 request.method,
                 target.copy_with(host=address),
@@ -277,7 +275,7 @@ async def _send(request: _Request, addresses: Sequence[str], most_bytes: int, se
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if address == addresses[-1]:
                     raise
-                logger.info("%s did not take a connection at %s: %r", target.host, address, error)
+                logger.info("%s refused a connection at %s: %r", target.host, address, error)
             else:
                 try:
                     body = await _body(answer, most_bytes) if most_bytes else None
@@ -299,11 +297,11 @@ async def _body(answer: httpx.Response, most_bytes: int) -> bytes | None:
 
 @contextmanager
 def get(url: str, headers: Mapping[str, str], *, allow_private: bool = False) -> Iterator[httpx.Response]:
-    """The answer to a GET, whose body is still to be read with `iter_raw`; redirects are followed, each one checked.
+    """Send a GET and yield its answer, whose body is still to be read with `iter_raw`. Each redirect is checked.
 
-    `headers` go to the first host only, but for Range and If-Range: a token is nothing for the next one. The answer
-    begins within HEAD_S; how long its body may take is the caller's to say. Raises UrlRefusedError and EgressError,
-    also from within the block.
+    `headers` go to the first host only, except Range and If-Range: another host must not get a token. The answer begins
+    within HEAD_S; the caller bounds the time of the body. Raises UrlRefusedError and EgressError, also from within the
+    block.
     """
     with _telling_failures(url), ExitStack() as opened:
         timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
@@ -315,20 +313,20 @@ def get(url: str, headers: Mapping[str, str], *, allow_private: bool = False) ->
 
 
 def get_document(url: str, headers: Mapping[str, str], most_bytes: int, *, allow_private: bool = False) -> Document:
-    """All of it comes within DOCUMENT_S. Raises UrlRefusedError and EgressError."""
+    """Send a GET and return its answer, complete within DOCUMENT_S. Raises UrlRefusedError and EgressError."""
     with get(url, headers, allow_private=allow_private) as answer:
         body, until = bytearray(), time.monotonic() + DOCUMENT_S
-        for piece in answer.iter_raw():  # as it comes: a server may send a byte at a time
+        for piece in answer.iter_raw():  # check after each piece: a server may send one byte at a time
             body += piece
             if len(body) > most_bytes:
                 return Document(answer.status_code, answer.headers, None)
             if time.monotonic() > until:
-                raise EgressError(f"The answer did not come within {DOCUMENT_S:.0f} s.")
+                raise EgressError(f"The answer was not complete within {DOCUMENT_S:.0f} s.")
     return Document(answer.status_code, answer.headers, bytes(body))
 
 
 class _Deadline:
-    """Cuts whatever is connected within the block when its time is over: between two bytes a server has READ_S."""
+    """A time limit that shuts down the connection made within the block. Between two bytes a server has READ_S."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._lock = seconds, threading.Lock()
@@ -342,7 +340,7 @@ class _Deadline:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Raises EgressError instead of what cutting the connection led to."""
+        """End the limit. Raises EgressError in place of the error that the shut-down caused."""
         self._timer.cancel()
         with self._lock:
             self._socket = None
@@ -350,7 +348,7 @@ class _Deadline:
             raise EgressError(f"There was no answer within {self._seconds:.0f} s.") from error
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Of httpx: told what is connected."""
+        """Remember the socket that httpx connected (httpx's trace hook)."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
@@ -362,7 +360,9 @@ class _Deadline:
             self._is_over = True
             if self._socket is not None:
                 with suppress(OSError):
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # below TLS, which another thread reads
+                    socket.socket.shutdown(
+                        self._socket, socket.SHUT_RDWR
+                    )  # below TLS, which another thread may be reading
 
 
 def _follow(
@@ -373,9 +373,9 @@ def _follow(
         host, port = target.raw_host.decode(), target.port or (443 if target.scheme == "https" else 80)
         origin = f"{target.scheme}://{target.netloc.decode()}"
         first = first or origin
-        own = {name: text for name, text in headers.items() if origin == first or name in ("Range", "If-Range")}
+        forwarded = {name: text for name, text in headers.items() if origin == first or name in ("Range", "If-Range")}
         addresses = resolve(host, port, allow_private=allow_private)[:MOST_ADDRESSES]
-        answer = _get_at(client, target, addresses, own, deadline)
+        answer = _get_at(client, target, addresses, forwarded, deadline)
         if not answer.has_redirect_location:
             return answer
         answer.close()
@@ -404,25 +404,25 @@ def _get_at(
 
 @contextmanager
 def _telling_failures(url: str) -> Iterator[None]:
-    host = _HOST.split(url.partition("://")[2])[0]  # what follows may hold a signature
+    host = _HOST.split(url.partition("://")[2])[0]  # the rest of the URL may hold a signature
     try:
         yield
     except httpx.TimeoutException as error:
-        raise EgressError(f"The server said nothing for {READ_S:.0f} s.") from error
+        raise EgressError(f"The server sent nothing for {READ_S:.0f} s.") from error
     except httpx.RemoteProtocolError as error:
-        logger.info("%s did not answer as it should: %r", host, error)
+        logger.info("%s sent an invalid answer: %r", host, error)
         cut = "closed connection" in str(error)
         raise EgressError(CUT_OFF if cut else "The answer was not valid HTTP.") from error
     except (httpx.ConnectError, httpx.NetworkError) as error:
         logger.info("%s could not be reached: %r", host, error)
         raise EgressError(_connection_problem(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        logger.info("%s did not answer as it should: %r", host, error)
+        logger.info("%s sent an invalid answer: %r", host, error)
         raise EgressError("The answer was not valid HTTP.") from error
 
 
 def prepare() -> None:
-    """Load the certificates that the first request would wait for."""
+    """Load the certificates ahead of the first request, which would wait for them."""
     _tls()
 
 
@@ -439,4 +439,4 @@ def _connection_problem(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             return "The TLS handshake failed."
         cause = cause.__cause__ or cause.__context__
-    return "The server did not take the connection, or closed it without an answer."
+    return "The server refused the connection, or closed it without an answer."

@@ -38,7 +38,7 @@ _FIXES: dict[type[exceptions.APIException], tuple[str, str]] = {
     exceptions.NotAcceptable: ("not_acceptable", "Accept application/json."),
     exceptions.Throttled: ("too_many_requests", "Wait as long as the Retry-After header says."),
 }
-_CONFLICT = "Another request made or changed the same thing at this moment, so this one was not carried out."
+_CONFLICT = "Another request created or changed the same resource at this moment; this one was not carried out."
 
 
 def error_body(code: str, message: str, fix: str, param: str | None = None) -> dict[str, Any]:
@@ -58,14 +58,14 @@ def error_response(status: int, code: str, message: str, fix: str, param: str | 
 
 
 def headers_of(error: LorikeetError) -> dict[str, str]:
-    """What an answer with this error says besides its body."""
+    """Return the headers of an answer with this error."""
     headers = {"WWW-Authenticate": CHALLENGE} if error.status == HTTPStatus.UNAUTHORIZED else {}
     retry_after_s = getattr(error, "retry_after_s", None)
     return headers if retry_after_s is None else {**headers, "Retry-After": str(math.ceil(retry_after_s))}
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's hook. Errors nobody foresaw return None here and end in `server_error`."""
+    """Turn an exception into an answer (DRF's hook). Unexpected errors return None and end in `server_error`."""
     if (refused := as_storage_error(exc)) is not None:
         logger.error("The artifact folder cannot be used: %s", exc)
         exc = refused
@@ -83,8 +83,11 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     if isinstance(exc, exceptions.APIException):
         return _from_drf(exc)
     if isinstance(exc, IntegrityError) and is_duplicate(exc):
-        logger.warning("A row like it is there already; the request was answered with 409.", exc_info=exc)
-        return Response(error_body("conflict", _CONFLICT, "Look at what is there now; send it again if need be."), 409)
+        logger.warning("A unique constraint was violated; the request was answered with 409.", exc_info=exc)
+        return Response(
+            error_body("conflict", _CONFLICT, "Read the resource as it is now, and send the request again if needed."),
+            409,
+        )
     return None
 
 
@@ -120,7 +123,7 @@ READS = ("GET", "HEAD")
 
 
 def read_only(view: View) -> View:
-    """For pages and checks of health: other methods are refused as such, not for want of a CSRF token or a template."""
+    """Answer methods other than GET and HEAD with 405, not with an error about a CSRF token or a template."""
 
     def refusal(request: HttpRequest) -> JsonResponse:
         allowed = ", ".join(READS)
@@ -162,13 +165,13 @@ def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
 
 
 def server_error(request: HttpRequest) -> JsonResponse:
-    """For what is raised outside DRF's views: middleware, plain views."""
+    """Answer exceptions from outside DRF's views: middleware, plain views."""
     error = sys.exc_info()[1]
     if error is not None and (away := as_unavailable(error)) is not None:
         return JsonResponse(error_body(**away.body()), status=away.status, headers=headers_of(away))
     return error_response(
         500,
         "internal_error",
-        "Something went wrong on the server; it has been logged.",
-        "Try again. If it stays, report the request_id to whoever runs this server.",
+        "An unexpected error happened on the server; it has been logged.",
+        "Try again. If it persists, report the request_id to the operator of this server.",
     )

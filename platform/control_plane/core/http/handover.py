@@ -3,10 +3,10 @@
 Uploads, the console and sign-ins would otherwise share Python's lock and the collector's pauses with the event loop
 that streams tokens.
 
-Both can serve everything. The first listens, reads the first bytes of each connection, and sends it with these over a
-Unix socket if its first request is not for inference; the second goes on with it as with one of its own. The bounds of
-connections hold on both sides: a connection counts in the process that has it. While the second process is away, or
-does not keep up, the first serves all.
+Both can serve everything. The first process listens and reads the first bytes of each connection. If the first
+request is not for inference, it sends the connection with these bytes over a Unix socket, and the second process
+continues it like its own. The bounds of connections hold on both sides: a connection counts in the process that has
+it. While the second process is away or overloaded, the first serves all.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
+# First bytes of a connection: the most that an event loop reads at once.
 MOST_BYTES = 256 << 10
-"""Of a connection's first bytes: what an event loop reads at once."""
+# Bytes requested for the send buffer, into which a message must fit. Linux grants up to net.core.wmem_max.
 SEND_BUFFER = 1 << 20
-"""Asked for; Linux gives as much of it as net.core.wmem_max allows, and a message must fit."""
+# Connections taken over in one iteration of the event loop.
 AT_ONCE = 16
-"""Connections that are taken up in one turn of the event loop."""
+# The second process's heartbeat, sent every `BEAT_S`.
 READY = b"\x01"
-"""Said once a second."""
+# Seconds between heartbeats, and without one until the second process counts as hung: new connections are served here
+# then, and those it has wait for it.
 BEAT_S, SILENCE_S = 1.0, 4.0
-"""After so long a silence it hangs: connections are served here, those that it was given wait for it."""
+# Seconds until an ended process is started again; the second value if it never became ready.
 RESTART_S, BROKEN_RESTART_S = 1.0, 15.0
-"""Before it is started again; the second if it had not come to be ready."""
+# Seconds that it may take to end after its drain.
 STOP_SPARE_S = 10.0
 
 
 class Connection(Protocol):
-    """One that may go."""
+    """A connection that may be handed over."""
 
     transport: asyncio.Transport
 
@@ -46,17 +48,17 @@ class Connection(Protocol):
     def first_bytes(self) -> bytes: ...
 
     def let_go(self) -> None:
-        """The other process has it."""
+        """Close it here: the other process has it."""
 
     def keep(self) -> None:
-        """It is served here."""
+        """Serve it in this process."""
 
 
 class SecondProcess:
-    """Starts it, again when it ends, and hands connections over. For the event loop only.
+    """The other web process: it is started, restarted when it ends, and gets connections. For the event loop only.
 
-    command: of a process that calls `Receiver` with its standard input. stays: whether a connection that begins with
-    these bytes is served here. stop_s: how long it may take to drain and to end.
+    command: runs `Receiver` with its standard input. stays: returns True if a connection that begins with these bytes
+    is served here. stop_s: how long it may take to drain and to end.
     """
 
     def __init__(self, command: Sequence[str], stays: Callable[[bytes], bool], stop_s: float) -> None:
@@ -71,14 +73,14 @@ class SecondProcess:
     # -- connections -----------------------------------------------------------------
 
     def wants(self, start: bytes) -> bool:
-        """Whether a connection that begins so is to be offered."""
+        """Return True if a connection that begins with these bytes should be offered."""
         return self._listens() and len(start) <= MOST_BYTES and not self._stays(start)
 
     def _listens(self) -> bool:
         return self._ready and asyncio.get_running_loop().time() - self._heard_at < SILENCE_S
 
     def offer(self, connection: Connection) -> None:
-        """It reads nothing until it is let go, or kept."""
+        """Queue a connection for the other process. It reads nothing until `let_go` or `keep` is called."""
         self._waiting.append(connection)
         if not self._full:
             self._send()
@@ -99,7 +101,7 @@ class SecondProcess:
             except BlockingIOError:
                 self._wait_for_room(self._control)
                 return
-            except OSError as error:  # it ends just now, or the message does not fit
+            except OSError as error:  # the process has just ended, or the message does not fit
                 logger.info("A connection could not be handed over: %s", error)
                 self._waiting.popleft().keep()
             else:
@@ -124,24 +126,24 @@ class SecondProcess:
         self._task = asyncio.create_task(self._keep_running(), name="second process")
 
     async def move(self) -> None:
-        """This process drains, and so does the other one."""
+        """Drain the other process too, as this one drains."""
         self._stopping = True
         self.signal()
 
     def signal(self) -> None:
-        """SIGTERM: to drain, or if it does already to stop at once."""
+        """Send SIGTERM: the process drains, or stops at once if it is draining."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
 
     async def stop(self) -> None:
-        """Wait for its end."""
+        """Wait for the other process to end, and kill it if it takes too long."""
         if not self._stopping:
             await self.move()
         if self._task is None:
             return
         if self._process is None or self._process.returncode is not None:
-            self._task.cancel()  # it waits to start another
+            self._task.cancel()  # it is waiting to start the next process
         try:
             async with asyncio.timeout(self._stop_s):
                 await asyncio.gather(self._task, return_exceptions=True)
@@ -157,16 +159,18 @@ class SecondProcess:
             await self._run()
             if not self._stopping:
                 code = self._process.returncode if self._process is not None else None
-                logger.error("The second process ended with %s; this one serves all, and starts it again.", code)
+                logger.error(
+                    "The second process ended with status %s; this one serves all until it is restarted.", code
+                )
                 await asyncio.sleep(RESTART_S if self._came_up else BROKEN_RESTART_S)
 
     async def _run(self) -> None:
-        """One life of it."""
+        """Run the process once, until it ends."""
         ours, theirs = control_pair()
         with ours:
             with theirs:
-                # A session of its own: a Ctrl-C is for the first, which ends this one in order; and Linux shares the
-                # processor among sessions, so that all its threads together take no more than the first has.
+                # Its own session: a Ctrl-C reaches only the first process, which ends this one in order. And Linux
+                # shares the processor among sessions, so its threads together get no more than the first process has.
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdin=theirs.fileno(), start_new_session=True
                 )
@@ -177,7 +181,7 @@ class SecondProcess:
                 self._disconnect(ours)
 
     def connect(self, control: socket.socket) -> None:
-        """There is a process behind it, which says when it is ready."""
+        """Use the socket of a started process, which reports when it is ready."""
         self._control = control
         asyncio.get_running_loop().add_reader(control, self._hear, control)
 
@@ -189,7 +193,7 @@ class SecondProcess:
         self._send()
 
     def _hear(self, control: socket.socket) -> None:
-        """It is ready, as it says again and again, or takes no more."""
+        """Read heartbeats: the process is ready, or accepts no more connections."""
         self._heard_at = asyncio.get_running_loop().time()
         try:
             self._ready = control.recv(1) == READY
@@ -204,9 +208,9 @@ class SecondProcess:
 
 
 class Receiver:
-    """The second process's side. make: a protocol for a connection that has sent these bytes.
+    """The receiving end in the second process. make: returns a protocol for a connection that has sent these bytes.
 
-    ended: called when the first process is gone.
+    ended: called when the first process has ended.
     """
 
     def __init__(
@@ -220,7 +224,7 @@ class Receiver:
         self._beat()
 
     def _beat(self) -> None:
-        with contextlib.suppress(OSError):  # it does not listen just now, or has gone
+        with contextlib.suppress(OSError):  # the first process is not reading, or has ended
             self._control.send(READY)
         self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
@@ -250,12 +254,12 @@ class Receiver:
         connection.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: self._make(start), connection)
-        except OSError as error:  # its peer has gone
-            logger.info("A connection that was handed over has ended: %s", error)
+        except OSError as error:  # the peer has disconnected
+            logger.info("A connection ended while it was handed over: %s", error)
             connection.close()
 
     async def close(self) -> None:
-        """Take what is on its way, and no more."""
+        """Accept the connections that are on their way, and no more."""
         self._timer.cancel()
         asyncio.get_running_loop().remove_reader(self._control)
         with contextlib.suppress(OSError):
@@ -267,7 +271,7 @@ class Receiver:
 
 
 def control_pair() -> tuple[socket.socket, socket.socket]:
-    """Each message is one connection."""
+    """Return two connected sockets; each message between them carries one connection."""
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for one in pair:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)

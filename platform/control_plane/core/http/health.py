@@ -1,7 +1,7 @@
-"""`/livez`: the process answers. `/readyz`: everything it needs does too. `/readyz/inference`: it can take inference.
+"""Health checks: `/livez` (the process answers), `/readyz` (so do its servers), `/readyz/inference` (inference works).
 
-Inference goes on for a while without the database and without Redis. A balancer that took every web process out of
-service because a server that they share is away would end that: it should ask for `/readyz/inference`.
+Inference continues for a while without the database and without Redis. A balancer should probe `/readyz/inference`:
+with `/readyz` an outage of a shared server would take every web process out of service.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from control_plane.core.db import outage_s, run_db, was_reached
 from control_plane.core.http.access import public
 from control_plane.core.http.errors import error_body, error_response, read_only
 
-CHECK_WITHIN_S = 1.5
+CHECK_WITHIN_S = 1.5  # for each server
 
 
 @public
 @read_only
 async def health(request: HttpRequest) -> HttpResponse:
-    """`/health` and `/ping`, as vLLM, LoRAX and SageMaker ask: 200 without a body, or 503."""
+    """Answer `/health` and `/ping`, as vLLM, LoRAX and SageMaker do: 200 without a body, or 503."""
     inference = await readyz_inference(request)
     return HttpResponse() if inference.status_code == 200 else inference
 
@@ -45,7 +45,7 @@ def livez(request: HttpRequest) -> JsonResponse:
 @public
 @read_only
 async def readyz(request: HttpRequest) -> JsonResponse:
-    """200 while the database and Redis answer; else 503, with what is missing."""
+    """Answer 200 while the database and Redis answer; else 503, with the servers that do not."""
     if drain.is_draining():
         return _draining()
     checks = {"database": _check_database()}
@@ -67,7 +67,7 @@ async def readyz(request: HttpRequest) -> JsonResponse:
 @public
 @read_only
 async def readyz_inference(request: HttpRequest) -> JsonResponse:
-    """200 while this process can take requests of keys that it has seen lately."""
+    """Answer 200 while this process can serve inference for keys that it has seen recently."""
     if drain.is_draining():
         return _draining()
     if not was_reached() and (problem := await _problem(_check_database())):
@@ -82,8 +82,8 @@ async def readyz_inference(request: HttpRequest) -> JsonResponse:
         return error_response(
             503,
             "database_unavailable",
-            f"The database has been away for {away_s:.0f} s; keys are remembered for {grace_s} s.",
-            "Bring the database back; everything goes on by itself then.",
+            f"The database has not answered for {away_s:.0f} s; keys are remembered for {grace_s} s.",
+            "Bring the database back; the process recovers by itself then.",
         )
     return JsonResponse({"status": "ready", "database_away_s": round(away_s, 1)})
 
@@ -93,7 +93,7 @@ def _draining() -> JsonResponse:
 
 
 async def _problem(check: Awaitable[object]) -> str:
-    """What is wrong, in short; "" if nothing is."""
+    """Return a short description of the failure; "" if there is none."""
     try:
         async with asyncio.timeout(CHECK_WITHIN_S):
             await check

@@ -1,7 +1,7 @@
-"""JSON from outside, read in one place: REST, /v1 and websocket messages take the same.
+"""The JSON reader for everything from outside: REST, /v1 and websocket messages.
 
-Stricter than `json.loads`, which takes NaN, duplicate keys, halves of surrogate pairs and any depth. What gets through
-can be hashed, encoded and answered, and is small enough that checking it blocks nobody.
+It is stricter than `json.loads`, which accepts NaN, duplicate keys, halves of surrogate pairs and any depth. A value
+that passes can be hashed, encoded and echoed, and is small enough to be checked on the event loop.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from typing import Any, NoReturn
 
 from control_plane.core.errors import LorikeetError
 
-DEPTH = 64
+DEPTH = 64  # levels of nesting
+# Values of one body: room for the token ids of several full contexts.
 VALUES = 1 << 19
-"""Room for token ids of several full contexts."""
+# Objects and arrays of one body.
 CONTAINERS = 1 << 14
-"""Objects and arrays."""
+# Members of all objects together. Creating them takes ten milliseconds, in which the event loop serves nothing else.
 MEMBERS = 1 << 14
-"""Of all objects together. To make so many takes ten milliseconds, in which the event loop serves nobody."""
+# Members of one object.
 KEYS = 2048
-"""Of one object."""
-
+# Quotation marks that are split at once. An even number, so that each batch begins outside of strings.
 QUOTES_AT_ONCE = 1 << 13
-"""Even, so that what comes before the first of them is outside of strings."""
 
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 
 
 class JsonError(LorikeetError):
-    """`message` completes "The body …"."""
+    """A body that is not acceptable JSON. `message` completes "The body …"."""
 
     def __init__(self, message: str, fix: str = "Send one JSON object.") -> None:
         super().__init__("malformed_json", f"The body {message}.", fix)
 
 
 def read_object(body: bytes | str, *, nul: bool = False) -> dict[str, Any]:
-    """The body's JSON object. Raises JsonError.
+    """Return the body's JSON object. Raises JsonError.
 
-    nul: whether strings may hold NUL characters, which PostgreSQL does not take: for text that goes to an engine only.
+    nul: allow NUL characters in strings, which PostgreSQL rejects: for text that goes to an engine only.
     """
     value = read_value(body, nul=nul)
     if not isinstance(value, dict):
@@ -50,7 +49,7 @@ def read_object(body: bytes | str, *, nul: bool = False) -> dict[str, Any]:
 
 
 def read_value(body: bytes | str, *, nul: bool = False) -> Any:
-    """Any JSON value. Raises JsonError."""
+    """Return the body's JSON value of any type. Raises JsonError."""
     text = _decode(body) if isinstance(body, bytes) else body
     _bound(text)
     try:
@@ -61,7 +60,7 @@ def read_value(body: bytes | str, *, nul: bool = False) -> Any:
         raise JsonError(f"is not valid JSON: {str(error)[:200]}") from None
     if text.count("[") + text.count("{") > DEPTH:
         _bound_depth(value)
-    # Half pairs and NUL can only have come as escapes: as themselves they are no UTF-8 and no JSON.
+    # Half pairs and NUL can only come as escapes: unescaped they are not valid UTF-8 and JSON.
     if "\\" in text and _SUSPECT.search(text):
         _check_strings(value, nul=nul)
     return value
@@ -81,7 +80,7 @@ def _decode(body: bytes) -> str:
 
 
 def _bound(text: str) -> None:
-    """Raises JsonError for more values than anything here takes, before they are made."""
+    """Raise JsonError, before the values are created, for more of them than any endpoint accepts."""
     # Prose and code may hold as many commas and braces as they like.
     if _holds_too_much(text) and _holds_too_much_outside_strings(text):
         raise JsonError(
@@ -91,8 +90,8 @@ def _bound(text: str) -> None:
 
 
 def _holds_too_much_outside_strings(text: str) -> bool:
-    """Looks no further than it must. Where `text` is no JSON it may be wrong, from there on."""
-    if "\\" in text:  # pairs first: what is left of a run of backslashes escapes what follows it
+    """Return True as soon as the limits are exceeded outside of strings. The result is undefined for invalid JSON."""
+    if "\\" in text:  # pairs first: a backslash that remains after them escapes the next character
         text = text.replace("\\\\", "").replace('\\"', "")
     outside = ""
     while text and not _holds_too_much(outside):
@@ -167,22 +166,22 @@ def _number(text: str) -> float:
 
 
 def _constant(name: str) -> NoReturn:
-    raise JsonError(f"holds {name}, which is no JSON", "Send a number, or leave it out.")
+    raise JsonError(f"holds {name}, which is not JSON", "Send a number, or leave it out.")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > KEYS:
-        raise JsonError(f"holds an object with more than {KEYS} keys", "Send fewer.")
-    found = dict(pairs)
-    if len(found) < len(pairs):
+        raise JsonError(f"holds an object with more than {KEYS} keys", "Send fewer keys.")
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise JsonError(f"names {json.dumps(twice)[:60]} twice in one object", "Name it once.")
-    return found
+    return members
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant)
-# Slower by a call for each number: only where one may be too long.
+# Calls a function for each number, so it is used only where a number may be too long.
 _CAREFUL = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_whole_number, parse_float=_number, parse_constant=_constant
 )

@@ -1,4 +1,4 @@
-"""Names that a caller may use: parameters of an address, fields of a form or body. Others are refused by name."""
+"""Rejection of unknown names: parameters of an address, fields of a form or body."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MOST_NAMES, LONGEST_NAME = 5, 64
 
 
 def require_known(names: Iterable[str], known: Collection[str], what: str) -> None:
-    """Raise LorikeetError (400) if a name is not known. It lists the unknown names and those that are known.
+    """Raise LorikeetError (400) if a name is not known. The error lists the unknown names and the known ones.
 
-    what: in the singular, such as "query parameter".
+    what: what the names are, in the singular, such as "query parameter".
     """
     unknown = [name for name in names if name not in known]
     if not unknown:
         return
     listed = ", ".join(f"'{name[:LONGEST_NAME]}'" for name in unknown[:MOST_NAMES])
-    takes = f"Known here: {', '.join(sorted(known))}." if known else f"There is no {what} here."
+    takes = f"Known here: {', '.join(sorted(known))}." if known else f"This address has no {what}."
     raise LorikeetError(
         "unknown_parameter",
         f"Unknown {what}{'s' if len(unknown) > 1 else ''}: {listed}.",

@@ -1,4 +1,4 @@
-"""Lists that can be had whole, or a part at a time: `search`, `offset`, `limit`, and the number of all in a header."""
+"""Lists returned whole, or a part at a time: `search`, `offset`, `limit`, and the total number in a header."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
-MOST_ROWS = 200
+MOST_ROWS = 200  # per request
 TOTAL_HEADER = "X-Total-Count"
 TOTAL = OpenApiParameter(
     TOTAL_HEADER, int, OpenApiParameter.HEADER, response=[200], description="How many there are with this `search`."
@@ -25,5 +25,5 @@ class ListQuerySerializer(serializers.Serializer[Any]):
 
 
 def part_of(rows: Any, offset: int, limit: int | None) -> Any:
-    """Of a queryset or list."""
+    """Return a part of a queryset or list."""
     return rows[offset : None if limit is None else offset + limit]

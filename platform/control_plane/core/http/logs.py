@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, each with the id of its request."""
+"""Structured logs: one JSON object a line, with the id of its request."""
 
 import json
 import logging
@@ -16,8 +16,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 
 
-# Nothing here logs secrets on purpose. What a library or a traceback might say is masked by its form: API keys after
-# their public part, bearer tokens, passwords in URLs.
+# No code here logs secrets on purpose. Text of a library or a traceback is masked by its form: API keys after their
+# public part, bearer tokens, passwords in URLs.
 _SECRETS = [
     (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), r"\1…"),
     (re.compile(r"(lkj_)[A-Za-z0-9_-]+"), r"\1…"),
@@ -33,7 +33,7 @@ def mask(text: str) -> str:
 
 
 class PlainFormatter(logging.Formatter):
-    """For reading at a terminal."""
+    """The formatter for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return mask(super().format(record))
@@ -47,7 +47,7 @@ class RequestIdFilter(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """`extra=` fields become fields of the object."""
+    """A formatter of JSON lines: `extra=` fields become fields of the object."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {

@@ -1,8 +1,8 @@
-"""What the web process counts, for Prometheus.
+"""Metrics of the web process, for Prometheus.
 
-Each process counts for itself: with several of them, scrape each. `/metrics?process=second` is the second one of a
-server, which has connections whose first request is not for inference. Names of tenants, adapters and people are no
-labels: there are too many, and whoever may scrape need not know them.
+Each process counts separately: with several of them, scrape each. `/metrics?process=second` is a server's second
+process, which has the connections whose first request is not for inference. Names of tenants, adapters and people are
+not labels: there are too many, and whoever scrapes does not need them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class MeasuringMiddleware(HybridMiddleware):
-    """Counts every request under its URL pattern, so that ids make no new series."""
+    """Middleware that counts requests by URL pattern, so that ids create no new series."""
 
     def before(self, request: HttpRequest) -> None:
         request.META["lorikeet.began"] = time.perf_counter()
@@ -51,7 +51,7 @@ class MeasuringMiddleware(HybridMiddleware):
 @public
 @read_only
 def metrics(request: HttpRequest) -> HttpResponse:
-    """For those who send LORIKEET_METRICS_TOKEN; without that setting there is nothing here."""
+    """Return the metrics to a caller with LORIKEET_METRICS_TOKEN; 404 while that is not set."""
     token = current().metrics_token
     offered = bearer_token(request) or ""
     if not token or not hmac.compare_digest(offered.encode(), token.encode()):

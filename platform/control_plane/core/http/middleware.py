@@ -34,7 +34,7 @@ PERMISSIONS_POLICY = "camera=(), microphone=(), geolocation=(), payment=()"
 
 
 class HybridMiddleware:
-    """`before` and `after` are plain quick functions, called the same way in both modes."""
+    """Middleware whose `before` and `after` are short synchronous functions, called the same way in both modes."""
 
     sync_capable: ClassVar[bool] = True
     async_capable: ClassVar[bool] = True
@@ -56,14 +56,14 @@ class HybridMiddleware:
         return self.after(request, await cast(AsyncNext, self.get_response)(request))
 
     def before(self, request: HttpRequest) -> None:
-        """Runs before the view."""
+        """Handle a request before its view."""
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         return response
 
 
 class RequestIdMiddleware(HybridMiddleware):
-    """Gives every request an id, in the `X-Request-Id` of the answer, in logs and in error bodies."""
+    """Middleware that gives every request an id, in the answer's `X-Request-Id`, in logs and in error bodies."""
 
     def before(self, request: HttpRequest) -> None:
         set_request_id(accept_or_make(request.headers.get("X-Request-Id")))
@@ -74,7 +74,7 @@ class RequestIdMiddleware(HybridMiddleware):
 
 
 class SecurityHeadersMiddleware(HybridMiddleware):
-    """Headers that Django's own security middleware does not set."""
+    """Middleware that sets the headers which Django's security middleware does not."""
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)

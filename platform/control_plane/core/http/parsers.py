@@ -1,4 +1,4 @@
-"""How bodies of the API are read: DRF's parser, over the JSON reader of every body here."""
+"""DRF's JSON parser over the reader of all JSON bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from control_plane.core.http.json_body import read_value
 
 
 class StrictJSONParser(JSONParser):
-    """Raises JsonError (400)."""
+    """A parser that raises JsonError (400)."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None

@@ -1,8 +1,8 @@
-"""HTTP and websocket connections with bounds, for uvicorn: what a peer may send before anybody knows who it is.
+"""HTTP connections with bounds, for uvicorn: limits on what a peer may send before it is authenticated.
 
-uvicorn's own protocols bound neither the size of a head nor the time that it, a body or the reading of an answer may
-take. These do, without a timer for each connection: `sweep` looks at all of them once a second. The figures are those
-of Apache's mod_reqtimeout and nginx; ADR 0010 has the alternatives.
+uvicorn's protocols bound neither the size of a head nor the time of a head, a body or the reading of an answer. These
+do, without a timer for each connection: `sweep` checks all of them once a second. The figures are those of Apache's
+mod_reqtimeout and nginx; ADR 0010 has the alternatives.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from control_plane.core.http.request_id import new_request_id, set_request_id
 from control_plane.core.http.websocket_protocol import BoundedWebSocket
 from control_plane.core.http.write_watch import WriteWatch
 
+# Bytes of a request's first line and headers, and of anything later that is not a body, such as chunk extensions.
 HEAD_BYTES = 32 << 10
-"""Of a request's first line and headers; also of what comes later and is neither, as the extensions of a chunk."""
 HEADERS = 100
+# Seconds from the connection, or from the first byte of a further request, to the end of the head.
 HEAD_S = 15.0
-"""From the connection, or the first byte of a further request, to the end of the head."""
+# Seconds that a body may take, and bytes for each further second.
 BODY_GRACE_S, BODY_BYTES_PER_S = 20.0, 500
-"""A body may take this long, and a second more for every so many bytes that came."""
+# Seconds that a connection waits for its next request: longer than load balancers keep theirs.
 KEEP_ALIVE_S = 75
-"""For which a connection waits for its next request: longer than balancers keep theirs."""
+# Requests on one connection before it is closed, so that no client stays with one process for ever.
 REQUESTS = 1000
-"""On one connection; then it is closed, so that no client stays with one process for ever."""
+# Requests that may wait behind the one in progress.
 PIPELINE = 8
-"""Requests that may wait behind the one being answered."""
+# Bytes of an unread body before the connection is closed.
 DRAIN_BYTES = 64 << 20
-"""Of a body that nobody reads; then the connection is closed."""
+# Bytes of an unread body that count as one more request of a stranger.
 DRAIN_UNIT = 128 << 10
-"""So much of it counts as another request of a stranger."""
+# Seconds that a connection waits for the second process to take it.
 HAND_OVER_S = 3.0
-"""For which a connection waits for the second process to take it."""
 HTTP_1_0 = "1.0"
+# Seconds in which a refused peer can read the error: an immediate close, while it still sends, would discard it.
 LINGER_S = 2.0
-"""For which a refused peer can read why: to close at once, while it still sends, would take the answer from it."""
 
 
 @dataclass
 class Bounds:
-    """What the connections of one process share."""
+    """The state that all connections of one process share."""
 
     connections: ConnectionTable
     second: SecondProcess | None = None
@@ -67,7 +67,7 @@ class BoundedConfig(Config):
 
 
 class PeerError(LorikeetError):
-    """What a peer sent, or did not send in time, ends its connection."""
+    """An error of a peer that ends its connection: bytes that are not acceptable, or came too late."""
 
 
 def _head_too_large() -> PeerError:
@@ -86,20 +86,20 @@ def _too_slow(what: str) -> PeerError:
 
 
 def _malformed() -> PeerError:
-    return PeerError("malformed_request", "This is not HTTP/1.1 as the standard has it.", "Use an HTTP library.")
+    return PeerError("malformed_request", "The request is not valid HTTP/1.1.", "Use an HTTP library.")
 
 
 def _no_room() -> PeerError:
     return PeerError(
         "too_many_connections",
-        "This server has as many connections as it takes, from your address or in all.",
+        "This server has reached its limit of connections, from your address or in all.",
         "Close connections that you do not use, and try again in a few seconds.",
         status=503,
     )
 
 
 class Phase(Enum):
-    """Of what the peer sends."""
+    """The part of a request that the peer sends now."""
 
     HEAD = "head"
     BODY = "body"
@@ -108,14 +108,14 @@ class Phase(Enum):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One HTTP connection."""
+    """An HTTP connection with bounds."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         self._table: ConnectionTable = config.bounds.connections
         self._slot: Slot | None = None
         self._phase, self._since, self._swept = Phase.HEAD, 0.0, 0.0
-        # Bytes since a head ended or a piece of a body came; of the head; of the body; requests so far.
+        # Bytes since the end of a head or the last piece of a body; bytes of the head; of the body; requests so far.
         self._pending = self._head = self._received = self._requests = 0
         self._error: PeerError | None = None
         self._switched = False
@@ -123,8 +123,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._delay: asyncio.TimerHandle | None = None
         self._second: SecondProcess | None = config.bounds.second
         self._offered_at: float | None = None
-        self.given = b""
-        """What the process that handed it over had read of it."""
+        # The first bytes of a connection that was handed over, as read by the other process.
+        self.initial_bytes = b""
 
     # -- the connection ----------------------------------------------------------
 
@@ -139,7 +139,7 @@ class BoundedHttp(HttpToolsProtocol):
             # uvicorn copies this into the scope of every request, and of a websocket.
             self.app_state = {**self.app_state, SLOT: self._slot}
             self._slot.ask()
-            if self.given:
+            if self.initial_bytes:
                 self.loop.call_soon(self.data_received, b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -160,7 +160,7 @@ class BoundedHttp(HttpToolsProtocol):
             super().shutdown()
 
     def _should_upgrade(self) -> bool:
-        """Whether the request becomes a websocket. An HTTP/1.0 request cannot: its Upgrade header is ignored."""
+        """Return True if the request becomes a websocket. HTTP/1.0 cannot: its Upgrade header is ignored."""
         return self.parser.get_http_version() != HTTP_1_0 and super()._should_upgrade()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -176,7 +176,7 @@ class BoundedHttp(HttpToolsProtocol):
     # -- what comes ----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        data, self.given = self.given + data, b""
+        data, self.initial_bytes = self.initial_bytes + data, b""
         if self._is_over() or not data:
             return
         if self._phase is Phase.BETWEEN:
@@ -191,12 +191,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _delay_reading(self, data: bytes) -> None:
         self._delayed += data
-        self.flow.pause_reading()  # again, if the application has asked for more of a body
+        self.flow.pause_reading()  # again, if the application requested more of a body meanwhile
 
     # -- to the second process -----------------------------------------------------
 
     def _goes(self, second: SecondProcess, data: bytes) -> bool:
-        """Whether it is to be offered, which its first bytes tell."""
+        """Decide by its first bytes whether the connection is offered to the second process."""
         if not second.wants(data):
             self._second = None
             return False
@@ -211,7 +211,7 @@ class BoundedHttp(HttpToolsProtocol):
     def let_go(self) -> None:
         self._delayed.clear()
         self._ask(-1.0)
-        self.transport.abort()  # closes it here alone
+        self.transport.abort()  # closes the descriptor of this process only
 
     def keep(self) -> None:
         self._second, self._offered_at = None, None
@@ -223,7 +223,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._slot.ask(requests)
 
     def _must_wait(self) -> bool:
-        """Whether strangers of this address sent too many requests. If so nothing is read until they may go on."""
+        """Return True while strangers of this address sent too many requests. Reading is paused until then."""
         if self._delay is None and self._slot is not None:
             wait_s = self._slot.wait_s()
             if wait_s:
@@ -242,7 +242,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.data_received(data)
 
     def _take_up(self, data: bytes) -> None:
-        # In pieces, so that a head is judged when it is too large and not when all of it has been parsed.
+        # In pieces, so that a head is refused as soon as it is too large and not after all of it was parsed.
         for start in range(0, len(data), HEAD_BYTES):
             piece = data[start : start + HEAD_BYTES]
             self._pending += len(piece)
@@ -262,7 +262,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head = 0
-        if self._phase is not Phase.HEAD:  # a further one in the same piece
+        if self._phase is not Phase.HEAD:  # a further request in the same piece
             self._begin(Phase.HEAD)
             self._ask()
 
@@ -274,7 +274,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase is not Phase.HEAD:
-            return  # a trailer: taken for a header, it would pass by whoever checked those
+            return  # a trailer: as a header it would pass the checks that were made on headers
         self._head += len(name) + len(value) + 4
         if len(self.headers) >= HEADERS or self._head > HEAD_BYTES:
             self._stop(_head_too_large())
@@ -306,16 +306,16 @@ class BoundedHttp(HttpToolsProtocol):
     # -- what is refused -----------------------------------------------------------
 
     def _stop(self, error: PeerError) -> NoReturn:
-        """Out of a callback of the parser, which then calls `send_400_response`."""
+        """Raise from a callback of the parser, which then calls `send_400_response`."""
         self._error = error
         raise error
 
     def send_400_response(self, msg: str) -> None:
-        """uvicorn's answer to what its parser does not take."""
+        """Answer input that uvicorn's parser rejects."""
         self._refuse(self._error or _malformed())
 
     def _refuse(self, error: PeerError) -> None:
-        """Say why and close; without a word where an answer is on its way, into which it would be written."""
+        """Send the error and close; only close if an answer has begun, into which the error would be written."""
         waiting = self.cycle is not None and not self.cycle.response_complete
         if waiting:
             self.cycle.disconnected, self.cycle.waiting_for_100_continue = True, False
@@ -332,7 +332,7 @@ class BoundedHttp(HttpToolsProtocol):
     # -- once a second ---------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Whether the peer takes too long."""
+        """Close the connection if the peer takes too long."""
         since_last, self._swept = now - self._swept, now
         closing = self.transport.is_closing()
         if self._writes.stalls(now, waiting=closing or self.flow.write_paused or self._phase is Phase.REFUSED):
@@ -347,7 +347,7 @@ class BoundedHttp(HttpToolsProtocol):
                 self._second.withdraw(self)
                 self.keep()
         elif self.flow.read_paused:
-            self._since += since_last  # it is we who do not read
+            self._since += since_last  # the server has paused reading: that time is not the peer's
         elif self._phase is Phase.HEAD and now - self._since > HEAD_S:
             self._end_head()
         elif self._phase is Phase.BODY and now - self._since > BODY_GRACE_S + self._received / BODY_BYTES_PER_S:
@@ -357,14 +357,15 @@ class BoundedHttp(HttpToolsProtocol):
         if self._pending:
             self._refuse(_too_slow("head"))
         else:
-            self.transport.close()  # opened ahead of need, as browsers do: an answer would be taken for the next one's
+            # Opened ahead of need, as browsers do: an error would be read as the next request's answer.
+            self.transport.close()
 
 
 def _delimited_by_close(app: Any, cycle: RequestResponseCycle) -> Any:
     """Return an ASGI application whose answers of unknown length are not sent in chunks, which HTTP/1.0 does not have.
 
-    The end of the connection ends them: uvicorn never keeps a connection of HTTP/1.0. The cycle is told of each part
-    that it has the length that was declared, as it would otherwise choose chunks, or refuse the part.
+    The end of the connection ends them: uvicorn never keeps an HTTP/1.0 connection. The cycle's expected length is set
+    to that of each part, as uvicorn would otherwise choose chunks, or refuse the part.
     """
 
     async def delimited(scope: Any, receive: Any, send: Any) -> None:
@@ -388,7 +389,7 @@ def _delimited_by_close(app: Any, cycle: RequestResponseCycle) -> Any:
 
 
 def sweep(connections: Iterable[Any], now: float) -> None:
-    """Look at every connection of a server; called once a second."""
+    """Check every connection of a server; called once a second."""
     for connection in list(connections):
         connection.sweep(now)
 

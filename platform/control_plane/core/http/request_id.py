@@ -1,4 +1,4 @@
-"""The id of the request being served, known to logs, errors and audit rows without being passed around."""
+"""The id of the current request, which logs, errors and audit rows read without passing it around."""
 
 import re
 import uuid
@@ -13,7 +13,7 @@ def new_request_id() -> str:
 
 
 def current_request_id() -> str:
-    """The id of the request that this code runs for, or "" outside any."""
+    """Return the id of the request that this code runs for, or "" outside any."""
     return _current.get()
 
 
@@ -22,5 +22,5 @@ def set_request_id(request_id: str) -> None:
 
 
 def accept_or_make(offered: str | None) -> str:
-    """A client's or proxy's own id if it is harmless to log, else a new one."""
+    """Return a client's or proxy's id if it is harmless to log, else a new one."""
     return offered if offered and _ACCEPTABLE.match(offered) else new_request_id()

@@ -1,4 +1,4 @@
-"""The API's schema: how it names the two ways to authenticate, and what holds for every operation."""
+"""The API's OpenAPI schema: its two ways to authenticate, and the parts that hold for every operation."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
 
 
 Json = dict[str, Any]
-# Answered before a view runs: an address or header that cannot be read, a key that is none, a caller who may not, or
-# asks too much at once, a server behind this one that is away.
+# Statuses that are answered before a view runs: an address or header that cannot be read, an invalid key, a caller
+# without permission or above a limit, a server behind this one that is unavailable.
 _ANY_OPERATION = ("400", "401", "403", "429", "503")
 _WITH_BODY = ("413", "415")
-_WRITES = ("507",)  # the database, or the disk, is full
+_WRITES = ("507",)  # the database or the disk is full
 HIGHEST_NUMBER = 2_147_483_647
 
 
 def complete(result: Json, **_of_the_generator: object) -> Json:
-    """A post-processing hook of drf-spectacular: what no view says by itself."""
+    """Complete the schema (a post-processing hook of drf-spectacular) with what no view declares itself."""
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
     result["components"]["responses"] = {"Error": {"content": error, "description": "What happened, and what to do."}}
     for path, method, operation in _operations(result):
@@ -43,9 +43,9 @@ def complete(result: Json, **_of_the_generator: object) -> Json:
         for parameter in operation.get("parameters", []):
             if parameter["in"] == "path" and parameter["schema"].get("type") == "integer":
                 parameter["schema"] = {"minimum": 0, "maximum": HIGHEST_NUMBER, **parameter["schema"]}
-        for schema in _of_requests(result, operation):
+        for schema in _request_components(result, operation):
             for shape in schema.get("properties", {}).values():
-                _tell_default(shape)
+                _describe_default(shape)
     return result
 
 
@@ -67,8 +67,8 @@ def _add_statuses(path: str, method: str, operation: Json) -> None:
     operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
-def _of_requests(result: Json, operation: Json) -> Iterator[Json]:
-    """The components that a request's body is made of."""
+def _request_components(result: Json, operation: Json) -> Iterator[Json]:
+    """Yield the components that a request's body consists of."""
     seen: set[str] = set()
     waiting: list[Any] = [operation.get("requestBody", {})]
     while waiting:
@@ -82,11 +82,11 @@ def _of_requests(result: Json, operation: Json) -> Iterator[Json]:
             yield component
 
 
-def _tell_default(shape: Json) -> None:
-    """In words: generators of clients take a property with a default for one that is always there, and ask for it."""
+def _describe_default(shape: Json) -> None:
+    """Move a default into the description: client generators treat a property with a default as a required one."""
     if "default" not in shape:
         return
     default = shape.pop("default")
     if default not in (None, ""):
-        said = default if not isinstance(default, bool) else str(default).lower()
-        shape["description"] = " ".join(filter(None, [shape.get("description", ""), f"By default {said}."]))
+        text = default if not isinstance(default, bool) else str(default).lower()
+        shape["description"] = " ".join(filter(None, [shape.get("description", ""), f"By default {text}."]))

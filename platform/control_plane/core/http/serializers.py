@@ -22,7 +22,7 @@ class ErrorResponseSerializer(serializers.Serializer[Any]):
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """A fault that is stored with a thing: why an upload was refused, why a staging failed."""
+    """An error that is stored with a resource: why an upload was refused, why a staging failed."""
 
     code = serializers.CharField()
     message = serializers.CharField()
@@ -35,9 +35,9 @@ def _validate_name(text: str) -> None:
 
 
 class NameField(serializers.CharField):
-    """A name or label that somebody chooses, or that refers to one: any text that is not prose, a secret or a URL.
+    """A name or label that a caller chooses or refers to: any text that is not prose, a secret or a URL.
 
-    `tests/contract/test_names.py` finds fields of requests that should be one.
+    `tests/contract/test_names.py` finds request fields that should be one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -46,49 +46,49 @@ class NameField(serializers.CharField):
 
 
 class MomentField(serializers.DateTimeField):
-    """One that can be asked about: there is no time some days before the first year, or after the last one."""
+    """A time that can be queried: the database fails some days before the first year and after the last one."""
 
     first_year, last_year = 1970, 9000
 
     def to_internal_value(self, value: Any) -> datetime:
-        """Raises ValidationError."""
+        """Parse a time. Raises ValidationError."""
         moment: datetime = super().to_internal_value(value)
         if not self.first_year <= moment.year <= self.last_year:
             raise serializers.ValidationError(f"Years go from {self.first_year} to {self.last_year}.", code="invalid")
         return moment
 
 
-def validated(kind: type[serializers.Serializer[Any]], given: Any) -> Any:
-    """The validated fields of a body or form.
+def validated(kind: type[serializers.Serializer[Any]], data: Any) -> Any:
+    """Return the validated fields of a body or form.
 
     Raises ValidationError (400), which names the field at fault, or LorikeetError (400) for a field that is unknown.
     """
-    serializer = kind(data=given)
-    require_known_fields(serializer, given)
+    serializer = kind(data=data)
+    require_known_fields(serializer, data)
     serializer.is_valid(raise_exception=True)
     return serializer.validated_data
 
 
 def read_query(kind: type[serializers.Serializer[Any]], request: Request) -> Any:
-    """The validated query parameters of a request that are fields of `kind`. Raises ValidationError (400).
+    """Return the query parameters of a request that are fields of `kind`, validated. Raises ValidationError (400).
 
-    `ApiView` has refused those that the address does not know.
+    `ApiView` has refused the parameters that the address does not declare.
     """
     serializer = kind(data=request.query_params.dict())
     serializer.is_valid(raise_exception=True)
     return serializer.validated_data
 
 
-def require_known_fields(serializer: serializers.BaseSerializer[Any], given: Any, path: str = "") -> None:
-    """Raise LorikeetError (400) for a name in a body, at any depth, that is no field which can be written."""
+def require_known_fields(serializer: serializers.BaseSerializer[Any], data: Any, path: str = "") -> None:
+    """Raise LorikeetError (400) for a name in a body, at any depth, that is not a writable field."""
     if isinstance(serializer, serializers.ListSerializer):
         child = serializer.child
         assert isinstance(child, serializers.BaseSerializer)
-        for number, item in enumerate(given if isinstance(given, list) else []):
+        for number, item in enumerate(data if isinstance(data, list) else []):
             require_known_fields(child, item, f"{path[:-1]}[{number}].")
-    elif isinstance(serializer, serializers.Serializer) and isinstance(given, Mapping):
+    elif isinstance(serializer, serializers.Serializer) and isinstance(data, Mapping):
         fields = {name: field for name, field in serializer.fields.items() if not field.read_only}
-        require_known([f"{path}{name}" for name in given], {f"{path}{name}" for name in fields}, "field")
+        require_known([f"{path}{name}" for name in data], {f"{path}{name}" for name in fields}, "field")
         for name, field in fields.items():
-            if isinstance(field, serializers.BaseSerializer) and name in given:
-                require_known_fields(field, given[name], f"{path}{name}.")
+            if isinstance(field, serializers.BaseSerializer) and name in data:
+                require_known_fields(field, data[name], f"{path}{name}.")

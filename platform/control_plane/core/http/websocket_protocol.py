@@ -1,8 +1,8 @@
-"""Websocket connections with bounds, for uvicorn: how much of what a peer sends is taken up, and how fast.
+"""Websocket connections with bounds, for uvicorn: how much of a peer's data is read, and how fast.
 
-What arrives is parsed in small pieces, when the application wants a message and an allowance of frames permits it. The
-rest stays where it is, so TCP slows down a peer that sends too fast, and nothing of it is lost. A stranger may send
-little in all, until the application admits it. Messages are not compressed: what arrives is as large as it was sent.
+Data is parsed in small pieces, when the application wants a message and the allowance of frames permits it. The rest
+stays in the socket, so TCP slows down a peer that sends too fast, and nothing is lost. A stranger may send little in
+all, until the application admits it. Messages are not compressed, so their size is known as they arrive.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from control_plane.core.http.allowance import Allowance
 from control_plane.core.http.connections import SLOT
 from control_plane.core.http.write_watch import WriteWatch
 
-PIECE = 4096
+PIECE = 4096  # bytes that are parsed at once
+# Frames of one websocket. A frame of any kind counts one, and one more for every `FRAME_BYTES` that arrive.
 FRAMES_PER_S, FRAMES_AT_ONCE = 200.0, 1000.0
-"""Of one websocket. A frame of any kind counts one, and another one for every `FRAME_BYTES` of what arrives."""
 FRAME_BYTES = 16 << 10
+# Frames of all websockets of a tenant in this process. A frame with data counts one, and one more for every
+# `FRAME_CPU_S` that it takes to parse: 650 KB of JSON with 60,000 names take 20 ms, in which the event loop serves
+# nothing else. Before that is measured it counts one for every `DEPOSIT_BYTES`, or many sockets would each send such a
+# message at once.
 TENANT_FRAMES_PER_S, TENANT_FRAMES_AT_ONCE = 400.0, 1000.0
-"""Of all websockets of a tenant in this process. A frame with data counts one, and another one for every `FRAME_CPU_S`
-that it takes to parse: 650 KB of JSON with 60,000 names take 20 ms, in which the event loop serves nobody. Until that
-is known, one for every `DEPOSIT_BYTES`, or each of many sockets would bring such a message at once."""
 FRAME_CPU_S = 50e-6
 DEPOSIT_BYTES = 2 << 10
+# Bytes of a large message that are read in one iteration of the event loop.
 TURN_BYTES = 64 << 10
-"""Of a large message, in a turn of the event loop."""
 STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, STRANGER_BYTES = 1.0, 16.0, 8 << 10
-FRAGMENTS = 1024
-"""Of one message."""
+FRAGMENTS = 1024  # of one message
+# Seconds in which a peer whose frame was refused can read the error.
 LINGER_S = 2.0
-"""For which a peer whose frame was refused can read why."""
+# Key of a websocket's `scope["state"]` that holds its connection.
 SOCKET = "lorikeet.socket"
-"""Under which name a websocket's `scope["state"]` has its connection."""
 
 
-class TenantLine:
-    """All websockets of a tenant: what they may send together, and whose turn it is to be read.
+class TenantQueue:
+    """All websockets of a tenant: their shared allowance, and the order in which they are read.
 
-    They wait in one line with one timer. Were each to wait by itself, all would wake at once for what one of them may
-    read, hundreds of times a second; and large messages of several would be taken up in one turn of the event loop.
+    They wait in one queue with one timer. With a timer each, all would wake at once for what one of them may read,
+    hundreds of times a second; and large messages of several would be read in one iteration of the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -53,15 +53,15 @@ class TenantLine:
         self._waiting: deque[BoundedWebSocket] = deque()
         self._timer: asyncio.Handle | None = None
 
-    def has_turn(self, socket: BoundedWebSocket, *, first: bool) -> bool:
-        """Whether the socket may read now. If not it has a place in the line. `first`: it has just come from there."""
+    def may_read(self, socket: BoundedWebSocket, *, first: bool) -> bool:
+        """Return True if the socket may read now; else queue it. `first`: it was at the head of the queue."""
         if (first or not self._waiting) and not self.allowance.wait_s(socket.loop.time()):
             return True
         self.queue_up(socket)
         return False
 
     def queue_up(self, socket: BoundedWebSocket) -> None:
-        """Its turn comes, in another turn of the event loop."""
+        """Queue the socket for a later iteration of the event loop."""
         if socket not in self._waiting:
             self._waiting.append(socket)
         if self._timer is None:
@@ -71,26 +71,27 @@ class TenantLine:
         self._timer = loop.call_later(self.allowance.wait_s(loop.time()), self._serve, loop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The first one, if the charge for a message has not come in between."""
+        """Serve the first socket, unless the cost of a message was charged meanwhile."""
         self._timer = None
         if not self.allowance.wait_s(loop.time()):
-            self._waiting.popleft().take_turn()
+            self._waiting.popleft().read_queued()
         if self._waiting and self._timer is None:
             self._arm(loop)
 
 
-_tenants: dict[Hashable, TenantLine] = {}
-"""Of everybody who had a websocket here: kept, or closing it and opening another would be a way to a full one."""
+# Queues of all tenants that had a websocket here. They are kept: closing a socket and opening another must not refill
+# an allowance.
+_tenants: dict[Hashable, TenantQueue] = {}
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """One websocket: `BoundedHttp` before it has counted it."""
+    """A websocket with bounds. `BoundedHttp` has counted its connection."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._allowance = Allowance.full(STRANGER_FRAMES_PER_S, STRANGER_FRAMES_AT_ONCE, self.loop.time())
-        self._tenant: TenantLine | None = None
+        self._tenant: TenantQueue | None = None
         self._deposit = 0.0
         self._taken_up = 0
         self._wanted = False
@@ -98,15 +99,15 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, holder: Hashable) -> None:
-        """It is known whose the socket is."""
+        """Give an authenticated socket its holder's allowance."""
         self._allowance = Allowance.full(FRAMES_PER_S, FRAMES_AT_ONCE, self.loop.time())
         if holder not in _tenants:
-            _tenants[holder] = TenantLine(self.loop)
+            _tenants[holder] = TenantQueue(self.loop)
         self._tenant = _tenants[holder]
         self._read()
 
     def charge(self, cpu_s: float) -> None:
-        """For the processor time that the message took, instead of for its size."""
+        """Charge the processor time of a message in place of the deposit for its size."""
         if self._tenant is not None:
             self._tenant.allowance.spend(cpu_s / FRAME_CPU_S - self._deposit)
             self._deposit = 0.0
@@ -128,13 +129,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._held.clear()
+        self._buffer.clear()
         if self._timer is not None:
             self._timer.cancel()
         if hasattr(self, "scope"):
             self.scope["state"].pop(SOCKET, None)
         if (slot := self.app_state.get(SLOT)) is not None:
-            slot.refused()  # if nobody proved to be its holder
+            slot.refused()  # counts only if the connection was never proven
             slot.give_back()
 
     def resume_writing(self) -> None:
@@ -152,7 +153,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if not self.handshake_initiated:
             super().data_received(data)
         elif not self._failed:
-            self._held += data
+            self._buffer += data
             self._read()
 
     async def receive(self) -> Any:
@@ -164,7 +165,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._wanted = False
 
     async def send(self, message: Any) -> None:
-        """What comes after a close is dropped: the application may not know of it until its next `receive`."""
+        """Send a message. After a close it is dropped: the application may learn of the close at its next `receive`."""
         if not self.close_sent:
             await super().send(message)
 
@@ -192,11 +193,11 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
 
     def handle_parser_exception(self) -> None:
-        """As uvicorn's, but that the peer can read why."""
+        """Do as uvicorn does, but leave the peer time to read the error."""
         self._failed = True
-        self._held.clear()
+        self._buffer.clear()
         close = self.conn.close_sent
-        if close is None:  # it was no websocket yet
+        if close is None:  # the handshake had not ended
             self.transport.close()
             return
         self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
@@ -211,20 +212,20 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self.conn.fail(code, reason)
         self.handle_parser_exception()
 
-    def take_turn(self) -> None:
-        """It is this one's, of its tenant's: read a little, whoever else waits."""
+    def read_queued(self) -> None:
+        """Read a little: the socket is at the head of its tenant's queue."""
         self._read(first=True)
 
     def _read(self, *, first: bool = False) -> None:
-        """Take up what arrived, until there is a message for the application, the allowance is used up or it is
-        another's turn."""
+        """Parse what arrived, until there is a message for the application, the allowance is used up or another socket
+        of the tenant must be read first."""
         taken_up = 0
-        while self._held and self._may_read(first=first):
+        while self._buffer and self._may_read(first=first):
             if taken_up >= TURN_BYTES and self._tenant is not None:
                 self._tenant.queue_up(self)
                 break
-            piece = bytes(self._held[:PIECE])
-            del self._held[:PIECE]
+            piece = bytes(self._buffer[:PIECE])
+            del self._buffer[:PIECE]
             taken_up += len(piece)
             self._take_up(piece)
         self._balance()
@@ -241,7 +242,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def _may_read(self, *, first: bool) -> bool:
         if self._failed or self.transport.is_closing():
-            self._held.clear()
+            self._buffer.clear()
             return False
         if not self.close_sent and not (self.queue.empty() and (self._wanted or not self._stranger)):
             return False
@@ -249,17 +250,17 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             if self._timer is None:
                 self._timer = self.loop.call_later(wait_s, self._go_on)
             return False
-        return self._tenant is None or self._tenant.has_turn(self, first=first)
+        return self._tenant is None or self._tenant.may_read(self, first=first)
 
     def _go_on(self) -> None:
         self._timer = None
         self._read()
 
     def _balance(self) -> None:
-        """Read from the peer only when nothing of it waits."""
+        """Pause reading from the peer while data or messages wait."""
         if self.transport.is_closing():
             return
-        waits = bool(self._held) or not (self.queue.empty() or self.close_sent)
+        waits = bool(self._buffer) or not (self.queue.empty() or self.close_sent)
         if waits and not self.read_paused:
             self.transport.pause_reading()
         elif self.read_paused and not waits:
@@ -268,14 +269,14 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
 
 def admit(scope: Mapping[str, Any], holder: Hashable) -> None:
-    """Whose websocket it is has been proven: it may send as much as people do, and all of a holder so much together."""
+    """Lift a stranger's limits from the request's websocket: its holder is proven."""
     socket = scope.get("state", {}).get(SOCKET)
     if socket is not None:
         socket.admit(holder)
 
 
 def charge(scope: Mapping[str, Any], cpu_s: float) -> None:
-    """So much processor time was spent for the holder of the websocket; it is read the more slowly."""
+    """Charge the holder of the request's websocket for processor time; it is then read more slowly."""
     socket = scope.get("state", {}).get(SOCKET)
     if socket is not None:
         socket.charge(cpu_s)

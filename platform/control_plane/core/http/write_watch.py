@@ -1,15 +1,15 @@
-"""Whether a peer reads what it is sent."""
+"""Detection of peers that do not read their answers."""
 
 from __future__ import annotations
 
 import asyncio
 
+# Seconds in which a client may read a full buffer, and bytes of it for each further second.
 WRITE_GRACE_S, WRITE_BYTES_PER_S = 60.0, 500
-"""A full buffer may take so long to be read by the client, and a second more for every so many bytes of it."""
 
 
 class WriteWatch:
-    """Only a buffer that takes no more, or a closing one, must shrink."""
+    """A watch on a connection's send buffer, which must shrink while it is full or the connection is closing."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport

@@ -17,7 +17,7 @@ from celery.schedules import schedule
 
 from control_plane.core.jobs.expiry import broker_clock
 
-# Seconds after a start of beat until tasks run whose interval is longer: a beat that is restarted daily must still
+# Seconds from beat's start to the first run of tasks with a longer interval: a beat that is restarted daily must still
 # send what is due once a day.
 FIRST_RUN_S = 60.0
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -1,8 +1,8 @@
 """A worker's claim on a row: good for some seconds, renewed while the worker lives.
 
-A worker that is killed renews nothing, so another takes its job CLAIM_S later. One that only stood still finds that
-its claim is gone: each claim has an id, and what decides a job asks under a lock whether the id is still that of the
-row. The clock is the database's, so that those of the machines may differ.
+A worker that is killed stops renewing, so another takes its job CLAIM_S later. A worker that was only paused finds its
+claim gone: each claim has an id, and a write that decides a job checks under a lock that the row still has this id. The
+clock is the database's, so the machines' clocks may differ.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from control_plane.core.jobs.models import Claimable
 
 logger = logging.getLogger(__name__)
 
-CLAIM_S = 12.0
-RENEW_S = 3.0
-# How long a row may rest without a claim.
+CLAIM_S = 12.0  # duration of a claim
+RENEW_S = 3.0  # between two renewals
+# Longest time that a row may rest without a claim.
 LONGEST_REST = timedelta(minutes=10)
 
 
 class ClaimLostError(Exception):
-    """The job is another worker's now: there is nothing left to do."""
+    """The claim on a job was lost to another worker: there is nothing left to do."""
 
 
 def unclaimed() -> Q:
-    """Rows that nobody claims and whose rest is over.
+    """Return the filter of rows that are not claimed and whose rest is over.
 
-    A claim or a rest that ends later than any can was taken before the database's clock stepped back.
+    A claim or rest that ends later than possible was taken before the database's clock stepped back, and counts as
+    over.
     """
     return Q(claimed_until=None) | ~claimed()
 
@@ -56,36 +57,36 @@ def _end() -> CombinedExpression:
 
 
 def take(job: Claimable) -> None:
-    """Claim a row that the caller's transaction has locked and found unclaimed."""
+    """Claim a row that the caller's transaction has locked and that is unclaimed."""
     job.claim = uuid4()
     type(job)._default_manager.filter(pk=job.pk).update(claim=job.claim, claimed_until=_end())
 
 
 def holds(job: Claimable, locked: Claimable) -> bool:
-    """Whether `locked`, the row as it is now, is still under the claim of `job`."""
+    """Return True if `locked`, the row as it is now, is still under the claim of `job`."""
     return job.claim is not None and job.claim == locked.claim
 
 
 def rest(job: Claimable, seconds: float) -> None:
-    """Keep others from claiming the row for so long, at most LONGEST_REST. In the transaction that locked it."""
+    """Keep workers from claiming the row for some seconds, at most LONGEST_REST. In the transaction that locked it."""
     until = Now() + min(timedelta(seconds=seconds), LONGEST_REST)
     type(job)._default_manager.filter(pk=job.pk).update(claim=None, claimed_until=until)
 
 
 def end(job: Claimable) -> None:
-    """Let others claim the row, unless they have already."""
+    """Release the claim, unless another worker has taken it."""
     type(job)._default_manager.filter(pk=job.pk, claim=job.claim).update(claim=None, claimed_until=None)
 
 
 def end_all() -> None:
-    """Right when no worker lives that could hold one."""
+    """Release all claims. Only right when no worker runs that could have one."""
     for model in Claimable.__subclasses__():
         model._default_manager.exclude(claimed_until=None).update(claim=None, claimed_until=None)
 
 
 @contextmanager
 def keep(job: Claimable, on_lost: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Renew the claim as long as the block runs; call `on_lost`, on another thread, when it is somebody else's."""
+    """Renew the claim as long as the block runs; call `on_lost`, on another thread, when another worker took it."""
     kept = _Kept(type(job), job.pk, job.claim, on_lost)
     _keeper.add(kept)
     try:
@@ -103,18 +104,18 @@ class _Kept:
     renewed: float = field(default_factory=time.monotonic)
 
     def renew(self) -> bool:
-        """False once it is lost."""
+        """Renew the claim. Returns False once it is lost."""
         try:
-            found = self.model._default_manager.filter(pk=self.pk, claim=self.claim).update(claimed_until=_end())
+            renewed_rows = self.model._default_manager.filter(pk=self.pk, claim=self.claim).update(claimed_until=_end())
         except Error:
             logger.warning("A claim could not be renewed.", exc_info=True)
             return time.monotonic() - self.renewed < CLAIM_S
         self.renewed = time.monotonic()
-        return bool(found)
+        return bool(renewed_rows)
 
 
 class _Keeper:
-    """One thread, with one connection, for all claims of this process."""
+    """The thread that renews all claims of this process, with one connection."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -136,7 +137,7 @@ class _Keeper:
         try:
             while self._go_on():
                 time.sleep(RENEW_S)
-                close_old_connections()  # one that broke
+                close_old_connections()  # replaces a broken connection
                 for kept in self._all():
                     self._renew(kept)
         finally:
@@ -155,13 +156,13 @@ class _Keeper:
         if kept.renew():
             return
         with self._lock:
-            lost = kept in self._kept  # else it ended meanwhile
+            lost = kept in self._kept  # else the block ended meanwhile
             self._kept.discard(kept)
         if lost:
-            logger.warning("The claim on %s %s is another worker's now.", kept.model.__name__, kept.pk)
+            logger.warning("Another worker has taken the claim on %s %s.", kept.model.__name__, kept.pk)
             try:
                 kept.on_lost()
-            except Exception:  # this thread is everybody's
+            except Exception:  # the thread must go on renewing other claims
                 logger.exception("A job that lost its claim could not be stopped.")
 
 

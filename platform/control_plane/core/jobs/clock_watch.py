@@ -30,14 +30,14 @@ _task: asyncio.Task[None] | None = None
 
 
 async def start() -> None:
-    """A start-up hook. The first comparison is over before the first request, unless a server is away."""
+    """Start-up hook: compare the clocks once before the first request, unless a server is away, then regularly."""
     global _task
     await compare()
     _task = asyncio.create_task(_watch(), name="clock-watch")
 
 
 async def stop() -> None:
-    """Its shut-down hook."""
+    """Shut-down hook: stop comparing."""
     global _task
     if _task is not None:
         _task.cancel()
@@ -46,7 +46,7 @@ async def stop() -> None:
 
 
 async def compare() -> None:
-    """Compare once. A server that is away is left out."""
+    """Compare the clocks once. A server that is away is skipped."""
     with contextlib.suppress(DatabaseError, UnavailableError, OSError):
         PAUSED.set(await run_db(_compare_database))
     if current().redis_url:
@@ -64,7 +64,7 @@ async def _watch() -> None:
 
 
 def _compare_database() -> bool:
-    """Whether deletion is paused."""
+    """Compare with the database's clock. Returns True if deletion is paused."""
     paused = not clocks.is_trusted()
     if (ahead := clocks.last_ahead()) is not None:
         AHEAD.labels("database").set(ahead)
@@ -80,8 +80,8 @@ def _compare_redis() -> None:
     AHEAD.labels("redis").set(ahead)
     if abs(ahead) > clocks.MOST_APART.total_seconds():
         logger.error(
-            "The clock of this process is %.0f s %s of Redis's. Limits, sign-in attempts and leases go by the latter, "
-            "everything else by PostgreSQL's; synchronise the machines with NTP.",
+            "The clock of this process is %.0f s %s of Redis's. Limits, sign-in attempts and leases use Redis's, "
+            "everything else PostgreSQL's; synchronise the machines with NTP.",
             abs(ahead),
             "ahead" if ahead > 0 else "behind",
         )

@@ -1,15 +1,15 @@
-"""The database's time, how far it is from this process's, and whether anything may be deleted by it.
+"""The database's time, its distance from this process's, and the rules that pause deletion by age.
 
-What is deleted because it is old cannot be brought back, and a clock that is 40 days ahead makes everything old. So age
-is measured by one clock, the database's, and deletion waits while that clock cannot be trusted:
+What was deleted because it is old cannot be restored, and a clock that is 40 days ahead makes everything old. So age
+is measured by one clock, the database's, and deletion is paused while that clock cannot be trusted:
 
-* while the database's clock and that of this process, or of one that said so in the last two minutes, differ by more
-  than a minute: one of the two is wrong;
-* for an hour after the database's clock stepped: it moved otherwise than this process's monotonic clock, or went back
-  behind the last time that was read from it, or nobody has read it for ten minutes. The last case is also that of an
-  installation that was stopped, so deletion goes on by itself; until then an operator can set the clock right.
+* while the database's clock and that of this process, or of one that reported so in the last two minutes, differ by
+more   than a minute: one of the two is wrong;
+* for an hour after the database's clock stepped: it moved otherwise than this process's monotonic clock, went back
+  behind the last time that was read from it, or was not read for ten minutes. The last case also covers an installation
+  that was stopped; deletion resumes by itself, and until then an operator can set the clock right.
 
-On SQLite the database's clock is this process's, so the first rule holds always and the second one protects.
+On SQLite the database's clock is this process's, so the first rule is always met and the second one protects.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from control_plane.core.jobs.models import ClockRecord
 
 logger = logging.getLogger(__name__)
 
+# Largest difference between two clocks that are both trusted.
 MOST_APART = timedelta(minutes=1)
-# How long deletion waits after a step of the database's clock.
+# Pause of deletion after a step of the database's clock.
 SETTLE = timedelta(hours=1)
-# The clock is read every half minute (`jobs.check_clocks`). Longer than this without a reading counts as a step.
+# Longest time without a reading, above which a step is assumed. The clock is read every half minute
+# (`jobs.check_clocks`).
 MOST_UNREAD = timedelta(minutes=10)
-# How long a problem that one process reported stops the others too.
+# Time for which a problem reported by one process pauses the others too.
 REPORTED_FOR = timedelta(minutes=2)
-REPORT_EVERY_S = 600.0
+REPORT_EVERY_S = 600.0  # between two log lines about the same problem
 _ZERO = timedelta(0)
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """The database's time, and how long before and after it this process's clocks were read."""
+    """The database's time, and this process's clocks before and after the reading."""
 
     at: datetime
     before: datetime
@@ -52,13 +54,13 @@ class ClockReading:
 
     @property
     def ahead(self) -> timedelta:
-        """How far this process's clock is ahead of the database's; negative if it is behind."""
+        """The time by which this process's clock is ahead of the database's; negative if it is behind."""
         if self.before > self.at:
             return self.before - self.at
         return min(_ZERO, self.after - self.at)
 
     def step_since(self, last: ClockReading) -> timedelta:
-        """How far the database's clock moved more than this process's monotonic clock; negative if less."""
+        """Return how far the database's clock moved more than this process's monotonic clock; negative if less."""
         moved = self.at - last.at
         least = timedelta(seconds=self.steady_before - last.steady_after)
         most = timedelta(seconds=self.steady_after - last.steady_before)
@@ -94,7 +96,7 @@ def read_clock() -> ClockReading:
 
 
 def deletion_time() -> datetime:
-    """Return the database's time, by which to delete what is older. Raises DeletionPausedError."""
+    """Return the database's time, for deletion by age. Raises DeletionPausedError."""
     at, problem = check()
     if problem:
         raise DeletionPausedError(problem)
@@ -102,12 +104,15 @@ def deletion_time() -> datetime:
 
 
 def is_trusted() -> bool:
-    """Whether something may come to its end now because its time is over."""
+    """Return True if clocks are trusted, so that work may be ended because its time is over."""
     return not check()[1]
 
 
 def due(column: str, at: datetime, longest: timedelta) -> Q:
-    """Rows whose time has come. A time further ahead than the longest pause was set before a clock stepped back."""
+    """Return the filter of rows whose time has come.
+
+    A time further ahead than the longest pause was set before a clock stepped back, and counts as over.
+    """
     return Q(**{f"{column}__lte": at}) | Q(**{f"{column}__gt": at + longest})
 
 
@@ -125,9 +130,9 @@ def require_near(at: datetime, clock: str, other: datetime) -> None:
 
 
 def check() -> tuple[datetime, str]:
-    """Read the database's clock and note what is wrong with it. Returns its time, and why nothing may be deleted.
+    """Read the database's clock and record its problems. Returns its time, and the reason why deletion is paused.
 
-    The reason is "" while deletion may go on.
+    The reason is "" while deletion is allowed.
     """
     global _last
     reading, last = read_clock(), _last
@@ -156,10 +161,10 @@ def _report(problem: str) -> None:
     """Log a problem when it begins and every ten minutes, and its end."""
     global _reported_s
     if problem and (_reported_s is None or _steady_s() - _reported_s >= REPORT_EVERY_S):
-        logger.error("Nothing is deleted for its age: %s", problem)
+        logger.error("Deletion by age is paused: %s", problem)
         _reported_s = _steady_s()
     elif not problem and _reported_s is not None:
-        logger.warning("What is old is deleted again.")
+        logger.warning("Deletion by age has resumed.")
         _reported_s = None
 
 
@@ -169,12 +174,12 @@ def _difference(reading: ClockReading) -> str:
         return ""
     return (
         f"the clock of {socket.gethostname()} is {_length(ahead)} {_side(ahead)} of the database's. Synchronise "
-        "both machines with NTP; deletion goes on once they agree within a minute."
+        "both machines with NTP; deletion resumes once they agree within a minute."
     )
 
 
 def _step(reading: ClockReading, last: ClockReading | None, read_at: datetime) -> str:
-    """How the database's clock stepped since it was last read, by this process or another; "" if it did not."""
+    """Return how the database's clock stepped since any process last read it; "" if it did not."""
     step = reading.step_since(last) if last is not None else _ZERO
     if abs(step) > MOST_APART:
         return f"the database's clock stepped {_length(step)} {'forward' if step > _ZERO else 'back'}. {_WAIT}"
@@ -182,13 +187,13 @@ def _step(reading: ClockReading, last: ClockReading | None, read_at: datetime) -
         return f"the database's clock went {_length(read_at - reading.at)} back since it was last read. {_WAIT}"
     if reading.at > read_at + MOST_UNREAD:
         return (
-            f"the database's clock is {_length(reading.at - read_at)} later than when it was last read. Right after a "
-            f"stop of the workers that is no fault. {_WAIT}"
+            f"the database's clock is {_length(reading.at - read_at)} later than at its last reading, which is normal "
+            f"after the workers were stopped. {_WAIT}"
         )
     return ""
 
 
-_WAIT = f"Set it right if it is wrong; deletion goes on after {SETTLE // timedelta(minutes=1)} minutes without a step."
+_WAIT = f"Set it right if it is wrong; deletion resumes after {SETTLE // timedelta(minutes=1)} minutes without a step."
 
 
 def _length(difference: timedelta) -> str:
@@ -200,7 +205,7 @@ def _side(ahead: timedelta) -> str:
 
 
 def _steady_s() -> float:
-    """Return a clock that nobody sets. On Linux it runs on while the machine sleeps."""
+    """Return a clock that cannot be set. On Linux it also runs while the machine sleeps."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

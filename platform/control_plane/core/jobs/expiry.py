@@ -1,4 +1,4 @@
-"""When a periodic task is too old to be run, by the broker's clock: beat's and the worker's may differ.
+"""Expiry of periodic tasks by the broker's clock: beat's and the worker's may differ.
 
 Celery writes the end of a task's life by the sender's wall clock and compares it with the worker's. A worker that is an
 hour ahead of beat would discard every periodic task.
@@ -21,12 +21,12 @@ from control_plane.core.config import current
 
 logger = logging.getLogger(__name__)
 
-# Seconds for which a reading of the broker's clock is carried on by the monotonic clock.
+# Seconds for which the monotonic clock extends a reading of the broker's clock.
 READ_EVERY_S = 60.0
 
 
 class BrokerClock:
-    """Redis's clock, or this process's where the queues are in its memory. Thread-safe."""
+    """The clock of Redis, or of this process where the queues are in its memory. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ broker_clock = BrokerClock()
 
 
 class ExpiringRequest(Request):  # type: ignore[misc]
-    """A task's message as the worker holds it."""
+    """A task's message in the worker, which expires by the broker's clock."""
 
     def maybe_expire(self) -> Any:
         if self.expires and broker_clock.now() > self.expires:

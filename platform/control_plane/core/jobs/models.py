@@ -16,7 +16,7 @@ class Claimable(models.Model):
 
 
 class Queue(models.Model):
-    """Its row is the lock under which a worker chooses its next job."""
+    """A queue. Its row is the lock under which a worker chooses its next job."""
 
     name = models.CharField(max_length=32, unique=True)
     chosen_at = models.DateTimeField()
@@ -25,22 +25,22 @@ class Queue(models.Model):
         return self.name
 
 
-class Turn(models.Model):
-    """When a tenant last had a job begun."""
+class QueuePosition(models.Model):
+    """The time at which a tenant last had a job begun in a queue."""
 
     queue = models.CharField(max_length=32)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     began_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["queue", "tenant"], name="turn_once")]
+        constraints = [models.UniqueConstraint(fields=["queue", "tenant"], name="queue_position_once")]
 
     def __str__(self) -> str:
         return f"{self.tenant_id} in {self.queue}"
 
 
 class ClockRecord(models.Model):
-    """The one row that says how the database's clock went: see `clocks.py`."""
+    """The single row that records readings of the database's clock: see `clocks.py`."""
 
     ONLY = 1
 

@@ -1,6 +1,6 @@
-"""One Celery queue for each kind of background work, so that no kind waits for another.
+"""The Celery queues: one for each kind of background work, so that no kind waits for another.
 
-Settings read this module: it imports nothing of Django.
+Settings import this module, so it imports nothing of Django.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WorkQueue:
-    """`slots` is how many of its tasks the embedded worker runs at once."""
+    """A queue. `slots` is the number of its tasks that the embedded worker runs at once."""
 
     name: str
     slots: int
@@ -18,7 +18,7 @@ class WorkQueue:
 
 
 QUEUES = (
-    # Short work on the database alone, and what beat must not wait for: the usage watermark hangs on it.
+    # Short work on the database alone that beat must not wait for: the usage watermark depends on it.
     WorkQueue(
         "system",
         2,
@@ -32,9 +32,9 @@ QUEUES = (
             "fleet.place_by_demand",
         ),
     ),
-    # Both talk to the Hub.
+    # Both call the Hub.
     WorkQueue("validation", 3, ("adapters.validate_next", "adapters.poll_follows")),
-    # Talks to engine hosts, which may hang.
+    # Calls engine hosts, which may hang.
     WorkQueue(
         "staging",
         4,
@@ -49,11 +49,11 @@ QUEUES = (
             "fleet.pull_usage",
         ),
     ),
-    # Talks to tenants' servers, which may be slow on purpose.
+    # Calls tenants' servers, which may be slow on purpose.
     WorkQueue("webhooks", 6, ("webhooks.deliver_next",)),
     WorkQueue("mail", 1, ("accounts.mail_reset_link", "tenants.mail_invitation")),
     WorkQueue("exports", 2, ("reports.write_next",)),
-    # May take minutes, and nobody waits for it.
+    # Takes up to minutes; nothing waits for it.
     WorkQueue(
         "maintenance",
         1,

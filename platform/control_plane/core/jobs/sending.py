@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 class UnknownTaskError(LookupError):
-    """A name that no queue takes: the task would wait for ever."""
+    """A task name without a queue: the task would wait for ever."""
 
     def __init__(self, task: str) -> None:
-        super().__init__(f'No queue takes a task "{task}". Name it in control_plane/core/jobs/queues.py.')
+        super().__init__(f'No queue has the task "{task}". Add it in control_plane/core/jobs/queues.py.')
 
 
 def require_known(task: str) -> None:
-    """Raises UnknownTaskError."""
+    """Raise UnknownTaskError for a task without a queue."""
     if task not in ROUTES:
         raise UnknownTaskError(task)
 
@@ -36,7 +36,7 @@ def send(task: str, *args: object) -> None:
             raise OperationalError(f"Redis is away: {breaker().reason}")
         _send(task, args)
     except (OperationalError, RedisError, OSError) as error:
-        logger.warning("%s is queued as soon as Redis answers: %s", task, error)
+        logger.warning("Redis is unavailable; %s is queued when it answers: %s", task, error)
         deferred.add((task, args), lambda: _send(task, args))
 
 

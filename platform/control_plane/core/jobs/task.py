@@ -1,6 +1,6 @@
 """The base class of all tasks: a task that fails because the database is unavailable is retried.
 
-Every task may run at any time and any number of times, so nothing is lost by that, and nobody waits for a reconciler.
+Every task may run at any time and any number of times, so a retry is safe and no reconciler has to find the work.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from control_plane.core.unavailable import is_database_away
 
 logger = logging.getLogger(__name__)
 
-# Longer, and the task goes back to its queue: a worker that is to stop is not held up, and others may take it.
+# Seconds until the task goes back to its queue: a stopping worker must not be delayed, and others may run the task.
 WAIT_S = 20.0
-LOOK_EVERY_S = 0.5
+# Seconds between two checks whether the worker is to stop.
+POLL_S = 0.5
 
 
 class PatientTask(Task):  # type: ignore[misc]
-    """Waits until the database answers; runs once more if it went away meanwhile."""
+    """A task that waits until the database answers, and runs once more if it went away meanwhile."""
 
     Request = "control_plane.core.jobs.expiry:ExpiringRequest"
 
@@ -36,7 +37,7 @@ class PatientTask(Task):  # type: ignore[misc]
         except Exception as error:
             if not is_database_away(error):
                 raise
-            logger.warning("%s met an outage of the database: %s", self.name, error)
+            logger.warning("%s failed in an outage of the database and is retried: %s", self.name, error)
         self._wait()
         return self._run(*args, **kwargs)
 
@@ -48,9 +49,9 @@ class PatientTask(Task):  # type: ignore[misc]
             return None
 
     def _wait(self) -> None:
-        """Raises Reject, which puts the task back into its queue."""
+        """Wait for the database. Raises Reject, which puts the task back into its queue."""
         breaker = database_breaker()
         end = time.monotonic() + WAIT_S
-        while breaker is not None and not breaker.wait_until_closed(LOOK_EVERY_S):
+        while breaker is not None and not breaker.wait_until_closed(POLL_S):
             if time.monotonic() > end or state.should_stop or state.should_terminate:
                 raise Reject("PostgreSQL is away", requeue=True)

@@ -1,4 +1,4 @@
-"""The backend itself, under the name that Django looks for."""
+"""Django's database backend, in the module that Django expects."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from control_plane.core.breaker import Breaker
 from control_plane.core.postgres.connection import BoundedConnection, check_idle
 
-# A request waits this long for another's connection when all are in use.
+# Seconds that a request waits for a connection when all of the pool are in use.
 POOL_WAIT_S = 5.0
-PROBE_ANSWER_S = 3.0
+PROBE_ANSWER_S = 3.0  # for an answer to the breaker's probe
 
 
 def _probe() -> None:
-    """Raises if no new connection can be made, or if it leads to a server that takes no writes."""
+    """Raise if no new connection can be made, or if the server accepts no writes."""
     params = connections["default"].get_connection_params()
     with BoundedConnection.connect(**{**params, "autocommit": True}) as connection:
         connection.answer_within_s = PROBE_ANSWER_S
@@ -31,7 +31,7 @@ breaker = Breaker("PostgreSQL", _probe)
 
 
 class _Connection(BoundedConnection):
-    """A server that does not even refuse is away, whatever connections there still are."""
+    """A connection that trips the breaker when connecting times out: the server is away, even if others remain."""
 
     @classmethod
     def connect(cls, *args: Any, **kwargs: Any) -> Self:
@@ -49,7 +49,7 @@ def _away() -> psycopg.OperationalError:
 
 
 class _Psycopg:
-    """psycopg with our connections."""
+    """The psycopg module with this backend's connection class."""
 
     connect = _Connection.connect
 
@@ -58,8 +58,8 @@ class _Psycopg:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """As Django's, but: fails at once while the server is away; never hands out a connection that the server has
-    closed; forgets all pooled connections when one of them broke."""
+    """Django's wrapper with three differences: it fails at once while the server is away, never returns a connection
+    that the server has closed, and drops all pooled connections when one of them broke."""
 
     Database = _Psycopg()  # type: ignore[assignment]
     _connection_pools: dict[str, ConnectionPool[Any]]
@@ -72,7 +72,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         pools = self._connection_pools
         if self.alias not in pools:
             made: ConnectionPool[Any] = ConnectionPool(
-                kwargs={**self.get_connection_params(), "autocommit": True},  # Django sets it properly later on
+                kwargs={
+                    **self.get_connection_params(),
+                    "autocommit": True,
+                },  # Django sets autocommit per connection later
                 connection_class=_Connection,
                 open=False,
                 configure=self._configure_connection,  # type: ignore[attr-defined]
@@ -92,17 +95,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 made: psycopg.Connection[Any] = super().get_new_connection(conn_params)
                 if self._is_alive(made):
                     return made
-            except PoolClosed:  # another thread found it broken
+            except PoolClosed:  # another thread discarded it as broken
                 if last_try:
                     raise
             except psycopg.OperationalError as error:
                 if self.pool is None:
                     breaker.trip(error)
                 raise
-        raise psycopg.OperationalError("the server closes every connection")
+        raise psycopg.OperationalError("The server closes every new connection; see its log.")
 
     def _is_alive(self, connection: psycopg.Connection[Any]) -> bool:
-        """If the server has closed one of the pool while it was idle, it has closed the others too."""
+        """Check an idle connection. If the server has closed one of the pool, it has closed the others too."""
         try:
             check_idle(connection)
         except psycopg.OperationalError:
@@ -121,17 +124,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self._discard(pool)
 
     def _no_connection(self, pool: ConnectionPool[Any]) -> None:
-        """The pool could not make a connection. If others of it are alive, the server may only be short of them."""
+        """Trip the breaker after a failed connect, unless others of the pool are alive: then there may be too few."""
         if pool.get_stats()["pool_size"] == 0:
             breaker.trip(psycopg.OperationalError("no connection could be made"))
         if breaker.is_open:
             self._discard(pool)
 
     def _discard(self, pool: ConnectionPool[Any]) -> None:
-        """What is idle in it is closed now, what is in use when it comes back; the next caller makes a new one."""
+        """Close the pool: idle connections now, the others on their return. The next caller makes a new pool."""
         pools = self._connection_pools
         if pools.get(self.alias) is pool:
             pools.pop(self.alias, None)
-            # On a thread of its own, because the pool's threads come here and cannot wait for themselves. At once, so
-            # that whoever waits for a connection of it goes on.
+            # On a thread, because the pool's threads call this and cannot wait for themselves. With a short timeout, so
+            # that callers that wait for a connection of it resume at once.
             threading.Thread(target=pool.close, kwargs={"timeout": 0}, name="close-pool", daemon=True).start()

@@ -1,4 +1,4 @@
-"""A psycopg connection that does not wait for ever, and is not used again once its server takes no writes."""
+"""A psycopg connection with bounded waits, which is dropped once its server accepts no writes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _open: WeakSet[BoundedConnection] = WeakSet()
 
 
 class AnswerTimeoutError(psycopg.OperationalError):
-    """The server took a query and did not answer in time."""
+    """The server received a query and did not answer in time."""
 
 
 def limit_answers(seconds: float | None) -> None:
-    """How long one answer of the server may take in this process; None: as long as it likes."""
+    """Bound the time of one answer of the server in this process; None for no bound."""
     global _answer_within_s
     _answer_within_s = seconds
 
@@ -35,10 +35,10 @@ def abort_all() -> None:
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Closes itself when an answer took too long, and when its server is a primary no more (after a failover)."""
+    """A connection that closes itself after too long a wait, and when its server stops being the primary (failover)."""
 
+    # Seconds for an answer on this connection; None for the process's limit.
     answer_within_s: float | None = None
-    """Of this connection; by default the process's."""
 
     @classmethod
     def connect(cls, *args: Any, **kwargs: Any) -> Self:
@@ -63,7 +63,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 def check_idle(connection: psycopg.Connection[Any]) -> None:
     """Raise OperationalError if the server has closed this idle connection. Costs no round trip.
 
-    On an idle connection a server sends notices, changed parameters, and that it ends it: nothing else.
+    On an idle connection a server only sends notices, changed parameters, and the message that it ends the connection.
     """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)

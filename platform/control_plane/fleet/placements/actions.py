@@ -23,7 +23,7 @@ from control_plane.adapters.registry.versions import (
 )
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
-from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.jobs import claims, clocks, fair_queue
 from control_plane.core.writes import announce, enqueue
 from control_plane.fleet.base_models.base_model import (
     ServedBases,
@@ -286,7 +286,7 @@ def claim_next() -> Placement | None:
 
     Reports of a worker that lost its claim, or whose placement was queued again, are ignored.
     """
-    queue = turns.FairQueue("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
+    queue = fair_queue.FairQueue("staging", _waiting(), _staging(), current().tenant_stagings, "version__tenant_id")
     if not queue.is_open():
         return None
     with transaction.atomic():

@@ -20,7 +20,7 @@ from control_plane.billing.usage.actions import Ended, record_events
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.config import current
 from control_plane.core.errors import ForbiddenError, LorikeetError, NotFoundError
-from control_plane.core.jobs import claims, clocks, turns
+from control_plane.core.jobs import claims, clocks, fair_queue
 from control_plane.gateway.batches import files
 from control_plane.gateway.batches.models import OPEN, Batch, BatchLine, BatchState, Purpose
 from control_plane.identity.access.actor import SYSTEM
@@ -154,7 +154,7 @@ def cancel_batch(*, acting: Principal, name: str) -> Batch:
 
 def claim_next() -> Batch | None:
     """Claim a batch that no process runs, of the tenant that is next in the fair queue; None if there is none."""
-    queue = turns.FairQueue("batches", _waiting(), _running(), TENANT_BATCHES)
+    queue = fair_queue.FairQueue("batches", _waiting(), _running(), TENANT_BATCHES)
     if not queue.is_open():
         return None
     with transaction.atomic():

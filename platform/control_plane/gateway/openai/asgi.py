@@ -20,14 +20,14 @@ from django.urls import set_script_prefix
 
 from control_plane.core import config, traces
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.body_budget import HeldBody, budget
+from control_plane.core.http.body_budget import BodyReservation, budget
 from control_plane.core.http.body_guard import MULTIPART_OVERHEAD, declared_length
 from control_plane.core.http.connections import tenant_holder
 from control_plane.core.http.content_encoding import require_plain_body
 from control_plane.core.http.disconnects import until_disconnected
 from control_plane.core.http.metrics import MeasuringMiddleware
 from control_plane.core.http.middleware import AsyncNext, RequestIdMiddleware
-from control_plane.core.http.own_turn import own_turn
+from control_plane.core.http.parse_queue import wait_to_parse
 from control_plane.gateway.dispatch.errors import ApiError, too_large
 from control_plane.gateway.openai import cors
 from control_plane.gateway.openai.callers import Authentication, GatewayRequest, identify
@@ -78,7 +78,7 @@ class GatewayHandler(ASGIHandler):
         authentication = await identify(scope)
         # Without a caller the body is not read: the view raises the authentication error first.
         owner = tenant_holder(authentication.principal.tenant.pk) if authentication.principal else None
-        with HeldBody(budget, owner) as reservation:
+        with BodyReservation(budget, owner) as reservation:
             body = BytesIO()
             try:
                 if owner is not None:
@@ -97,7 +97,7 @@ class GatewayHandler(ASGIHandler):
             request.authentication = authentication
             if origin := cors.origin_of(scope):
                 request.cors_headers = await cors.headers_for(authentication.principal, origin)
-            await own_turn(body.getbuffer().nbytes)
+            await wait_to_parse(body.getbuffer().nbytes)
             # Cancelling ends the view or the stream; both abort what runs on the engine.
             await until_disconnected(self._answer(request, send), receive)
 
@@ -118,7 +118,7 @@ class GatewayHandler(ASGIHandler):
             await response.events.aclose()
 
     async def read_body(  # type: ignore[override]
-        self, receive: Receive, reservation: HeldBody, declared: int | None, limit: int
+        self, receive: Receive, reservation: BodyReservation, declared: int | None, limit: int
     ) -> BytesIO:
         """Read the body; its size is counted, not taken from a header. Raises ApiError (413), BodiesInFlightError."""
         body = BytesIO()

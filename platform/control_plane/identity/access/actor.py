@@ -25,7 +25,7 @@ class Actor:
 
     @classmethod
     def of(cls, user: User) -> Actor:
-        """A person."""
+        """Return the actor for a person."""
         return cls(ActorKind.USER, str(user.pk), user.email)
 
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 class NotOperatorError(ForbiddenError):
     def __init__(self) -> None:
         super().__init__(
-            "This is for operators of the installation.",
+            "Only operators of the installation may do this.",
             "Ask an operator; `manage.py make_operator` makes one.",
             code="operator_only",
         )
 
 
 class OperatorView(ApiView):
-    """Resolves the caller before the handler runs: 401 without a session, 403 for everybody but operators.
+    """A view for operators: 401 without a session, 403 for every other caller, before the handler runs.
 
-    API keys belong to one tenant and never get in.
+    API keys belong to one tenant and are always refused.
     """
 
     access = Access.OPERATOR
@@ -55,7 +55,7 @@ class OperatorView(ApiView):
 
 
 def get_tenant(slug: str) -> Tenant:
-    """Raises NotFoundError (404)."""
+    """Return the tenant of a short name. Raises NotFoundError (404)."""
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
         raise NotFoundError(

@@ -37,7 +37,10 @@ class Principal:
 
     @classmethod
     def of_member(cls, membership: Membership) -> Principal:
-        """For a membership loaded with its tenant and user. Members of a suspended tenant only read."""
+        """Return the principal of a membership loaded with its tenant and user.
+
+        Members of a suspended tenant only read.
+        """
         tenant, capabilities = membership.tenant, membership.capabilities
         if tenant.suspended_at is not None:
             capabilities &= OF_SUSPENDED
@@ -45,14 +48,16 @@ class Principal:
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Principal:
-        """For a key loaded with its tenant. Scopes that keys may no longer have are dropped, and all of a suspended
-        tenant's."""
+        """Return the principal of a key loaded with its tenant.
+
+        Scopes that keys may no longer have are dropped, and all scopes of a suspended tenant.
+        """
         scopes = () if key.tenant.suspended_at is not None else key.scopes
         return cls(key.tenant, frozenset(Capability(s) for s in scopes if s in KEY_SCOPES), api_key=key)
 
     @classmethod
     def of_operator(cls, tenant: Tenant, user: User) -> Principal:
-        """An operator who does for a tenant what its owners could do. Only operators' views make one."""
+        """Return an operator who acts with the rights of the tenant's owners. Only operators' views make one."""
         return cls(tenant, CAPABILITIES[Role.OWNER], user=user)
 
     @property
@@ -66,7 +71,7 @@ class Principal:
         return capability in self.capabilities
 
     def require(self, capability: Capability) -> None:
-        """Raises ForbiddenError (403) unless the caller has `capability`."""
+        """Raise ForbiddenError (403) unless the caller has `capability`."""
         if self.may(capability):
             return
         if self.tenant.suspended_at is not None:

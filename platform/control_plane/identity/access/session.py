@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def session_user(request: HttpRequest) -> User | None:
-    """The active user of the session cookie, or None."""
+    """Return the active user of the session cookie, or None."""
     user = getattr(request, "user", None)
     return user if isinstance(user, get_user_model()) and user.is_active else None

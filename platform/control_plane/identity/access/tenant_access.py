@@ -23,29 +23,29 @@ class NotAuthenticatedError(LorikeetError):
 
 
 class TenantNotFoundError(NotFoundError):
-    """The same answer for a tenant that does not exist and for one that the caller is not in."""
+    """A tenant that does not exist or that the caller is not in: the error does not tell which."""
 
     def __init__(self, slug: str) -> None:
         super().__init__(
-            f'You are in no tenant called "{slug}".',
+            f'You are not a member of a tenant called "{slug}".',
             "Check the tenant's short name; GET /api/session lists yours.",
             code="tenant_not_found",
         )
 
 
 class KeyOfAnotherTenantError(NotFoundError):
-    """The same, to a key: it has no session, and may know the name of its own tenant."""
+    """A tenant that an API key does not belong to. A key has no session, and may know the name of its tenant."""
 
-    def __init__(self, slug: str, own: str) -> None:
+    def __init__(self, slug: str, key_slug: str) -> None:
         super().__init__(
-            f'This API key belongs to no tenant called "{slug}".',
-            f'It is a key of "{own}": use that name in the address, or a key of the tenant that you mean.',
+            f'This API key does not belong to a tenant called "{slug}".',
+            f'It is a key of "{key_slug}": use that name in the address, or a key of the other tenant.',
             code="tenant_not_found",
         )
 
 
 def enter(slug: str, *, user: User | None, key_principal: Principal | None) -> Principal:
-    """The caller within tenant `slug`. Raises NotAuthenticatedError (401) or TenantNotFoundError (404)."""
+    """Return the caller within tenant `slug`. Raises NotAuthenticatedError (401) or TenantNotFoundError (404)."""
     if key_principal is not None:
         if key_principal.tenant.slug != slug:
             raise KeyOfAnotherTenantError(slug, key_principal.tenant.slug)

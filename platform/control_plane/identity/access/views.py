@@ -15,9 +15,9 @@ from control_plane.identity.tenants.roles import Capability
 
 
 class TenantView(ApiView):
-    """Resolves the caller before the handler runs: 401 without one, 404 outside the tenant, 403 without the right.
+    """A view of a tenant: 401 without a caller, 404 outside the tenant, 403 without the capability.
 
-    `needs` maps each method to the capability it asks for; a method that is missing there does not exist.
+    `needs` maps each method to the capability it requires; a method that is not in it does not exist.
     """
 
     access = Access.TENANT

@@ -1,4 +1,4 @@
-"""Making users, and logging in and out."""
+"""Creating users, and logging in and out."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ class WrongLoginError(LorikeetError):
         super().__init__(
             "wrong_login",
             "The e-mail address and the password do not match.",
-            "Check both; if the password is lost, have a link sent to you.",
+            "Check both; if you forgot the password, request a link to choose a new one.",
             status=401,
         )
 
 
 class UnprovenAccountError(LorikeetError):
-    """Whoever made the account from an invitation's link chose its password, and need not be who reads the address."""
+    """An account made from an invitation's link: its maker chose the password and may not own the address."""
 
     def __init__(self, email: str) -> None:
         super().__init__(
             "account_unproven",
-            f"There is an account of {email}, but nobody has proven that the address is theirs.",
-            'Have its holder use "Forgot password?" on the sign-in page, or sign in by the provider: either ends what '
-            "was chosen before. Then do this again.",
+            f"There is an account of {email}, but it is not proven that the address belongs to its holder.",
+            'Have its holder use "Forgot password?" on the sign-in page, or sign in through the provider: '
+            ""
+            "either replaces the password chosen before. Then try again.",
             status=409,
         )
 
 
 def require_proven(user: User) -> None:
-    """For whoever hands something to the person behind an address. Raises UnprovenAccountError."""
+    """Raise UnprovenAccountError before something is granted to the person behind an unproven address."""
     if not user.address_proven:
         raise UnprovenAccountError(user.email)
 
 
 def proven_account(email: str) -> User | None:
-    """The account of an address, None if there is none. Raises UnprovenAccountError."""
+    """Return the account of an address, None if there is none. Raises UnprovenAccountError."""
     user = User.objects.filter(email=normalise_email(email)).first()
     if user is not None:
         require_proven(user)
@@ -60,16 +61,15 @@ def proven_account(email: str) -> User | None:
 def create_user(
     *, actor: Actor | None, email: str, password: str | None, name: str = "", verified: bool = True
 ) -> User:
-    """Make a user; one without a password comes in through the provider. `actor` None: they do it themselves.
-
-    `verified`: it is certain that the address is theirs. Raises InvalidAddressError, BadNameError, WeakPasswordError.
+    """Create a user; one without a password signs in through the provider. `actor` None: the user creates the account.
+    `verified`: the address is proven. Raises InvalidAddressError, BadNameError, WeakPasswordError.
     """
     new = None if password is None else hashed(password, User(email=email, name=name))
     return insert_user(actor=actor, email=email, password_hash=new, name=name, verified=verified)
 
 
 def insert_user(*, actor: Actor | None, email: str, password_hash: str | None, name: str, verified: bool) -> User:
-    """As `create_user`, within a transaction that a hash should not lengthen."""
+    """Create a user from a password hash, within a transaction that hashing should not lengthen."""
     with transaction.atomic():
         user = User(
             email=new_address(email), name=require_name(name), email_verified_at=timezone.now() if verified else None
@@ -82,7 +82,7 @@ def insert_user(*, actor: Actor | None, email: str, password_hash: str | None, n
 
 
 def set_operator(*, actor: Actor, user: User, operator: bool) -> None:
-    """Let `user` run the installation, or no longer. Raises UnprovenAccountError."""
+    """Let `user` run the installation, or end that. Raises UnprovenAccountError."""
     if operator:
         require_proven(user)
     with transaction.atomic():
@@ -103,7 +103,7 @@ def log_in(request: HttpRequest, *, email: str, password: str) -> User:
 
 
 def start_session(request: HttpRequest, user: User, **detail: str) -> None:
-    """For a person who has proven who they are."""
+    """Start a session for a person who is authenticated."""
     with transaction.atomic():
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         begin(request, user)

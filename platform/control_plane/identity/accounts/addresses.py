@@ -1,4 +1,4 @@
-"""E-mail addresses in the one form that accounts are stored and looked up in.
+"""E-mail addresses in the one form in which accounts are stored and looked up.
 
 Databases disagree about case outside ASCII: PostgreSQL folds a dotless i (U+0131) and "i" to the same upper case, so a
 lookup that ignores case could find another person's account. Addresses are therefore normalised here and compared
@@ -21,25 +21,25 @@ class InvalidAddressError(LorikeetError):
         super().__init__(
             "invalid_email",
             "This is not an e-mail address that an account can have.",
-            "Write it as name@example.org; before the @ only ASCII characters are taken.",
+            "Write it as name@example.org, with ASCII characters only before the @.",
             param="email",
         )
 
 
 def normalise_email(text: str) -> str:
-    """For lookups: in Unicode's composed form, in lower case, without spaces around it."""
+    """Return an address for look-ups: in Unicode's composed form, in lower case, without spaces around it."""
     return unicodedata.normalize("NFC", text.strip().lower())
 
 
 def new_address(text: str) -> str:
-    """Normalised, for an account or an invitation that is to be made. Raises InvalidAddressError."""
+    """Return the normalised address of a new account or invitation. Raises InvalidAddressError."""
     email = normalise_email(text)
     try:
         validate_email(email)
     except ValidationError:
         raise InvalidAddressError from None
-    # The validator ignores case, by which a dotless i and a long s count as the ASCII letters.
-    # It also takes control characters between quotation marks, and in a domain what IDNA drops.
+    # The validator ignores case, so it accepts a dotless i and a long s as the ASCII letters.
+    # It also accepts control characters between quotation marks, and characters of a domain that IDNA drops.
     if not email.rpartition("@")[0].isascii() or name_problem(email) is not None:
         raise InvalidAddressError
     return email

@@ -1,8 +1,8 @@
 """Limits on attempts: to sign in, to guess a password, to have e-mail sent.
 
-Attempts are counted by address and by account, each in one atomic step: of forty that come at once, only as many pass
-as the rate says. Nothing that was refused is counted. An account is counted by the address that was typed, whether
-there is such an account or not, so that a refusal tells nothing.
+Attempts are counted by client address and by account, each in one atomic step: of forty that come at once, only as many
+pass as the rate permits. A refused attempt is not counted. An account is counted by the address that was typed, whether
+it exists or not, so that a refusal reveals nothing.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from control_plane.core.redis_client import client
 from control_plane.core.unavailable import UnavailableError
 from control_plane.identity.accounts.addresses import normalise_email
 
-MOST_NAMES = 100_000
+MOST_NAMES = 100_000  # counters in one process's memory
+# Mails to one address.
 MAILS = Rate(5, 3600)
-"""To one address, whoever asks for them."""
+# Redirects to the provider and back, by client address: a whole office may share one.
 PROVIDER = Rate(60, 60)
-"""Pages that lead to the provider and back, by address: a whole office may have one."""
 
 _TAKE = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local most, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)
--- Later than now: the server's clock stepped back, and the account would be locked until it had caught up.
+-- Later than now: the server's clock stepped back, and the account would stay locked until it caught up.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. now, '+inf')
 if redis.call('ZCARD', KEYS[1]) >= most then
   return redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] + window - now
@@ -60,22 +60,22 @@ class TooManyAttemptsError(LorikeetError):
 
 
 class AttemptsUncountedError(UnavailableError):
-    """Nobody signs in by guessing while nobody counts."""
+    """Attempts cannot be counted, so none is accepted: passwords could be guessed without a limit."""
 
     def __init__(self) -> None:
-        message = "Attempts to sign in cannot be counted at the moment, so this one was not let in."
+        message = "Attempts to sign in cannot be counted at the moment, so this one was refused."
         super().__init__("redis_unavailable", message)
 
 
 class AttemptLimiter(Protocol):
-    """Thread-safe. At most the rate's number within any of its periods."""
+    """A limiter that permits the rate's number within any of its periods. Thread-safe."""
 
     def take(self, name: str, rate: Rate) -> float:
-        """Count an attempt and return 0; or count nothing and return the seconds until there is room for one."""
+        """Count an attempt and return 0; or count nothing and return the seconds until one is permitted."""
 
 
 class MemoryAttempts:
-    """For one process."""
+    """A limiter in the memory of one process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most_names: int = MOST_NAMES) -> None:
         self._clock, self._most_names = clock, most_names
@@ -98,13 +98,13 @@ class MemoryAttempts:
 
 
 class RedisAttempts:
-    """For many processes, by the clock of the Redis server."""
+    """A limiter that many processes share, by the clock of the Redis server."""
 
     def __init__(self, url: str) -> None:
         self._take = client(url).register_script(_TAKE)
 
     def take(self, name: str, rate: Rate) -> float:
-        """Raises AttemptsUncountedError."""
+        """Count an attempt as `AttemptLimiter.take` does. Raises AttemptsUncountedError."""
         arguments: list[str | int] = [rate.count, rate.seconds * 1000, uuid.uuid4().hex]
         try:
             wait_ms: Any = self._take(keys=[f"lorikeet:attempts:{name}"], args=arguments)
@@ -120,12 +120,12 @@ def limiter() -> AttemptLimiter:
 
 
 def count_address(what: str, address: str, rate: Rate | None = None) -> None:
-    """An attempt at `what` from a client's address; IPv6 by its /64. Raises TooManyAttemptsError."""
+    """Count an attempt at `what` from a client's address; IPv6 by its /64. Raises TooManyAttemptsError."""
     _count(f"{what}:from:{network_of(address)}", rate or current().login_rate)
 
 
 def count_account(what: str, email: str, rate: Rate | None = None) -> None:
-    """An attempt at `what` for an account, from wherever. Raises TooManyAttemptsError."""
+    """Count an attempt at `what` for an account, from any address. Raises TooManyAttemptsError."""
     digest = hashlib.sha256(normalise_email(email).encode(errors="replace")).hexdigest()
     _count(f"{what}:for:{digest}", rate or current().login_account_rate)
 

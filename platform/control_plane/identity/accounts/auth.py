@@ -23,7 +23,7 @@ class CsrfError(ForbiddenError):
 
 
 def enforce_csrf(request: HttpRequest) -> None:
-    """Raises CsrfError unless a state-changing request proves that it comes from our own pages."""
+    """Raise CsrfError unless a state-changing request proves that it comes from the console's pages."""
     check = CSRFCheck(lambda _request: HttpResponse())
     check.process_request(request)
     reason = check.process_view(request, _no_view, (), {})
@@ -36,7 +36,7 @@ def _no_view(request: HttpRequest) -> HttpResponse:
 
 
 class SessionAuthentication(BaseAuthentication):
-    """DRF: `request.user` by cookie, with CSRF checked on every unsafe method."""
+    """DRF authentication by the session cookie, with CSRF checked on every unsafe method."""
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
         user = session_user(request._request)

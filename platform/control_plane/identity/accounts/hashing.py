@@ -1,9 +1,9 @@
-"""Password hashing, with a bound on how many run at once, in processes of their own.
+"""Password hashing in child processes, with a bound on how many hashes run at once.
 
-One takes 46 MiB and all that a core can do, which is its purpose. So that strangers who try to sign in cannot take the
-machine's memory, each process has `LORIKEET_PASSWORD_HASHES` made at a time; a few more wait for a moment, and who
-comes beyond these is told to come again. `hashing_child.py` makes them, which gives way to everything else: the event
-loop that sends everybody's tokens shares neither its threads nor its memory with them.
+One hash takes 46 MiB and a whole core, which is its purpose. So that sign-in attempts of strangers cannot take the
+machine's memory, each process runs `LORIKEET_PASSWORD_HASHES` at a time; a few more wait for a moment, and further ones
+are refused with Retry-After. `hashing_child.py` runs them with low priority, apart from the threads and the memory of
+the event loop that sends all tokens.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError
 
 CHILD = "control_plane.identity.accounts.hashing_child"
-WAIT_S = 5.0
+WAIT_S = 5.0  # for a free place
+# Seconds for one hash, which takes 40 ms of a free core.
 ANSWER_S = 10.0
-"""A hash takes 40 ms of a core that nobody else wants."""
+# Requests that wait. Together with the running ones fewer than a process's connections to the database, which they
+# occupy.
 WAITING = 4
-"""Together with those that run fewer than a process has connections to its database, which waiting requests hold."""
 
 
 class HashesBusyError(LorikeetError):
@@ -39,7 +40,7 @@ class HashesBusyError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "sign_in_busy",
-            "More people sign in at this moment than the server takes at once.",
+            "More people are signing in at this moment than the server can handle.",
             "Try again in a few seconds.",
             status=503,
         )
@@ -51,14 +52,14 @@ class HashNotMadeError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "sign_in_unavailable",
-            "The password could not be looked at: the process that does so ended or did not answer in time.",
+            "The password could not be checked: the process that does so ended or did not answer in time.",
             "Try again in a few seconds. Operators: the machine may be short of memory or of processors.",
             status=503,
         )
 
 
 class Places:
-    """Room for `at_once` that run and `waiting` that wait for at most `wait_s`."""
+    """Places for `at_once` running and `waiting` waiting requests; the latter wait for at most `wait_s`."""
 
     def __init__(self, at_once: int, waiting: int, wait_s: float) -> None:
         self._wait_s = wait_s
@@ -67,7 +68,7 @@ class Places:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Raises HashesBusyError."""
+        """Take a place for the block. Raises HashesBusyError."""
         if not self._present.acquire(blocking=False):
             raise HashesBusyError
         try:
@@ -82,7 +83,7 @@ class Places:
 
 
 class HashingChild:
-    """A process that answers one request after the other."""
+    """A child process that answers one request after another."""
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
@@ -93,23 +94,26 @@ class HashingChild:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                # A Ctrl-C in the terminal is for the web process. Not a session of its own: Linux shares the processor
-                # among sessions first, and this is to give way to those of the web process's.
+                # A Ctrl-C in the terminal is for the web process. The child keeps the session: Linux shares the
+                # processor among sessions first, and within its session the child has the lower priority.
                 process_group=0,
             )
 
     def ask(self, request: dict[str, Any], within_s: float) -> dict[str, Any]:
-        """Raises OSError, after which it must be closed: TimeoutError, or ConnectionError if it ended."""
+        """Send a request and return the answer.
+
+        Raises TimeoutError or ConnectionError, after which it must be closed.
+        """
         end = time.monotonic() + within_s
         self._connection.settimeout(within_s)
         self._connection.sendall(json.dumps(request).encode() + b"\n")
-        said = b""
-        while not said.endswith(b"\n"):
+        received = b""
+        while not received.endswith(b"\n"):
             self._connection.settimeout(max(end - time.monotonic(), 0.001))
             if not (piece := self._connection.recv(1024)):
                 raise ConnectionError
-            said += piece
-        answer: dict[str, Any] = json.loads(said)
+            received += piece
+        answer: dict[str, Any] = json.loads(received)
         return answer
 
     def close(self) -> None:
@@ -119,7 +123,7 @@ class HashingChild:
 
 
 class Hashing:
-    """The hashes of this process. Thread-safe."""
+    """The pool of this process's hashing children. Thread-safe."""
 
     def __init__(self, places: Places, answer_s: float = ANSWER_S) -> None:
         self.places = places
@@ -127,17 +131,17 @@ class Hashing:
         self._idle: list[HashingChild] = []
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Raises HashesBusyError and HashNotMadeError."""
+        """Have a child answer the request. Raises HashesBusyError and HashNotMadeError."""
         with self.places.one():
             with contextlib.suppress(ConnectionError):
                 return self._ask_one(request)
             try:
-                return self._ask_one(request)  # of another child: the first may have been killed while it was idle
+                return self._ask_one(request)  # another child: the first may have been killed while it was idle
             except ConnectionError:
                 raise HashNotMadeError from None
 
     def _ask_one(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Raises ConnectionError if the child ended, and HashNotMadeError."""
+        """Have one child answer. Raises ConnectionError if the child ended, and HashNotMadeError."""
         child = self._take()
         try:
             answer = child.ask(request, self._answer_s)
@@ -165,19 +169,20 @@ class Hashing:
 
 @lru_cache(maxsize=1)
 def hashing() -> Hashing:
-    """Of this process."""
+    """Return the pool of this process."""
     return Hashing(Places(current().password_hashes, WAITING, WAIT_S))
 
 
-os.register_at_fork(after_in_child=hashing.cache_clear)  # its children are its parent's
+os.register_at_fork(after_in_child=hashing.cache_clear)  # the children belong to the parent process
 
 
 class BoundedArgon2Hasher(Argon2PasswordHasher):
-    """Every hash that this product makes or checks.
+    """The hasher of every password here: Argon2id in child processes.
 
-    With the second of OWASP's equivalent parameters for Argon2id (46 MiB, one pass, one thread; Password Storage Cheat
-    Sheet, cheatsheetseries.owasp.org). Django's take eight threads, whose turns on a processor others wait for. Those
-    of an older hash are kept in it: it is checked with them, and made anew when its owner signs in.
+    The parameters are the second of OWASP's equivalent sets for Argon2id (46 MiB, one pass, one thread; Password
+    Storage
+    Cheat Sheet, cheatsheetseries.owasp.org). Django's use eight threads, for which others on the processor wait. An
+    older hash contains its parameters: it is checked with them, and replaced when its owner signs in.
     """
 
     memory_cost = 47_104
@@ -185,14 +190,14 @@ class BoundedArgon2Hasher(Argon2PasswordHasher):
     parallelism = 1
 
     def encode(self, password: str, salt: str) -> str:
-        """Raises HashesBusyError and HashNotMadeError."""
+        """Hash a password. Raises HashesBusyError and HashNotMadeError."""
         params = self.params()
         cost = {name: getattr(params, name) for name in ("time_cost", "memory_cost", "parallelism", "hash_len")}
         request = {"make": password.encode().hex(), "salt": salt.encode().hex(), "cost": cost}
         return f"{self.algorithm}{_done(hashing().ask(request))['hash']}"
 
     def verify(self, password: str, encoded: str) -> bool:
-        """Raises HashesBusyError and HashNotMadeError."""
+        """Check a password against a hash. Raises HashesBusyError and HashNotMadeError."""
         _, _, against = encoded.partition("$")
         answer = hashing().ask({"check": password.encode().hex(), "against": f"${against}"})
         return bool(_done(answer)["right"])

@@ -1,9 +1,9 @@
 """The process that hashes passwords: `python -m control_plane.identity.accounts.hashing_child`.
 
-It has no Django, no database and no secrets but the passwords that it is told. A hash writes 46 MiB of fresh memory;
-in the web process its page faults would hold the memory map that all threads of that process share. It takes requests
-one after the other over its standard input, a line of JSON each, and answers each with a line of JSON; it ends with
-the process that started it.
+It has no Django, no database and no secrets except the passwords it receives. A hash writes 46 MiB of fresh memory; in
+the web process its page faults would lock the memory map that all threads of that process share. It reads requests one
+after another from its standard input, a line of JSON each, and answers each with a line of JSON; it ends with the
+process that started it.
 
 Request: `{"make": hex, "salt": hex, "cost": {...}}` or `{"check": hex, "against": "$argon2id$…"}`, where hex is the
 password. Answer: `{"hash": "$argon2id$…"}`, `{"right": bool}` or `{"problem": text}`.

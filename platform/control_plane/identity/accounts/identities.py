@@ -1,8 +1,8 @@
 """Maps the claims of an OpenID Connect provider to an account.
 
 A person is known by the provider's subject, never by the address alone. An address leads to an account only the first
-time, only if the provider says that it proved it, and then the account's own password ends if nobody ever proved the
-address here: it may have been chosen by somebody else.
+time, and only if the provider states that it verified the address. The account's password is then dropped if the
+address was never proven here: somebody else may have chosen it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from control_plane.identity.audit import actions as audit
 class UnprovenAddressError(ForbiddenError):
     def __init__(self) -> None:
         super().__init__(
-            "Your provider does not say that your e-mail address is verified.",
-            "Verify it there, then sign in again.",
+            "Your provider does not state that your e-mail address is verified.",
+            "Verify it at the provider, then sign in again.",
             code="email_not_verified",
         )
 
@@ -42,12 +42,12 @@ class NoAccountError(ForbiddenError):
 class InactiveError(ForbiddenError):
     def __init__(self) -> None:
         super().__init__(
-            "This account is switched off.", "Ask whoever runs this installation.", code="account_inactive"
+            "This account is switched off.", "Ask the operator of this installation.", code="account_inactive"
         )
 
 
 def user_of(claims: Claims) -> User:
-    """The account of a person whom the provider vouches for. Raises ForbiddenError of several codes."""
+    """Return the account of a person whom the provider authenticated. Raises ForbiddenError of several codes."""
     with transaction.atomic():
         known = Identity.objects.filter(issuer=claims.issuer, subject=claims.subject).select_related("user").first()
         user = known.user if known else _first_time(claims)
@@ -59,7 +59,7 @@ def user_of(claims: Claims) -> User:
 def _first_time(claims: Claims) -> User:
     if not (claims.email and claims.email_verified):
         raise UnprovenAddressError
-    # Two tabs may come at once: the second finds what the first has made.
+    # Two tabs may come at once: the second finds the account of the first.
     users = User.objects.select_for_update().filter(email=claims.email)
     try:
         with transaction.atomic():
@@ -86,7 +86,7 @@ def _prove(user: User) -> None:
 
 
 def _new_user(claims: Claims) -> User:
-    """For invited people, and for those of the domains that are let in."""
+    """Create an account for an invited person, or for one of the domains that are let in."""
     from control_plane.identity.tenants.models import Invitation
 
     domain = claims.email.rpartition("@")[2]

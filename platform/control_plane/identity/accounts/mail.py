@@ -12,7 +12,7 @@ from control_plane.core.names import without_refused
 
 
 class FolderBackend(EmailBackend):
-    """One file per mail, in a folder that only this account may read: the links inside are secrets."""
+    """A backend that writes one file per mail, in a folder that only this account may read: the links are secrets."""
 
     def __init__(self, **options: Any) -> None:
         folder = current().var_dir / "mail"
@@ -21,11 +21,14 @@ class FolderBackend(EmailBackend):
 
 
 def link(page: str, token: str) -> str:
-    """A page of the console with a secret. Behind "#" it is never sent to a server, so no log or referrer has it."""
+    """Return a console page's URL with a secret.
+
+    Behind "#" it is never sent to a server, so no log or referrer has it.
+    """
     return f"{current().address}/{page}#{token}"
 
 
 def send(to: str, subject: str, *paragraphs: str) -> None:
-    """Raises OSError or smtplib's errors: for tasks, which try again."""
-    # A name from before they were checked may have a line break, which no header can have.
+    """Send a mail. Raises OSError or smtplib's errors: for tasks, which retry."""
+    # A name from before the check of names may contain a line break, which a header cannot.
     EmailMessage(without_refused(subject), "\n\n".join(paragraphs) + "\n", to=[to]).send()

@@ -24,7 +24,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractBaseUser):
-    """A person, known by e-mail address. What they may do is said by their memberships."""
+    """A person, known by e-mail address. Their memberships grant permissions."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     email = models.EmailField(max_length=254, unique=True)
@@ -48,12 +48,12 @@ class User(AbstractBaseUser):
 
     @property
     def address_proven(self) -> bool:
-        """Else whoever made the account from an invitation's link chose its password, who need not be its reader."""
+        """False for an account made from an invitation's link: its maker may not be the reader of the address."""
         return self.email_verified_at is not None
 
 
 class Identity(models.Model):
-    """A person as an OpenID provider knows them. The subject never changes there; the address may."""
+    """A person as an OpenID provider knows them. The provider never changes the subject; the address may change."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="identities")
     issuer = models.CharField(max_length=255)
@@ -68,7 +68,7 @@ class Identity(models.Model):
 
 
 class SignIn(models.Model):
-    """Where a person is signed in: a session, and the device it was begun on. The session itself is Django's."""
+    """A session of a person and the device it began on. Django's own table has the session itself."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")

@@ -13,11 +13,11 @@ from django.http.response import HttpResponseBase
 
 @dataclass(frozen=True)
 class Note:
-    """A value of plain JSON types in a cookie of its own. Whose browser it is can read it, and cannot change it."""
+    """A value of plain JSON types in a signed cookie. The browser's user can read it but not change it."""
 
     name: str
+    # The path to which the browser sends the cookie.
     path: str
-    """Where the browser sends it."""
     seconds: int
 
     def write(self, response: HttpResponseBase, value: Any) -> None:
@@ -32,7 +32,7 @@ class Note:
         )
 
     def read(self, request: HttpRequest) -> Any:
-        """None if there is none, it is too old, or not of our making."""
+        """Return the value, or None if it is absent, too old, or not signed by this installation."""
         try:
             return signing.loads(request.COOKIES.get(self.name, ""), salt=self.name, max_age=self.seconds)
         except signing.BadSignature:

@@ -1,11 +1,11 @@
-"""The OpenID Connect client: redirects to the provider and verifies what it signed.
+"""The OpenID Connect client: redirects to the provider and verifies its signed answers.
 
 Authorization code flow with PKCE, state and nonce (OpenID Connect Core 1.0, 3.1; RFC 7636), and the issuer of the
 answer (RFC 9207). The state of a sign-in is in a signed cookie of the browser, so that an answer to another browser's
 request is refused here.
 
-The requests go through `http/egress.py`, which bounds their size and their time; joserfc verifies signatures. Both are
-fed with what a server sent, so everything that they raise becomes a ProviderError.
+The requests go through `http/egress.py`, which bounds their size and their time; joserfc verifies signatures. Both read
+what a server sent, so all their errors become a ProviderError.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 class ProviderError(LorikeetError):
     """The provider cannot be reached, or it sent something that cannot be trusted.
 
-    `reason` completes the message. It holds no text of the provider's, because strangers may read it; `detail` may,
-    and is for the log.
+    `reason` completes the message. It contains no text of the provider, because strangers may read it; `detail`, which
+    is for the log, may.
     """
 
     def __init__(self, reason: str, detail: object = "") -> None:
         super().__init__(
             "oidc_failed",
             f"The sign-in with your organisation's provider failed: {reason}.",
-            "Try again; if it stays, report this message and the time to whoever runs this installation.",
+            "Try again; if it persists, report this message and the time to the operator of this installation.",
             status=502,
         )
         self.reason = reason
@@ -70,7 +70,7 @@ class DeclinedError(LorikeetError):
         super().__init__(
             "oidc_declined",
             f"Your provider declined the sign-in ({re.sub(r'[^a-z_]', '', code)[:40] or 'no reason given'}).",
-            "Try again, or ask whoever runs the provider.",
+            "Try again, or ask the administrator of the provider.",
         )
 
 
@@ -102,7 +102,7 @@ class ProviderMetadata:
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
-    # Whether every answer names its issuer (RFC 9207).
+    # True if every answer names its issuer (RFC 9207).
     sends_issuer: bool
 
 
@@ -113,7 +113,7 @@ class Deadline:
         self._end = time.monotonic() + PAGE_S
 
     def seconds_for_answer(self) -> float:
-        """Raises ProviderError when none are left."""
+        """Return the seconds for the next answer. Raises ProviderError when none are left."""
         left = min(ANSWER_S, self._end - time.monotonic())
         if left <= 0:
             raise ProviderError(f"it did not answer within {PAGE_S:.0f} s")
@@ -130,7 +130,7 @@ def redirect_uri() -> str:
 
 
 def begin(following: str) -> tuple[str, Pending]:
-    """Return the provider's page for a person who then wants to go to the path `following`. Raises ProviderError."""
+    """Return the provider's page, for a person who then goes on to the path `following`. Raises ProviderError."""
     pending = Pending(secrets.token_urlsafe(24), secrets.token_urlsafe(24), secrets.token_urlsafe(48), following)
     challenge = base64.urlsafe_b64encode(hashlib.sha256(pending.verifier.encode()).digest()).decode().rstrip("=")
     query = urlencode(
@@ -196,7 +196,7 @@ def _fetch_id_token(pending: Pending, code: str, deadline: Deadline) -> str:
 
 
 def _signed_payload(id_token: str, deadline: Deadline) -> bytes:
-    """The content of a token that one of the provider's keys signed; they are read again if they may have changed."""
+    """Return the content of a token that one of the provider's keys signed; changed keys are read again."""
     for fresh in (False, True):
         keys = _keys(deadline, fresh=fresh)
         try:
@@ -207,7 +207,7 @@ def _signed_payload(id_token: str, deadline: Deadline) -> bytes:
 
 
 def _checked_claims(claims: dict[str, Any], nonce: str) -> Claims:
-    """Raises ProviderError unless the token is the provider's, for us, of now, and the answer to `nonce`."""
+    """Raise ProviderError unless the token is the provider's, for this client, recent, and the answer to `nonce`."""
     settings = current()
     registry = jwt.JWTClaimsRegistry(
         leeway=LEEWAY_S,
@@ -239,12 +239,15 @@ def _checked_claims(claims: dict[str, Any], nonce: str) -> Claims:
 
 
 def _plain_text(claims: dict[str, Any], name: str, longest: int) -> str:
-    """The claim, "" if it is missing. Raises ProviderError if it is no text, too long, or no possible name."""
+    """Return the claim, "" if it is missing.
+
+    Raises ProviderError if it is not text, too long, or not a possible name.
+    """
     value = claims.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ProviderError(f"its ID token's claim {name} is no text", type(value).__name__)
+        raise ProviderError(f"its ID token's claim {name} is not text", type(value).__name__)
     if len(value) > longest:
         raise ProviderError(f"its ID token's claim {name} has {len(value)} characters; {longest} are the most")
     if name_problem(value) is not None:
@@ -253,7 +256,7 @@ def _plain_text(claims: dict[str, Any], name: str, longest: int) -> str:
 
 
 def _display_name(claims: dict[str, Any]) -> str:
-    """The person's name. Directional marks are dropped, which a provider adds to names by itself."""
+    """Return the person's name without the directional marks that some providers add."""
     name = claims.get("name")
     if not isinstance(name, str):
         return ""
@@ -294,7 +297,7 @@ def _metadata(deadline: Deadline) -> ProviderMetadata:
 
 
 def _endpoint(document: dict[str, Any], name: str) -> str:
-    """An address of the discovery document. It must be as safe as the issuer's own."""
+    """Return an address of the discovery document, which must be as safe as the issuer's."""
     url = document.get(name)
     try:
         address = egress.check_url(url if isinstance(url, str) else "", allow_private=True)
@@ -321,7 +324,7 @@ def _keys(deadline: Deadline, *, fresh: bool) -> KeySet:
 def _fetch(
     what: str, url: str, deadline: Deadline, *, body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object at `url`, by POST if there is a body. Redirects are refused. Raises ProviderError."""
+    """Return the JSON object at `url`, by POST if there is a body. Redirects are refused. Raises ProviderError."""
     try:
         answer = egress.exchange(
             "GET" if body is None else "POST",
@@ -335,7 +338,7 @@ def _fetch(
             },
             most_bytes=MOST_BYTES,
             seconds=deadline.seconds_for_answer(),
-            allow_private=True,  # an operator names the provider, which is often in the same network
+            allow_private=True,  # the operator chose the provider, which is often in the same network
         )
     except egress.NotPublicError as error:
         raise ProviderError(f"the host name of {what} was not found", url) from error
@@ -351,7 +354,7 @@ def _fetch(
 
 
 def _refuse_status(what: str, url: str, answer: egress.Document) -> NoReturn:
-    """Raise ProviderError with the error code of OAuth (RFC 6749, 5.2), if that is in the answer."""
+    """Raise ProviderError with the OAuth error code (RFC 6749, 5.2), if the answer has one."""
     try:
         code = str(json.loads(answer.body or b"")["error"])
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -366,10 +369,10 @@ def _parse_object(text: bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # the second: nested too deeply
         raise ProviderError(f"{what} is not valid JSON", error) from error
     if not isinstance(document, dict):
-        raise ProviderError(f"{what} is no JSON object", type(document).__name__)
+        raise ProviderError(f"{what} is not a JSON object", type(document).__name__)
     return document
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    """Python reads NaN and Infinity, which JSON does not have: a token that expires at NaN never would."""
-    raise ValueError(f"{text} is no JSON")
+    """Refuse NaN and Infinity, which Python reads although JSON has neither: a token expiring at NaN never would."""
+    raise ValueError(f"{text} is not JSON")

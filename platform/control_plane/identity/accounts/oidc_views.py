@@ -24,7 +24,7 @@ from control_plane.identity.accounts.notes import Note
 
 logger = logging.getLogger(__name__)
 
-WITHIN_S = 600
+WITHIN_S = 600  # for a sign-in, from the first page to the callback
 LONGEST_PATH = 500
 PENDING = Note("lorikeet_oidc", "/api/oidc/", WITHIN_S)
 REFUSAL = Note("lorikeet_sign_in_error", "/api/session", WITHIN_S)
@@ -57,7 +57,7 @@ def start(request: HttpRequest) -> HttpResponse:
         if not oidc.is_configured():
             raise OidcOffError
         count_address("provider", request.META["REMOTE_ADDR"], PROVIDER)
-        url, pending = oidc.begin(_own_path(request.GET.get("next", "")))
+        url, pending = oidc.begin(_local_path(request.GET.get("next", "")))
     except LorikeetError as error:
         return _refused(error)
     response = HttpResponseRedirect(url)
@@ -69,9 +69,9 @@ def start(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
-    """Back from the provider: begin a session, or say on the sign-in page why not."""
+    """Handle the browser's return from the provider: begin a session, or show the error on the sign-in page."""
     response = _come_back(request)
-    PENDING.forget(response)  # good for one answer
+    PENDING.forget(response)  # valid for one answer
     return response
 
 
@@ -87,13 +87,13 @@ def _come_back(request: HttpRequest) -> HttpResponse:
 
 
 def _pending(request: HttpRequest) -> oidc.Pending:
-    """The sign-in that this answer belongs to; its state is used up by this. Raises StaleError."""
+    """Return the sign-in that this answer belongs to, and use up its state. Raises StaleError."""
     kept = PENDING.read(request)
     if not oidc.is_configured() or kept is None:
         raise StaleError
     pending = oidc.Pending(**kept)
     right = hmac.compare_digest(pending.state.encode(), request.GET.get("state", "").encode())
-    # Of two that come at once only one adds it. The cookie alone could be sent again.
+    # Of two simultaneous requests only one adds it. The cookie alone could be sent again.
     if not right or not cache.add(_used_name(pending), True, WITHIN_S):
         raise StaleError
     return pending
@@ -112,7 +112,7 @@ def _refused(error: LorikeetError) -> HttpResponse:
     return response
 
 
-def _own_path(path: str) -> str:
-    """Only a path of this console: an address from elsewhere must not be followed."""
-    ours = len(path) <= LONGEST_PATH and re.match(r"/(?![/\\])[^\\\x00-\x20]*\Z", path)
-    return path if ours else "/"
+def _local_path(path: str) -> str:
+    """Return `path` if it is a path of this console, else "/": an address elsewhere must not be followed."""
+    is_local = len(path) <= LONGEST_PATH and re.match(r"/(?![/\\])[^\\\x00-\x20]*\Z", path)
+    return path if is_local else "/"

@@ -35,8 +35,8 @@ class WrongPasswordError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "wrong_password",
-            "The present password is not right.",
-            "Type it again; if it is lost, sign out and use the link for a forgotten password.",
+            "The current password is not correct.",
+            "Type it again; if you forgot it, sign out and use the link for a forgotten password.",
             param="current_password",
         )
 
@@ -61,13 +61,13 @@ class PasswordsOffError(ForbiddenError):
 
 
 def require_passwords() -> None:
-    """Raises PasswordsOffError where LORIKEET_PASSWORD_LOGIN is off."""
+    """Raise PasswordsOffError where LORIKEET_PASSWORD_LOGIN is off."""
     if not current().password_login:
         raise PasswordsOffError
 
 
 def check_strength(password: str, user: User) -> None:
-    """Raises WeakPasswordError."""
+    """Raise WeakPasswordError for a password that Django's validators refuse."""
     try:
         validate_password(password, user)
     except ValidationError as error:
@@ -75,13 +75,16 @@ def check_strength(password: str, user: User) -> None:
 
 
 def hashed(password: str, user: User) -> str:
-    """For the database. Takes long, so call it outside of transactions. Raises WeakPasswordError, HashesBusyError."""
+    """Return a password's hash. Takes long, so call it outside of transactions.
+
+    Raises WeakPasswordError, HashesBusyError.
+    """
     check_strength(password, user)
     return make_password(password)
 
 
 def change_password(request: HttpRequest, user: User, *, current_password: str, password: str) -> None:
-    """This session goes on under a new id; all others of the person end."""
+    """Change the password. The current session gets a new id; all others of the person end."""
     require_passwords()
     if not user.check_password(current_password):
         raise WrongPasswordError
@@ -98,18 +101,18 @@ def change_password(request: HttpRequest, user: User, *, current_password: str, 
 
 
 def forgot_password(email: str) -> None:
-    """Have a link mailed if there is such an account: the worker looks, so that the answer's time tells nothing."""
+    """Queue a mail with a link, if the account exists: the worker checks that, so the answer's time reveals nothing."""
     require_passwords()
     enqueue("accounts.mail_reset_link", normalise_email(email))
 
 
 def reset_token(user: User) -> str:
-    """Good for an hour, and until the person signs in or has another password: both are part of what is signed."""
+    """Return a token for an hour, or until the person signs in or changes the password: the signature covers both."""
     return f"{user.pk.hex}.{default_token_generator.make_token(user)}"
 
 
 def reset_password(*, token: str, password: str) -> User:
-    """The person behind the link gets the password; all their sessions end. Raises ResetLinkError."""
+    """Set the password of the person behind the link and end all their sessions. Raises ResetLinkError."""
     require_passwords()
     new = hashed(password, _holder(token))
     with transaction.atomic():

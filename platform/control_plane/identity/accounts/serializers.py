@@ -62,7 +62,7 @@ class ResetPasswordSerializer(serializers.Serializer[Any]):
 
 
 class DeviceSerializer(serializers.Serializer[Any]):
-    """A session of the person who asks. Its key is told to nobody."""
+    """A session of the calling person. Its key is never sent."""
 
     id = serializers.UUIDField()
     current = serializers.BooleanField(help_text="The one that asks.")

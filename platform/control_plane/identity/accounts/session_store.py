@@ -1,6 +1,6 @@
 """Django's sessions in the database, for keys of Django's own form only.
 
-A cookie may hold anything, escaped NUL characters too, which PostgreSQL refuses to be asked for.
+A cookie may contain anything, escaped NUL characters too, which PostgreSQL rejects in a query.
 """
 
 from __future__ import annotations

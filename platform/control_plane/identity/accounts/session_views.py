@@ -1,4 +1,4 @@
-"""The sessions of the person who asks: on which devices they are signed in, and ending them."""
+"""The sessions of the calling person: listing their devices, and signing them out."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from control_plane.identity.accounts.views import PersonView
 class SessionsView(PersonView):
     @extend_schema(operation_id="list_sessions", responses=DeviceSerializer(many=True), tags=["session"])
     def get(self, request: Request) -> Response:
-        """Where one is signed in, the last used first."""
-        own = request._request.session.session_key
+        """List one's sessions, the last used first."""
+        current_key = request._request.session.session_key
         rows = [
             {
                 "id": row.pk,
-                "current": row.session_key == own,
+                "current": row.session_key == current_key,
                 "address": row.address,
                 "user_agent": row.user_agent,
                 "created_at": row.created_at,

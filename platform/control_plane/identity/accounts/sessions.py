@@ -12,7 +12,7 @@ from control_plane.identity.accounts.models import User
 
 
 def user_of_session(session_key: str) -> User | None:
-    """Whose session it is; None once it ended, expired, or was begun under another password."""
+    """Return the person of a session; None once it ended, expired, or the password changed."""
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     user = get_user(request)

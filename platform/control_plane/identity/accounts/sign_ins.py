@@ -1,4 +1,4 @@
-"""On which devices a person is signed in, and ending it. Django keeps the sessions; here is whose they are."""
+"""Sessions by person and device: listing and ending them. Django keeps the sessions, this module their owners."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.models import SignIn, User
 from control_plane.identity.audit import actions as audit
 
-NOTED_EVERY_S = 300.0
-MOST_REMEMBERED = 20_000
+NOTED_EVERY_S = 300.0  # between two updates of a session's last use
+MOST_REMEMBERED = 20_000  # sessions in one process's memory
 LONGEST_AGENT = 300
 MOST_LISTED = 100
 
 
 class Recently:
-    """What happened to a key within the last seconds, in this process."""
+    """A filter of this process that passes each key once per period. Thread-safe."""
 
     def __init__(self, every_s: float, most: int) -> None:
         self._every_s, self._most = every_s, most
@@ -36,7 +36,7 @@ class Recently:
         self._lock = threading.Lock()
 
     def again(self, key: str) -> bool:
-        """Whether it is long enough ago; then it happens now."""
+        """Return True, and begin a new period, if the key's last one is over."""
         now = time.monotonic()
         with self._lock:
             if now - self._at.get(key, -self._every_s) < self._every_s:
@@ -52,7 +52,7 @@ _noted = Recently(NOTED_EVERY_S, MOST_REMEMBERED)
 
 
 def begin(request: HttpRequest, user: User) -> None:
-    """Of a session that begins with this request."""
+    """Record the session that begins with this request."""
     if request.session.session_key is None:
         request.session.save()
     key = request.session.session_key
@@ -63,7 +63,7 @@ def begin(request: HttpRequest, user: User) -> None:
 
 
 def seen(request: HttpRequest, user: User) -> None:
-    """Note, now and then, that a session is used and from where."""
+    """Record, at most every five minutes, that a session is used and from where."""
     key = request.session.session_key
     if key is None or not _noted.again(key):
         return
@@ -74,33 +74,33 @@ def seen(request: HttpRequest, user: User) -> None:
         with transaction.atomic():
             SignIn.objects.create(user=user, session_key=key, last_seen_at=now, **_device(request))
     except IntegrityError:
-        return  # another request of the same session was first
+        return  # another request of the same session recorded it first
 
 
 def rename(request: HttpRequest, user: User, before: str | None) -> None:
-    """The session goes on under another key."""
+    """Record the new key of a session."""
     if not SignIn.objects.filter(user=user, session_key=before).update(session_key=request.session.session_key):
         begin(request, user)
 
 
 def forget(user: User, session_key: str | None) -> None:
-    """Of a session that its own browser ends."""
+    """Delete the record of a session that its browser ends."""
     SignIn.objects.filter(user=user, session_key=session_key).delete()
 
 
 def of_person(user: User) -> QuerySet[SignIn]:
-    """Sessions that have not ended, the last used first."""
+    """Return the sessions that have not ended, the last used first."""
     return SignIn.objects.filter(_alive(), user=user).order_by("-last_seen_at", "id")[:MOST_LISTED]
 
 
 def end_one(user: User, sign_in_id: UUID) -> None:
     """Sign one device out; its websockets close. Raises NotFoundError."""
     with transaction.atomic():
-        found = SignIn.objects.filter(user=user, pk=sign_in_id)
-        row = found.first()
+        rows = SignIn.objects.filter(user=user, pk=sign_in_id)
+        row = rows.first()
         if row is None:
             raise NotFoundError("You have no such session.", "Read the list again: it may have ended meanwhile.")
-        _end(found)
+        _end(rows)
         audit.record(
             Actor.of(user),
             "session.end",
@@ -123,12 +123,12 @@ def end_others(user: User, session_key: str | None) -> int:
 
 
 def end_all(user: User, *, but: str | None = None) -> int:
-    """A part of a write that says why. Returns how many there were."""
+    """End all sessions of a person, within a write that records the reason. Returns their number."""
     return _end(SignIn.objects.filter(user=user).exclude(session_key=but or ""))
 
 
 def forget_ended(now: datetime) -> int:
-    """Delete what is said of sessions that expired. Returns how many rows."""
+    """Delete the records of sessions that expired. Returns their number."""
     return SignIn.objects.filter(~_alive(now)).delete()[0]
 
 

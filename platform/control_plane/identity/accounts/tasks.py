@@ -1,4 +1,4 @@
-"""Sends e-mail about accounts and deletes expired sessions. Tokens are made here, so that the queue never holds one."""
+"""Sends e-mail about accounts and deletes expired sessions. Tokens are made here, so that the queue never has one."""
 
 from celery import shared_task
 from django.core.management import call_command
@@ -30,7 +30,7 @@ def mail_reset_link(email: str) -> None:
 
 @shared_task(name="accounts.clear_sessions")
 def clear_sessions() -> None:
-    """Delete sessions that expired: nobody uses them again, and they would stay for ever."""
+    """Delete expired sessions, which would otherwise stay for ever."""
     now = clocks.deletion_time()
-    call_command("clearsessions")  # by this process's clock, which is near
+    call_command("clearsessions")  # by this process's clock, which was compared with the database's
     forget_ended(now)

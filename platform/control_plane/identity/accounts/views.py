@@ -1,4 +1,4 @@
-"""The session, and the user's own password."""
+"""The session, and the password of its user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from control_plane.identity.tenants.models import Membership
 
 
 class CountedView(ApiView):
-    """Counts what is posted by the client's address, before anything else is done about it. Reading is free."""
+    """A view that counts POSTs by the client's address, before anything else. Reading is not counted."""
 
     authentication_classes = (SessionAuthentication,)
     permission_classes = ()
@@ -47,13 +47,13 @@ class CountedView(ApiView):
 
 
 class PublicView(CountedView):
-    """For people who are not signed in, or not yet. Unsafe methods check CSRF by themselves."""
+    """A view for people who are not signed in. Unsafe methods check CSRF themselves."""
 
     access = Access.PUBLIC
 
 
 class PersonView(CountedView):
-    """For a person who is signed in, about themselves: 401 without a session. Keys never get in."""
+    """A view for a signed-in person, about themselves: 401 without a session. Keys are always refused."""
 
     access = Access.SESSION
     person: User
@@ -68,7 +68,7 @@ class PersonView(CountedView):
 class SessionView(PublicView):
     @extend_schema(operation_id="read_session", responses=SessionSerializer, tags=["session"], auth=[])
     def get(self, request: Request) -> Response:
-        """Who is logged in, and the CSRF token to send. Always 200."""
+        """Read the session: the signed-in person, and the CSRF token to send. Always 200."""
         refusal = REFUSAL.read(request._request)
         response = Response(session_state(request._request, sign_in_error=refusal))
         if refusal is not None:
@@ -127,7 +127,7 @@ class ForgotPasswordView(PublicView):
         auth=[],
     )
     def post(self, request: Request) -> Response:
-        """Have a link mailed for choosing a new password. The answer is the same without such an account."""
+        """Mail a link for choosing a new password. The answer is the same if there is no such account."""
         enforce_csrf(request._request)
         body = validated(ForgotPasswordSerializer, request.data)
         count_account("mail", body["email"], MAILS)

@@ -1,4 +1,4 @@
-"""Writing the audit log, always inside the transaction of the write it tells about."""
+"""Writing the audit log, always inside the transaction of the write that a row describes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from control_plane.identity.tenants.models import Tenant
 
 
 class AuditOutsideTransactionError(RuntimeError):
-    """An audit row written on its own could survive the change it describes, or be lost alone."""
+    """An audit row outside the transaction of its write: it could survive the change it describes, or be lost alone."""
 
 
 def record(
     actor: Actor, action: str, target: models.Model, *, tenant: Tenant | None, label: str = "", **detail: Any
 ) -> AuditEvent:
-    """Add the audit row of `action` ("noun.verb") on `target`. `detail` must be JSON and hold no secret."""
+    """Add the audit row of `action` ("noun.verb") on `target`. `detail` must be JSON without secrets."""
     if not transaction.get_connection().in_atomic_block:
         raise AuditOutsideTransactionError(f"{action}: wrap the write and its audit row in transaction.atomic().")
     row = AuditEvent.objects.create(
@@ -44,6 +44,6 @@ _listeners: list[Callable[[AuditEvent], None]] = []
 
 
 def on_record(listener: Callable[[AuditEvent], None]) -> None:
-    """Call `listener` with every row, inside the transaction of the write. An app does this once, when it is ready."""
+    """Call `listener` with every row, inside the transaction of the write. Apps register theirs once, when ready."""
     if listener not in _listeners:
         _listeners.append(listener)

@@ -13,7 +13,7 @@ from control_plane.core.http.csv_files import lines, safe
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.audit.queries import page
 
-PAGE = 1000
+PAGE = 1000  # rows
 COLUMNS = (
     "created_at", "tenant", "action", "actor_kind", "actor", "actor_id", "target_kind", "target", "target_id", "detail",
     "request_id",
@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 class AuditTable:
-    """Rows that fit the filters, newest first. What is written meanwhile is not in it."""
+    """The rows that match the filters, newest first, without rows written meanwhile."""
 
     def __init__(self, rows: QuerySet[AuditEvent], whose: str) -> None:
         self._rows, self._whose = rows.select_related("tenant"), whose

@@ -1,13 +1,13 @@
-"""Which writes change what somebody may do or what answers them, by the audit log: every write has a row there."""
+"""Changes of permissions and of deployed content, as the audit log shows them: every write has a row there."""
 
 from __future__ import annotations
 
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.models import Tenant
 
-# Beginnings of actions after which everybody may do what they could before, and the same content answers.
+# Beginnings of actions that change neither anybody's permissions nor the content that serves requests.
 _WITHOUT_EFFECT = ("upload.", "file.", "batch.", "export", "webhook.", "response.", "session.create")
-# Of two writes at once the one with the lower number may be committed later: so many are looked at.
+# Rows that are compared: of two simultaneous writes, the one with the lower number may be committed later.
 _LAST = 32
 
 
@@ -16,6 +16,6 @@ def has_effect(action: str) -> bool:
 
 
 def last_changes(tenant: Tenant) -> tuple[int, ...]:
-    """Another answer after each write that changed what the tenant's members and keys may do, or what answers them."""
+    """Return a value that differs after each write to the tenant's permissions or deployed content."""
     rows = AuditEvent.objects.for_tenant(tenant).order_by("-id").values_list("id", "action")[:_LAST]
     return tuple(number for number, action in rows if has_effect(action))

@@ -8,7 +8,7 @@ from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuer
 
 
 class AuditEvent(AppendOnlyModel):
-    """One write. Labels are copied, so that the row stays readable when its subject is gone."""
+    """A write. Labels are copied, so that the row stays readable when its subject is deleted."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="audit_events")

@@ -15,16 +15,16 @@ NO_TENANT = "-"
 
 @dataclass(frozen=True)
 class Filters:
-    """What is left empty does not matter."""
+    """Filters of the audit log; an empty one matches every row."""
 
+    # A whole action ("key.create"), or its noun ("key").
     action: str = ""
-    """A whole action ("key.create"), or what it is about ("key")."""
+    # Part of the actor's label.
     actor: str = ""
-    """Part of who did it."""
+    # Part of the subject's name, or its whole id.
     target: str = ""
-    """Part of the subject's name, or its whole id."""
+    # A tenant's short name; ``NO_TENANT`` for rows without one, such as sign-ins. For operators.
     tenant: str = ""
-    """A tenant's short name; ``NO_TENANT`` for what belongs to none, as sign-ins do. For operators."""
     since: datetime | None = None
     until: datetime | None = None
 
@@ -34,15 +34,15 @@ def of_tenant(tenant: Tenant, filters: Filters) -> QuerySet[AuditEvent]:
 
 
 def of_everybody(filters: Filters) -> QuerySet[AuditEvent]:
-    """For operators: of all tenants, and of none, as sign-ins are."""
+    """Return the rows of all tenants, and of none, such as sign-ins. For operators."""
     return _matching(AuditEvent.objects.select_related("tenant"), filters)
 
 
 def page(rows: QuerySet[AuditEvent], *, before: int | None, size: int) -> tuple[list[AuditEvent], int | None]:
-    """Up to `size` rows older than the row `before`, and what to pass as `before` for more."""
+    """Return up to `size` rows older than the row `before`, and the `before` of the next page."""
     older = rows.filter(pk__lt=before) if before is not None else rows
-    found = list(older.order_by("-id")[: size + 1])
-    return found[:size], found[size - 1].pk if len(found) > size else None
+    events = list(older.order_by("-id")[: size + 1])
+    return events[:size], events[size - 1].pk if len(events) > size else None
 
 
 def _matching(rows: QuerySet[AuditEvent], filters: Filters) -> QuerySet[AuditEvent]:
@@ -56,9 +56,9 @@ def _matching(rows: QuerySet[AuditEvent], filters: Filters) -> QuerySet[AuditEve
     if filters.tenant == NO_TENANT:
         rows = rows.filter(tenant=None)
     elif filters.tenant:
-        # Looked up first: joined, the database cannot know that few of the rows are its.
-        own = Tenant.objects.filter(slug=filters.tenant).first()
-        rows = rows.filter(tenant=own) if own else rows.none()
+        # A separate query: in a join, PostgreSQL cannot know that few of the rows are this tenant's.
+        tenant = Tenant.objects.filter(slug=filters.tenant).first()
+        rows = rows.filter(tenant=tenant) if tenant else rows.none()
     if filters.since:
         rows = rows.filter(created_at__gte=filters.since)
     if filters.until:

@@ -11,7 +11,7 @@ MOST_ROWS = 200
 class AuditActorSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=ActorKind.choices, source="actor_kind")
     id = serializers.CharField(source="actor_id")
-    label = serializers.CharField(source="actor_label")  # type: ignore[assignment]  # a name of DRF's own
+    label = serializers.CharField(source="actor_label")  # type: ignore[assignment]  # DRF has an attribute of this name
 
 
 class AuditTargetSerializer(serializers.Serializer[Any]):
@@ -70,12 +70,12 @@ class _Paged(serializers.Serializer[Any]):
 
 
 class AuditFiltersSerializer(_Paged, AuditMatchSerializer):
-    """Of a page."""
+    """The filters of one page of a tenant's log."""
 
 
 class OperatorAuditMatchSerializer(_OfAnyTenant, AuditMatchSerializer):
-    """Over all tenants."""
+    """The filters of the log of all tenants."""
 
 
 class OperatorAuditFiltersSerializer(_Paged, OperatorAuditMatchSerializer):
-    """Of a page over all tenants."""
+    """The filters of one page of the log of all tenants."""

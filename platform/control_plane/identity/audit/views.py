@@ -36,8 +36,8 @@ class AuditView(TenantView):
         operation_id="list_audit", parameters=[AuditFiltersSerializer], responses=AuditPageSerializer, tags=["audit"]
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Who changed what in this tenant, newest first."""
-        return _page(partial(of_tenant, self.principal.tenant), _asked(AuditFiltersSerializer, request))
+        """List who changed what in this tenant, newest first."""
+        return _page(partial(of_tenant, self.principal.tenant), _filters(AuditFiltersSerializer, request))
 
 
 class AuditCsvView(TenantView):
@@ -45,8 +45,8 @@ class AuditCsvView(TenantView):
 
     @extend_schema(operation_id="read_audit_csv", parameters=[AuditMatchSerializer], responses=CSV, tags=["audit"])
     def get(self, request: Request, tenant: str) -> HttpResponseBase:
-        """The same as CSV, all of it, newest first."""
-        rows = of_tenant(self.principal.tenant, Filters(**_asked(AuditMatchSerializer, request)))
+        """Read the whole log as CSV, newest first."""
+        rows = of_tenant(self.principal.tenant, Filters(**_filters(AuditMatchSerializer, request)))
         return csv_answer(AuditTable(rows, self.principal.tenant.slug))
 
 
@@ -60,8 +60,8 @@ class OperatorAuditView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> Response:
-        """Who changed what in all tenants, and who signed in."""
-        return _page(of_everybody, _asked(OperatorAuditFiltersSerializer, request))
+        """List who changed what in all tenants, and who signed in."""
+        return _page(of_everybody, _filters(OperatorAuditFiltersSerializer, request))
 
 
 class OperatorAuditCsvView(OperatorView):
@@ -74,16 +74,16 @@ class OperatorAuditCsvView(OperatorView):
         tags=["operator"],
     )
     def get(self, request: Request) -> HttpResponseBase:
-        """The same as CSV, all of it, newest first."""
-        rows = of_everybody(Filters(**_asked(OperatorAuditMatchSerializer, request)))
+        """Read the whole log of all tenants as CSV, newest first."""
+        rows = of_everybody(Filters(**_filters(OperatorAuditMatchSerializer, request)))
         return csv_answer(AuditTable(rows, "all-tenants"))
 
 
-def _asked(kind: type[AuditMatchSerializer], request: Request) -> dict[str, Any]:
+def _filters(kind: type[AuditMatchSerializer], request: Request) -> dict[str, Any]:
     return dict(read_query(kind, request))
 
 
-def _page(read: Callable[[Filters], QuerySet[AuditEvent]], asked: dict[str, Any]) -> Response:
-    before, size = asked.pop("before"), asked.pop("size")
-    events, following = page(read(Filters(**asked)), before=before, size=size)
+def _page(read: Callable[[Filters], QuerySet[AuditEvent]], filters: dict[str, Any]) -> Response:
+    before, size = filters.pop("before"), filters.pop("size")
+    events, following = page(read(Filters(**filters)), before=before, size=size)
     return Response(AuditPageSerializer({"events": events, "next": following}).data)

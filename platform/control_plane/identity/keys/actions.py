@@ -1,4 +1,4 @@
-"""Making, changing, rotating and revoking API keys."""
+"""Creating, changing, rotating and revoking API keys."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from control_plane.identity.keys import secret as key_secret
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.roles import KEY_SCOPES, Capability
 
-LONGEST_GRACE = timedelta(days=30)
+LONGEST_GRACE = timedelta(days=30)  # of the old secret after a rotation
 
 
 def create_key(
     *, acting: Principal, name: str, scopes: Collection[str] = (), expires_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
-    """Make a key of the acting member's tenant. Returns the row and the full key text, which is not kept anywhere."""
+    """Create a key of the acting member's tenant. Returns the row and the full key text, which is not stored."""
     granted = _scopes_within(scopes or [scope.value for scope in KEY_SCOPES], acting.capabilities)
     _require_future(expires_at)
     text = key_secret.make()
@@ -44,10 +44,10 @@ def create_key(
 def change_key(
     *, acting: Principal, key: ApiKey, name: str, scopes: Collection[str], expires_at: datetime | None
 ) -> ApiKey:
-    """Sockets that the key holds end if it may no longer infer. Raises LorikeetError (400, 403, 409)."""
+    """Change a key. Its sockets end if it may no longer infer. Raises LorikeetError (400, 403, 409)."""
     granted = _scopes_within(scopes, acting.capabilities)
     with transaction.atomic():
-        key = _own(acting, key)
+        key = _lock_key(acting, key)
         if expires_at != key.expires_at:
             _require_future(expires_at)
         key.name, key.scopes, key.expires_at = name, granted, expires_at
@@ -59,12 +59,12 @@ def change_key(
 
 
 def rotate_key(*, acting: Principal, key: ApiKey, grace: timedelta) -> tuple[ApiKey, str]:
-    """Give the key a new secret; the old one is good for `grace` more, an even older one no longer.
+    """Give the key a new secret; the old one remains valid for `grace`, an even older one ends.
 
     Returns the row and the new key text. Raises LorikeetError (403, 409).
     """
     with transaction.atomic():
-        key = _own(acting, key)
+        key = _lock_key(acting, key)
         text = key_secret.KeyText(key.prefix, key_secret.make().secret)
         key.previous_hash, key.previous_until = key.secret_hash, timezone.now() + grace
         key.secret_hash, key.rotated_at = key_secret.hash_secret(text.secret), timezone.now()
@@ -74,8 +74,11 @@ def rotate_key(*, acting: Principal, key: ApiKey, grace: timedelta) -> tuple[Api
     return key, str(text)
 
 
-def _own(acting: Principal, key: ApiKey) -> ApiKey:
-    """The row, locked. Raises LorikeetError: 409 if it is revoked, 403 if it may more than the person who acts."""
+def _lock_key(acting: Principal, key: ApiKey) -> ApiKey:
+    """Return the row, locked.
+
+    Raises LorikeetError: 409 if it is revoked, 403 if its scopes exceed the acting person's.
+    """
     key = ApiKey.objects.for_tenant(acting.tenant).select_for_update().get(pk=key.pk)
     if key.revoked_at is not None:
         raise LorikeetError("key_revoked", "The key is revoked.", "Make a new one.", status=409)
@@ -105,12 +108,12 @@ def _scopes_within(scopes: Collection[str], capabilities: frozenset[Capability])
                 f"Choose from: {', '.join(sorted(known))}.",
                 param="scopes",
             )
-    # A key is never more than the person who made it.
+    # A key never has more rights than the person who creates it.
     return sorted(scope for scope in scopes if Capability(scope) in capabilities)
 
 
 def revoke_key(*, acting: Principal, key: ApiKey) -> ApiKey:
-    """Revoke at once. Revoking a revoked key changes nothing."""
+    """Revoke the key at once. Revoking a revoked key changes nothing."""
     with transaction.atomic():
         key = ApiKey.objects.for_tenant(acting.tenant).select_for_update().get(pk=key.pk)
         if key.revoked_at is None:

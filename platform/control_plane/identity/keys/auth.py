@@ -1,4 +1,4 @@
-"""Authenticates an API key."""
+"""Authentication by API key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from control_plane.identity.keys import secret as key_secret
 from control_plane.identity.keys.last_used import last_used
 from control_plane.identity.keys.models import ApiKey
 
-# Compared against when the prefix is unknown, so that both ways take the same work.
+# Compared when the prefix is unknown, so that both cases take the same time.
 _NO_HASH = "0" * 64
 
 
@@ -30,7 +30,7 @@ class InvalidKeyError(LorikeetError):
 
 
 def authenticate_key(secret: str) -> Principal | None:
-    """The caller behind a key as the client sent it, or None if it is unknown, revoked or expired."""
+    """Return the caller of a key as the client sent it, or None if it is unknown, revoked or expired."""
     parts = key_secret.parse(secret)
     if parts is None:
         return None
@@ -43,7 +43,7 @@ def authenticate_key(secret: str) -> Principal | None:
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """DRF: `request.auth` becomes the key's Principal."""
+    """DRF authentication by API key: `request.auth` becomes the key's Principal."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Principal] | None:
         token = bearer_token(request)

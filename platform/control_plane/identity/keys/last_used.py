@@ -1,4 +1,4 @@
-"""`last_used_at` without a write per request: gathered in memory, written in batches."""
+"""Updates of `last_used_at` in batches, instead of a write per request."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from django.utils import timezone
 from control_plane.identity.keys.models import ApiKey
 
 logger = logging.getLogger(__name__)
-FLUSH_EVERY_S = 30.0
+FLUSH_EVERY_S = 30.0  # between two batches
 
 
 class LastUsed:
-    """Thread-safe. A process that is killed loses at most `FLUSH_EVERY_S` of last uses, and nothing else."""
+    """The last uses of keys in memory. A killed process loses at most `FLUSH_EVERY_S` of them. Thread-safe."""
 
     def __init__(self, flush_every_s: float = FLUSH_EVERY_S) -> None:
         self._flush_every_s = flush_every_s
@@ -28,7 +28,10 @@ class LastUsed:
         self._flushed_at = float("-inf")
 
     def note(self, key: ApiKey) -> None:
-        """Remember a use now; writes if the last batch is old enough. Call on a thread that may use the database."""
+        """Record a use; write the batch if the last one is old enough.
+
+        Call it on a thread that may use the database.
+        """
         with self._lock:
             self._seen[key.pk] = timezone.now()
             if time.monotonic() - self._flushed_at < self._flush_every_s:
@@ -37,12 +40,12 @@ class LastUsed:
         self._write(batch)
 
     def seen(self, key: ApiKey) -> None:
-        """Remember a use without ever writing: for threads that must not wait."""
+        """Record a use without writing: for threads that must not wait."""
         with self._lock:
             self._seen[key.pk] = timezone.now()
 
     def flush(self) -> None:
-        """Write what is gathered, now."""
+        """Write the batch now."""
         with self._lock:
             batch = self._take()
         self._write(batch)
@@ -53,13 +56,15 @@ class LastUsed:
         return batch
 
     def _write(self, batch: dict[UUID, datetime]) -> None:
-        """Without raising: nobody is refused because this could not be noted."""
+        """Write a batch. Errors are logged only: a failed write here must not refuse a request."""
         try:
             for key_id, moment in batch.items():
                 older = Q(last_used_at__isnull=True) | Q(last_used_at__lt=moment)
                 ApiKey.objects.filter(older, pk=key_id).update(last_used_at=moment)
         except (DatabaseError, InterfaceError) as error:
-            logger.warning("The last use of %d keys was not stored; it is tried again: %s", len(batch), error)
+            logger.warning(
+                "The last use of %d keys was not stored; it is written with the next batch: %s", len(batch), error
+            )
             with self._lock:
                 self._seen = {**batch, **self._seen}
 

@@ -1,4 +1,4 @@
-"""API keys. The secret itself is never stored."""
+"""API keys. Their secrets are never stored."""
 
 import uuid
 from datetime import datetime
@@ -17,7 +17,7 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=16, unique=True, help_text="Public part; finds the row.")
     secret_hash = models.CharField(max_length=64, help_text="HMAC-SHA256 of the secret under the server's pepper, hex.")
-    # The secret before the last rotation, good until the grace ends.
+    # The secret before the last rotation, valid until the grace ends.
     previous_hash = models.CharField(max_length=64, blank=True, default="", db_default="")
     previous_until = models.DateTimeField(null=True, blank=True)
     rotated_at = models.DateTimeField(null=True, blank=True)
@@ -38,7 +38,7 @@ class ApiKey(models.Model):
         return f"lk_{self.prefix}_…"
 
     def accepted_hashes(self, moment: datetime | None = None) -> list[str]:
-        """Of the secret, and of the one before it while its grace lasts."""
+        """Return the hash of the secret, and of the previous one while its grace lasts."""
         in_grace = self.previous_until is not None and self.previous_until > (moment or timezone.now())
         return [self.secret_hash, self.previous_hash] if in_grace else [self.secret_hash]
 

@@ -1,4 +1,4 @@
-"""Looking up API keys."""
+"""Queries for API keys."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def find_keys(tenant: Tenant, search: str) -> QuerySet[ApiKey]:
-    """By a part of the name or of the public prefix, newest first."""
-    own = ApiKey.objects.for_tenant(tenant).select_related("created_by").order_by("-created_at", "pk")
+    """Return a tenant's keys with `search` in the name or public prefix, newest first."""
+    keys = ApiKey.objects.for_tenant(tenant).select_related("created_by").order_by("-created_at", "pk")
     public = search.removeprefix("lk_").split("_")[0]
-    return own.filter(Q(name__icontains=search) | Q(prefix__icontains=public)) if search else own
+    return keys.filter(Q(name__icontains=search) | Q(prefix__icontains=public)) if search else keys
 
 
 def get_key(tenant: Tenant, key_id: UUID) -> ApiKey:
-    """Raises NotFoundError (404) if the tenant has no such key."""
+    """Return a key of the tenant. Raises NotFoundError (404)."""
     key = ApiKey.objects.for_tenant(tenant).filter(pk=key_id).first()
     if key is None:
         raise NotFoundError(

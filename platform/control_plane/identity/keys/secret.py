@@ -1,4 +1,4 @@
-"""The form of an API key: `lk_<prefix>_<secret>`. The prefix finds the row, the secret proves it."""
+"""The form of an API key: `lk_<prefix>_<secret>`. The prefix selects the row, the secret authenticates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from control_plane.core.config import current
 
 SCHEME = "lk"
 PREFIX_BYTES = 5
-# Letters and digits alone: a double click selects the whole key, where a hyphen would end the selection.
+# Letters and digits only: a double click selects the whole key, where a hyphen would end the selection.
 ALPHABET = string.ascii_letters + string.digits
 SECRET_LENGTH = 43  # 256 bits
 _FORM = re.compile(rf"{SCHEME}_(?P<prefix>[a-z2-7]{{4,16}})_(?P<secret>[A-Za-z0-9_-]{{1,100}})", re.ASCII)
@@ -35,20 +35,20 @@ def make() -> KeyText:
 
 
 def parse(text: str) -> KeyText | None:
-    """The parts of a key, or None if `text` cannot be one."""
+    """Return the parts of a key, or None if `text` cannot be one."""
     match = _FORM.fullmatch(text)
     return KeyText(match["prefix"], match["secret"]) if match else None
 
 
 def hash_secret(secret: str) -> str:
-    """HMAC-SHA256 under the server's pepper, as hex: a stolen database alone cannot be used to guess or to log in.
+    """Return the secret's HMAC-SHA256 under the server's pepper, as hex: a stolen database is useless without it.
 
-    A slow password hash would add nothing, as the secret is 256 random bits, and would be paid on every call.
+    A slow password hash would add nothing, as the secret is 256 random bits, and would be paid for on every call.
     """
     return hmac.new(current().key_pepper.encode(), secret.encode(), hashlib.sha256).hexdigest()
 
 
 def matches(secret: str, *stored_hashes: str) -> bool:
-    """Whether any of the hashes is the secret's."""
-    own = hash_secret(secret)
-    return any(hmac.compare_digest(own, stored) for stored in stored_hashes)
+    """Return True if any of the hashes is the secret's."""
+    hashed = hash_secret(secret)
+    return any(hmac.compare_digest(hashed, stored) for stored in stored_hashes)

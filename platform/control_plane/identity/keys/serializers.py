@@ -42,7 +42,7 @@ class NewApiKeySerializer(serializers.Serializer[Any]):
 
 
 class ChangeApiKeySerializer(serializers.Serializer[Any]):
-    """What is left out stays."""
+    """Changes of a key; a field that is left out keeps its value."""
 
     name = NameField(max_length=80, required=False)
     scopes = serializers.ListField(child=NameField(max_length=32), required=False, allow_empty=False, max_length=16)

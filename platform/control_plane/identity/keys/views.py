@@ -1,4 +1,4 @@
-"""API keys over HTTP. Only people manage keys: no key can make or revoke another."""
+"""API keys over HTTP. Only people manage keys: no key can create or revoke another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KeysView(TenantView):
         tags=["keys"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Keys of the tenant, newest first, revoked ones too, all or a part. Secrets are never shown again."""
+        """List the tenant's keys, newest first, revoked ones included, all or a part. Secrets are never shown again."""
         query = read_query(ListQuerySerializer, request)
         keys = find_keys(self.principal.tenant, query["search"])
         shown = part_of(keys, query["offset"], query["limit"])
@@ -51,7 +51,7 @@ class KeysView(TenantView):
         tags=["keys"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Make a key. The answer holds its secret, this once."""
+        """Create a key. The answer contains its secret, this once."""
         body = validated(NewApiKeySerializer, request.data)
         return _with_secret(*actions.create_key(acting=self.principal, **body), status=201)
 
@@ -67,7 +67,7 @@ class KeyView(TenantView):
         tags=["keys"],
     )
     def patch(self, request: Request, tenant: str, key_id: UUID) -> Response:
-        """Change a key's name, scopes or expiry. Its secret stays."""
+        """Change a key's name, scopes or expiry. Its secret stays valid."""
         key = get_key(self.principal.tenant, key_id)
         body = validated(ChangeApiKeySerializer, request.data)
         now = {"name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}
@@ -92,7 +92,7 @@ class RotationView(TenantView):
         tags=["keys"],
     )
     def post(self, request: Request, tenant: str, key_id: UUID) -> Response:
-        """Give a key a new secret, shown this once. The old one is accepted for as long as you say."""
+        """Give a key a new secret, shown this once. The old one is accepted for `grace_s` more seconds."""
         key = get_key(self.principal.tenant, key_id)
         body = validated(RotateApiKeySerializer, request.data)
         grace = timedelta(seconds=body["grace_s"])

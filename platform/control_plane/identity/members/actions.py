@@ -1,4 +1,4 @@
-"""Making tenants and memberships."""
+"""Creating tenants and memberships."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from control_plane.identity.tenants.roles import Role
 
 
 def create_tenant(*, actor: Actor, slug: str, name: str) -> Tenant:
-    """Raises ValidationError, and BadNameError (400)."""
+    """Create a tenant. Raises ValidationError, and BadNameError (400)."""
     with transaction.atomic():
         tenant = Tenant(slug=require_name(slug, "slug"), name=require_name(name))
         tenant.full_clean()

@@ -1,4 +1,4 @@
-"""What invited people call. They are in no tenant yet: the token in the body says which one."""
+"""Endpoints for invited people. They are in no tenant yet: the token in the body names it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OfferView(PublicView):
         auth=[],
     )
     def post(self, request: Request) -> Response:
-        """What an invitation's link offers. The token travels in the body, because addresses are logged."""
+        """Read an invitation by its token, which is sent in the body, because addresses are logged."""
         enforce_csrf(request._request)
         body = validated(InvitationTokenSerializer, request.data)
         invitation = open_invitation(body["token"])
@@ -55,14 +55,14 @@ class AcceptView(PublicView):
         auth=[],
     )
     def post(self, request: Request) -> Response:
-        """Join: as the person who is signed in, or with a new account, which is then signed in."""
+        """Join as the signed-in person, or with a new account, which is then signed in."""
         enforce_csrf(request._request)
-        asked = validated(AcceptInvitationSerializer, request.data)
+        body = validated(AcceptInvitationSerializer, request.data)
         user = session_user(request._request)
         if user is not None:
-            accept_as(token=asked["token"], user=user)
-        elif asked.get("password"):
-            made = accept_with_new_account(token=asked["token"], name=asked["name"], password=asked["password"])
+            accept_as(token=body["token"], user=user)
+        elif body.get("password"):
+            made = accept_with_new_account(token=body["token"], name=body["name"], password=body["password"])
             start_session(request._request, made)
         else:
             message, fix = "A new account needs a password.", "Choose one, or sign in first."

@@ -1,7 +1,7 @@
-"""Inviting people, and what they do with it.
+"""Invitations of people to a tenant, and their acceptance.
 
-The token is the invitation's id, signed under the server's pepper: the database alone opens no door, and the worker
-that mails the link can make it again instead of finding it in the queue.
+The token is the invitation's id, signed under the server's pepper: the database alone reveals no token, and the worker
+that mails the link can make it again instead of reading it from the queue.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from control_plane.identity.tenants.models import Invitation, Membership
 from control_plane.identity.tenants.roles import Role
 
 LIFETIME = timedelta(days=7)
-MOST_OPEN = 200
+MOST_OPEN = 200  # invitations of a tenant
 
 
 class InvitationError(NotFoundError):
     def __init__(self) -> None:
         super().__init__(
-            "This invitation was accepted already, taken back, or is too old.",
-            "Ask whoever invited you for a new one.",
+            "This invitation was already accepted, revoked, or has expired.",
+            "Ask the person who invited you for a new one.",
             code="invitation_invalid",
             param="token",
         )
@@ -49,7 +49,7 @@ class OtherPersonError(ForbiddenError):
     def __init__(self, email: str) -> None:
         super().__init__(
             f"The invitation is for {email}.",
-            f"Sign in as {email}, or ask to be invited under your own address.",
+            f"Sign in as {email}, or ask for an invitation to your own address.",
             code="invitation_for_other",
         )
 
@@ -58,24 +58,24 @@ class AccountExistsError(LorikeetError):
     def __init__(self, email: str) -> None:
         super().__init__(
             "account_exists",
-            f"{email} has an account already.",
+            f"{email} already has an account.",
             "Sign in with it, then accept the invitation.",
             status=409,
         )
 
 
 def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
-    """Replaces an open invitation of the same person. Raises LorikeetError (403, 409)."""
+    """Invite a person, in place of an open invitation of theirs. Raises LorikeetError (403, 409)."""
     require_rank(acting, role)
     email = new_address(email)
     with transaction.atomic():
-        own = Invitation.objects.for_tenant(acting.tenant)
+        rows = Invitation.objects.for_tenant(acting.tenant)
         if Membership.objects.for_tenant(acting.tenant).filter(user__email=email).exists():
             raise _conflict("already_member", f"{email} is a member already.", "Change the role among the members.")
-        replaced = own.filter(email=email, accepted_at=None, revoked_at=None).update(revoked_at=timezone.now())
-        if own.filter(accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()).count() >= MOST_OPEN:
+        replaced = rows.filter(email=email, accepted_at=None, revoked_at=None).update(revoked_at=timezone.now())
+        if rows.filter(accepted_at=None, revoked_at=None, expires_at__gt=timezone.now()).count() >= MOST_OPEN:
             raise _conflict("too_many_invitations", f"{MOST_OPEN} invitations are open.", "Revoke some of them.")
-        invitation = own.create(
+        invitation = rows.create(
             tenant=acting.tenant,
             email=email,
             role=role,
@@ -88,19 +88,19 @@ def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
 
 
 def revoke_invitation(*, acting: Principal, invitation: Invitation) -> None:
-    """Its link stops working. Raises RoleAboveOwnError."""
+    """Revoke an invitation, so that its link stops working. Raises RoleTooHighError."""
     require_rank(acting, Role(invitation.role))
     with transaction.atomic():
-        own = Invitation.objects.for_tenant(acting.tenant)
-        found = own.select_for_update().filter(pk=invitation.pk, accepted_at=None, revoked_at=None).first()
-        if found is not None:
-            found.revoked_at = timezone.now()
-            found.save(update_fields=["revoked_at"])
+        rows = Invitation.objects.for_tenant(acting.tenant)
+        row = rows.select_for_update().filter(pk=invitation.pk, accepted_at=None, revoked_at=None).first()
+        if row is not None:
+            row.revoked_at = timezone.now()
+            row.save(update_fields=["revoked_at"])
             _audit(acting.actor, "invitation.revoke", invitation)
 
 
 def accept_as(*, token: str, user: User) -> Membership:
-    """For a person who is signed in. Raises InvitationError, OtherPersonError."""
+    """Accept an invitation as a signed-in person. Raises InvitationError, OtherPersonError."""
     with transaction.atomic():
         invitation = open_invitation(token, lock=True)
         if invitation.email != user.email:
@@ -109,9 +109,11 @@ def accept_as(*, token: str, user: User) -> Membership:
 
 
 def accept_with_new_account(*, token: str, name: str, password: str) -> User:
-    """Make the account of the invited address and join. Raises InvitationError, AccountExistsError, WeakPasswordError.
+    """Create the account of the invited address and join.
 
-    That the address is theirs is not proven by this: whoever invited them has seen the link too.
+    Raises InvitationError, AccountExistsError, WeakPasswordError.
+
+    This does not prove the address: the person who invited them has seen the link too.
     """
     require_passwords()
     email = _without_account(open_invitation(token)).email
@@ -124,14 +126,14 @@ def accept_with_new_account(*, token: str, name: str, password: str) -> User:
 
 
 def _without_account(invitation: Invitation) -> Invitation:
-    """Raises AccountExistsError."""
+    """Return the invitation if its address has no account. Raises AccountExistsError."""
     if User.objects.filter(email=invitation.email).exists():
         raise AccountExistsError(invitation.email)
     return invitation
 
 
 def open_invitation(token: str, *, lock: bool = False) -> Invitation:
-    """The invitation behind a link, with its tenant. Raises InvitationError."""
+    """Return the invitation behind a link, with its tenant. Raises InvitationError."""
     who, _, proof = token.partition(".")
     try:
         key = UUID(hex=who)
@@ -156,7 +158,7 @@ def _proof(invitation_id: UUID) -> str:
 
 
 def _accept(invitation: Invitation, user: User) -> Membership:
-    """A member keeps the role they have."""
+    """Accept an invitation. An existing member keeps the role they have."""
     tenant = invitation.tenant
     invitation.accepted_at = timezone.now()
     invitation.save(update_fields=["accepted_at"])

@@ -1,4 +1,4 @@
-"""Changing and ending memberships. Nobody hands out or takes away more than they have; an owner always remains."""
+"""Changes of memberships. Nobody grants or removes more rights than they have; an owner always remains."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from control_plane.identity.tenants.models import Membership, Tenant
 from control_plane.identity.tenants.roles import CAPABILITIES, Role
 
 
-class RoleAboveOwnError(ForbiddenError):
+class RoleTooHighError(ForbiddenError):
     def __init__(self, role: Role) -> None:
         super().__init__(
-            f'The role "{role}" may do more than yours.', f"Ask one who has the role {role}.", code="role_above_own"
+            f'The role "{role}" has more rights than yours.',
+            f"Ask a member with the role {role}.",
+            code="role_above_own",
         )
 
 
@@ -34,13 +36,16 @@ class LastOwnerError(LorikeetError):
 
 
 def require_rank(acting: Principal, role: Role) -> None:
-    """Raises RoleAboveOwnError unless the caller may do all that `role` may."""
+    """Raise RoleTooHighError unless the caller has all rights of `role`."""
     if not CAPABILITIES[role] <= acting.capabilities:
-        raise RoleAboveOwnError(role)
+        raise RoleTooHighError(role)
 
 
 def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
-    """Raises NotFoundError, RoleAboveOwnError (403), LastOwnerError, UnprovenAccountError (409)."""
+    """Change a member's role.
+
+    Raises NotFoundError, RoleTooHighError (403), LastOwnerError, UnprovenAccountError (409).
+    """
     with transaction.atomic():
         membership = _locked(acting, user_id)
         before = Role(membership.role)
@@ -50,7 +55,7 @@ def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
             return membership
         _keep_an_owner(membership)
         if not CAPABILITIES[role] <= CAPABILITIES[before]:
-            # Whoever invited them may have accepted it themselves: the address says nothing about who it is.
+            # The inviter may have accepted the invitation too: an unproven address does not identify the person.
             require_proven(membership.user)
         membership.role = role
         membership.save(update_fields=["role"])
@@ -59,7 +64,7 @@ def change_role(*, acting: Principal, user_id: UUID, role: Role) -> Membership:
 
 
 def remove_member(*, acting: Principal, user_id: UUID) -> None:
-    """Raises as `change_role`. Keys that they made belong to the tenant and stay."""
+    """Remove a member. Raises as `change_role`. Keys that they created belong to the tenant and stay."""
     with transaction.atomic():
         membership = _locked(acting, user_id)
         require_rank(acting, Role(membership.role))
@@ -67,20 +72,20 @@ def remove_member(*, acting: Principal, user_id: UUID) -> None:
 
 
 def leave_tenant(*, acting: Principal) -> None:
-    """One's own membership ends. Raises LastOwnerError (409)."""
+    """End the acting person's membership. Raises LastOwnerError (409)."""
     assert acting.user is not None
     with transaction.atomic():
         _end(acting, "member.leave", _locked(acting, acting.user.pk))
 
 
 def _locked(acting: Principal, user_id: UUID) -> Membership:
-    """With the tenant's row held, so that two owners who remove each other at once cannot both succeed."""
+    """Lock the tenant's row, so that two owners who remove each other cannot both succeed; return the membership."""
     Tenant.objects.select_for_update().get(pk=acting.tenant.pk)
     members = Membership.objects.for_tenant(acting.tenant).select_related("user")
     membership = members.filter(user_id=user_id).first()
     if membership is None:
         raise NotFoundError(
-            "This person is no member of the tenant.", "GET members lists them.", code="member_not_found", param="id"
+            "This person is not a member of the tenant.", "GET members lists them.", code="member_not_found", param="id"
         )
     return membership
 

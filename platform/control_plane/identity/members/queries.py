@@ -1,4 +1,4 @@
-"""Looking up who belongs to a tenant, and who is invited."""
+"""Queries for a tenant's members and invitations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from control_plane.identity.tenants.roles import Role
 
 
 class MemberSort(models.TextChoices):
-    """What a list of members can be sorted by; a minus before it turns the order round."""
+    """The columns by which a list of members can be sorted; a minus before one reverses the order."""
 
     EMAIL = "email"
     ROLE = "role"
     JOINED_AT = "joined_at"
 
 
-# By what a role may do, most first, as `Role` names them.
+# The rank of a role: the one with the most rights first, in the order of `Role`.
 _RANK = Case(*(When(role=role, then=Value(rank)) for rank, role in enumerate(Role.values)))
 _COLUMNS: dict[MemberSort, F | Case] = {
     MemberSort.EMAIL: F("user__email"),
@@ -27,15 +27,16 @@ _COLUMNS: dict[MemberSort, F | Case] = {
 
 
 def find_members(tenant: Tenant, search: str = "", sort: str = MemberSort.EMAIL) -> QuerySet[Membership]:
-    """By a part of the address or of the name."""
-    own = Membership.objects.for_tenant(tenant).select_related("user")
+    """Return the members with `search` in the address or name."""
+    members = Membership.objects.for_tenant(tenant).select_related("user")
     if search:
-        own = own.filter(Q(user__email__icontains=search) | Q(user__name__icontains=search))
+        members = members.filter(Q(user__email__icontains=search) | Q(user__name__icontains=search))
     column = _COLUMNS[MemberSort(sort.removeprefix("-"))]
-    return own.order_by(column.desc() if sort.startswith("-") else column.asc(), "user__email")
+    return members.order_by(column.desc() if sort.startswith("-") else column.asc(), "user__email")
 
 
 def find_invitations(tenant: Tenant, search: str = "") -> QuerySet[Invitation]:
-    """Those that are neither accepted nor revoked, by a part of the address, newest first; too old ones too."""
-    own = Invitation.objects.for_tenant(tenant).select_related("invited_by").filter(accepted_at=None, revoked_at=None)
-    return (own.filter(email__icontains=search) if search else own).order_by("-created_at", "pk")
+    """Return the invitations not accepted or revoked, expired ones included, by a part of the address, newest first."""
+    open_ones = Invitation.objects.for_tenant(tenant).filter(accepted_at=None, revoked_at=None)
+    rows = open_ones.filter(email__icontains=search) if search else open_ones
+    return rows.select_related("invited_by").order_by("-created_at", "pk")

@@ -56,7 +56,7 @@ class InvitationTokenSerializer(serializers.Serializer[Any]):
 
 
 class InvitationDetailsSerializer(serializers.Serializer[Any]):
-    """What an invited person sees before they accept."""
+    """An invitation as its recipient sees it before accepting."""
 
     tenant = serializers.CharField(source="tenant.slug")
     tenant_name = serializers.CharField(source="tenant.name")

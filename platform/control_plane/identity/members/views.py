@@ -38,7 +38,7 @@ class MembersView(TenantView):
         tags=["members"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """People of this tenant and their roles, all or a part."""
+        """List the tenant's members and their roles, all or a part."""
         query = read_query(MemberListQuerySerializer, request)
         members = find_members(self.principal.tenant, query["search"], query["sort"])
         shown = part_of(members, query["offset"], query["limit"])
@@ -56,7 +56,7 @@ class MemberView(TenantView):
         tags=["members"],
     )
     def patch(self, request: Request, tenant: str, user_id: UUID) -> Response:
-        """Give a member another role. It holds from their next request on."""
+        """Give a member another role, which applies from their next request on."""
         body = validated(NewRoleSerializer, request.data)
         role = Role(body["role"])
         changed = memberships.change_role(acting=self.principal, user_id=user_id, role=role)
@@ -64,7 +64,7 @@ class MemberView(TenantView):
 
     @extend_schema(operation_id="remove_member", responses={204: None, **_REFUSED}, tags=["members"])
     def delete(self, request: Request, tenant: str, user_id: UUID) -> Response:
-        """Take a member out. Their open sockets close; keys that they made stay."""
+        """Remove a member. Their open sockets close; keys that they created stay."""
         memberships.remove_member(acting=self.principal, user_id=user_id)
         return Response(status=204)
 
@@ -90,7 +90,7 @@ class InvitationsView(TenantView):
         tags=["members"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Those that are neither accepted nor revoked, newest first, all or a part; too old ones too."""
+        """List the invitations that are not accepted or revoked, expired ones included, newest first, all or a part."""
         query = read_query(ListQuerySerializer, request)
         invited = find_invitations(self.principal.tenant, query["search"])
         shown = part_of(invited, query["offset"], query["limit"])
@@ -103,11 +103,10 @@ class InvitationsView(TenantView):
         tags=["members"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Invite a person by e-mail. The answer holds the link, this once."""
+        """Invite a person by e-mail. The answer contains the link, this once."""
         body = validated(NewInvitationSerializer, request.data)
-        asked = body
-        count_account("mail", asked["email"], MAILS)
-        invitation = invitations.invite(acting=self.principal, email=asked["email"], role=Role(asked["role"]))
+        count_account("mail", body["email"], MAILS)
+        invitation = invitations.invite(acting=self.principal, email=body["email"], role=Role(body["role"]))
         link = invitations.invitation_link(invitation)
         answer = {**InvitationSerializer(invitation).data, "link": link}
         return Response(answer, status=201, headers={"Cache-Control": "no-store"})
@@ -119,7 +118,7 @@ class InvitationView(TenantView):
 
     @extend_schema(operation_id="revoke_invitation", responses={204: None, **_REFUSED}, tags=["members"])
     def delete(self, request: Request, tenant: str, invitation_id: UUID) -> Response:
-        """Take an invitation back. Its link stops working."""
+        """Revoke an invitation. Its link stops working."""
         invitation = Invitation.objects.for_tenant(self.principal.tenant).filter(pk=invitation_id).first()
         if invitation is None:
             raise NotFoundError(

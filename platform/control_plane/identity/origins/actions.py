@@ -13,12 +13,12 @@ from control_plane.identity.tenants.models import Tenant
 
 
 def set_origins(*, acting: Principal, origins: Sequence[str]) -> list[str]:
-    """Exactly these, from now on; in force within a second."""
+    """Replace the tenant's allowed origins; the change applies within a second."""
     wanted = sorted(set(origins))
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)  # two who change it take turns
-        own = AllowedOrigin.objects.for_tenant(tenant)
-        own.exclude(origin__in=wanted).delete()
+        tenant = Tenant.objects.select_for_update().get(pk=acting.tenant.pk)  # serialises concurrent changes
+        rows = AllowedOrigin.objects.for_tenant(tenant)
+        rows.exclude(origin__in=wanted).delete()
         AllowedOrigin.objects.bulk_create(
             [AllowedOrigin(tenant=tenant, origin=origin) for origin in wanted], ignore_conflicts=True
         )

@@ -1,4 +1,4 @@
-"""A tenant's allowed origins. Without a row no page of another origin may read an answer."""
+"""A tenant's allowed origins. Without one, no page of another origin may read an answer."""
 
 from __future__ import annotations
 

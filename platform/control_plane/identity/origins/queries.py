@@ -1,4 +1,4 @@
-"""Reads allowed origins."""
+"""Queries for allowed origins."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def origins_of(tenant: Tenant) -> list[str]:
 
 
 def is_allowed_by_any(origin: str) -> bool:
-    """Whether some tenant allows it: a preflight carries no key, so it cannot say whose answer it is for."""
+    """Return True if any tenant allows the origin: a preflight request carries no key, so its tenant is unknown."""
     return AllowedOrigin.objects.filter(origin=origin).exists()

@@ -8,7 +8,7 @@ MOST_ORIGINS = 32
 
 
 class AllowedOriginsSerializer(serializers.Serializer[Any]):
-    """Web pages of which origins may call inference with this tenant's keys."""
+    """The origins of web pages that may call inference with this tenant's keys."""
 
     origins = serializers.ListField(
         child=serializers.RegexField(

@@ -21,7 +21,7 @@ class OriginsView(TenantView):
 
     @extend_schema(operation_id="read_allowed_origins", responses=AllowedOriginsSerializer, tags=["keys"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Web pages of which origins may call inference with this tenant's keys."""
+        """Read the origins of web pages that may call inference with this tenant's keys."""
         return Response({"origins": origins_of(self.principal.tenant)})
 
     @extend_schema(
@@ -31,6 +31,9 @@ class OriginsView(TenantView):
         tags=["keys"],
     )
     def put(self, request: Request, tenant: str) -> Response:
-        """Allow exactly these, within a second. A key in a page is its visitors': give it limits for that."""
+        """Allow exactly these origins, within a second.
+
+        Visitors of a page can read its key: set limits for that key.
+        """
         body = validated(AllowedOriginsSerializer, request.data)
         return Response({"origins": set_origins(acting=self.principal, **body)})

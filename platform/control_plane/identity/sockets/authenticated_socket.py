@@ -1,4 +1,4 @@
-"""What both websockets of the platform have in common: how they begin, and how they end when they must."""
+"""The base of both websockets of the platform: authentication, rechecks and orderly closing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from control_plane.core.events.recheck import RECHECK_S
 from control_plane.core.http.connections import prove, tenant_holder
 from control_plane.core.http.json_body import read_object
 from control_plane.core.http.metrics import SOCKETS
-from control_plane.core.http.own_turn import parsed
+from control_plane.core.http.parse_queue import parsed
 from control_plane.core.http.websocket_protocol import admit, charge
 from control_plane.core.unavailable import as_unavailable
 from control_plane.identity.access.principal import Principal
@@ -36,12 +36,12 @@ from control_plane.identity.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
 
-AUTH_WITHIN_S = 15.0
-# Close codes of our own; 4xxx is the range that browsers pass through.
+AUTH_WITHIN_S = 15.0  # from the connection
+# Close codes of Lorikeet; 4xxx is the range that browsers pass through.
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_FORBIDDEN = 4403
 CLOSE_NOT_FOUND = 4404
-# Registered ones: something failed here; connect again later.
+# Registered close codes: an internal error; connect again later.
 CLOSE_INTERNAL = 1011
 CLOSE_TRY_AGAIN = 1013
 
@@ -70,13 +70,13 @@ class SocketFailedError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "internal_error",
-            "Something went wrong on the server; it has been logged.",
-            "Connect again. If it stays, report it to whoever runs this server.",
+            "An unexpected error happened on the server; it has been logged.",
+            "Connect again. If it persists, report it to the operator of this server.",
             status=500,
         )
 
 
-# By an error's HTTP status. Those of our own tell a client that connecting again would not help.
+# Close codes by HTTP status of the error. Lorikeet's codes tell a client that connecting again would not help.
 _CLOSE_CODES = {
     403: CLOSE_FORBIDDEN,
     404: CLOSE_NOT_FOUND,
@@ -87,20 +87,20 @@ _CLOSE_CODES = {
 
 
 def close_code(status: int) -> int:
-    """That of a socket which is closed for an error of this HTTP status."""
+    """Return the code with which a socket is closed for an error of this HTTP status."""
     return _CLOSE_CODES.get(status, CLOSE_UNAUTHENTICATED)
 
 
 class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
-    """A socket for those who proved within ``AUTH_WITHIN_S`` who they are, and for as long as that stays true.
+    """A socket whose caller authenticated within ``AUTH_WITHIN_S``, and stays authorised.
 
-    It looks again when it is told to (``events/recheck.py``), and every ``RECHECK_S`` in case it was not. It outlives
-    an outage of Redis: then nothing tells it to look again, so only the second counts.
+    It rechecks the caller when it is notified (``events/recheck.py``), and every ``RECHECK_S`` in case it was not. It
+    outlives an outage of Redis, in which only the regular recheck works.
     """
 
-    # Every message that clients may send, and what it takes; None: nothing yet. The tests walk this table.
+    # Every message that clients may send, with the required capability; None: no authentication. Tests iterate over it.
     actions: ClassVar[dict[str, Capability | None]]
-    # What the holder of such a socket must be able to do.
+    # The capability that the socket's caller must have.
     needs: ClassVar[Capability]
 
     caller: Caller | None = None
@@ -133,14 +133,17 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.leave_group(self.caller.group)
 
     async def dispatch(self, message: dict[str, Any]) -> None:
-        """No error ends the socket without a word: the client is told, and whether to connect again."""
+        """Handle a message.
+
+        After any error the client gets the error, and a close code that says whether to reconnect.
+        """
         try:
-            # Not Channels' own, which first visits a thread to close connections to the database: `run_db` has them.
+            # Without Channels' dispatch, which first closes database connections on a thread: `run_db` manages them.
             await getattr(self, get_handler_name(message))(message)
         except StopConsumer:
             raise
-        except ClientDisconnected:  # while it was answered; what comes next is the message that says so
-            logger.debug("A peer went before it read an answer.")
+        except ClientDisconnected:  # while it was answered; the next message is the disconnect
+            logger.debug("A client disconnected before it read an answer.")
         except Exception as error:
             if message["type"] == "websocket.disconnect":
                 logger.exception("A socket did not end cleanly.")
@@ -151,31 +154,31 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         away = as_unavailable(error)
         if away is None:
             logger.error("A socket is closed because of an error.", exc_info=error)
-        with contextlib.suppress(OSError):  # it was the socket that failed
+        with contextlib.suppress(OSError):  # the socket itself failed
             await self.cut(away or SocketFailedError())
 
     async def layer_lost(self, message: dict[str, Any]) -> None:
-        """From the channel layer: Redis is away, so nothing is told to this socket."""
+        """Handle the loss of Redis (a message of the channel layer): no notifications arrive until it is back."""
 
     async def layer_back(self, message: dict[str, Any]) -> None:
-        """From the channel layer: what was told meanwhile is lost, and perhaps the group too."""
+        """Handle the return of Redis: notifications were lost meanwhile, and perhaps the group too."""
         if self.caller is not None and await self._recheck(recent_principal(self.caller)):
             await self._join()
 
     async def leave_group(self, group: str) -> None:
-        with contextlib.suppress(RedisError, OSError):  # it ends there by itself
+        with contextlib.suppress(RedisError, OSError):  # the membership expires by itself
             await self.channel_layer.group_discard(group, self.channel_name)
 
     async def _join(self) -> None:
-        """Be told when what the holder may do changes. Without Redis only the regular look is left."""
+        """Subscribe to changes of the caller's permissions. Without Redis only the regular recheck works."""
         assert self.caller is not None
         try:
             await to_completion(self.channel_layer.group_add(self.caller.group, self.channel_name))
         except (RedisError, OSError) as error:
-            logger.warning("A socket will not be told of changes for now: %s", error)
+            logger.warning("A socket gets no notifications until Redis is back: %s", error)
 
     async def hold_by_ticket(self, ticket: str) -> bool:
-        """For pages of ours only: a ticket from elsewhere counts for nothing."""
+        """Authenticate by a ticket. Only pages of the console may use one."""
         caller = await run_db(redeem, ticket) if origin_is_ours(self.scope) else None
         if caller is None:
             await self.cut(TicketError())
@@ -183,9 +186,9 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         return await self.hold(caller)
 
     async def hold(self, caller: Caller) -> bool:
-        """Whether the caller may have the socket; if not they were told, and it is closed."""
-        # Joined before it looks: what changes from now on is noticed. What it sees may be a moment older than that, so
-        # it looks again soon.
+        """Authenticate the caller. Returns False if it is refused: it got the error, and the socket is closed."""
+        # Join before the check, so that later changes are noticed. The check may read data from a moment before, so it
+        # is soon repeated.
         self.caller = caller
         await self._join()
         if not await self._recheck(recent_principal(caller)) or not await self._prove():
@@ -196,7 +199,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         return True
 
     async def _prove(self) -> bool:
-        """The connection is the tenant's from now on, and no stranger's."""
+        """Count the connection for the tenant from now on."""
         assert self.principal is not None
         try:
             holder = tenant_holder(self.principal.tenant.pk)
@@ -208,7 +211,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         return True
 
     async def parse(self, text: str, *, nul: bool = False) -> dict[str, Any]:
-        """A message's JSON object, as `read_object`; what it takes is charged to the tenant. Raises JsonError."""
+        """Return a message's JSON object, as `read_object` does; parsing is charged to the tenant. Raises JsonError."""
         took = 0.0
 
         def read() -> dict[str, Any]:
@@ -225,7 +228,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             charge(self.scope, took)
 
     async def admits(self, kind: object) -> bool:
-        """Whether a message of this kind may come now. Strangers are cut off. Raises ForbiddenError."""
+        """Return True if a message of this kind may come now. Strangers are cut off. Raises ForbiddenError."""
         if not isinstance(kind, str) or kind not in self.actions:
             return self.principal is not None or await self._cut_stranger()
         needed = self.actions[kind]
@@ -240,13 +243,13 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         return False
 
     async def access_recheck(self, message: dict[str, Any]) -> None:
-        """From the channel layer: what the holder may do has changed."""
+        """Handle a change of the caller's permissions (a message of the channel layer)."""
         assert self.caller is not None
         forget(self.principal.tenant.pk if self.principal is not None else None)
         await self._recheck(run_db(self.caller.principal))
 
     async def cut(self, error: LorikeetError) -> None:
-        """Say why, and close. Once is enough."""
+        """Send the error and close, once."""
         if self._was_cut:
             return
         self._was_cut, self.principal = True, None
@@ -254,7 +257,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.close(close_code(error.status))
 
     async def move(self) -> None:
-        """This process is about to stop: the client should connect anew, which leads it to another one."""
+        """Ask the client to reconnect, which leads it to another process: this one is about to stop."""
         await self.send(text_data='{"type": "move"}')
 
     def _too_late(self) -> None:
@@ -262,7 +265,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
         self._closing = asyncio.ensure_future(self._cut_late())
 
     async def _cut_late(self) -> None:
-        with contextlib.suppress(OSError):  # the stranger has gone meanwhile
+        with contextlib.suppress(OSError):  # the stranger has disconnected meanwhile
             await self.cut(UnauthenticatedError())
 
     async def _recheck(self, query: Awaitable[Principal]) -> bool:
@@ -285,7 +288,7 @@ class AuthenticatedSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
                 if not await self._recheck(recent_principal(self.caller)):
                     return
             except Exception as error:
-                # The database is away, and what was remembered of the holder has become too old to rely on.
+                # The database is away, and the cached permissions have become too old to rely on.
                 await self._fail(error)
                 return
-            await self._join()  # again: Redis may have lost the group, and forgets it after a day
+            await self._join()  # again: Redis may have lost the group, and drops it after a day

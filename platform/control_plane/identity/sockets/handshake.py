@@ -1,4 +1,4 @@
-"""What a websocket's handshake says."""
+"""A websocket's handshake: its headers and origin."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from control_plane.core.lifespan import Receive, Scope, Send
 
 
 def header(scope: Scope, name: str) -> str:
-    """A request header by lower-case name, "" if absent."""
+    """Return a request header by lower-case name, "" if absent."""
     wanted = name.encode()
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == wanted), "")
 
 
 def origin_is_ours(scope: Scope) -> bool:
-    """Whether the page that opened the socket is ours.
+    """Return True if a page of the console opened the socket.
 
-    Browsers let any site open sockets to any other, and say honestly which site it was.
+    Browsers let any site open sockets to any other, and name the site truthfully.
     """
     origin = header(scope, "origin")
     if origin in settings.CSRF_TRUSTED_ORIGINS:
@@ -27,6 +27,6 @@ def origin_is_ours(scope: Scope) -> bool:
 
 
 async def no_socket(scope: Scope, receive: Receive, send: Send) -> None:
-    """There is none at this address: refused before it is accepted."""
+    """Refuse a socket at an address that has none, before it is accepted."""
     await receive()
     await send({"type": "websocket.close"})

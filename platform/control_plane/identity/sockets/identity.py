@@ -1,4 +1,4 @@
-"""Who holds a websocket, in a form that can be asked again at any time whether they still may."""
+"""Callers of websockets, in a form that can be authorised again at any time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from control_plane.identity.keys.secret import hash_secret, parse
 class Caller(Protocol):
     @property
     def group(self) -> str:
-        """The channel layer's group that is told to look again."""
+        """Return the channel layer's group that is notified of changes."""
 
     def principal(self) -> Principal:
-        """What the database says of them now. Raises LorikeetError if they may not be here any more."""
+        """Return the caller's present permissions from the database. Raises LorikeetError if it lost its access."""
 
 
 @dataclass(frozen=True)
 class SessionCaller:
-    """A member, by the session that asked for the ticket."""
+    """A member, by the session that requested the ticket."""
 
     user_id: UUID
     session_key: str
@@ -52,7 +52,7 @@ class KeyCaller:
 
     @classmethod
     def of(cls, key: ApiKey, text: str) -> KeyCaller:
-        """For a key that was found by its `text`."""
+        """Return the caller of a key that was looked up by its `text`."""
         parts = parse(text)
         assert parts is not None
         return cls(key.pk, hash_secret(parts.secret))

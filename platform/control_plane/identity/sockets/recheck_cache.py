@@ -1,4 +1,4 @@
-"""What holders of sockets may do, asked once a second for all sockets of one caller."""
+"""Permissions of sockets' callers, queried once a second for all sockets of one caller."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def _tenant_of(_: object, principal: Principal) -> UUID:
 
 
 async def recent_principal(caller: Caller) -> Principal:
-    """As ``caller.principal()``, at most ``FRESH_S`` old."""
+    """Return ``caller.principal()``, at most ``FRESH_S`` old."""
     cache = _caches.setdefault(asyncio.get_running_loop(), SingleFlightCache(tenant_of=_tenant_of))
     return await cache.get(caller, caller.principal)

@@ -1,8 +1,8 @@
 """Tickets with which the console opens its websockets.
 
-A browser sends cookies with a websocket from any site, and cannot send headers: so cookies count for nothing there.
-A page of ours gets a ticket over HTTP, where the session and its CSRF token are checked, and sends it as the socket's
-first message, so that no log of addresses holds it. It is good once, for half a minute.
+A browser sends cookies with a websocket from any site, and cannot send headers: so cookies do not count there. A page
+of the console gets a ticket over HTTP, where the session and its CSRF token are checked, and sends it as the socket's
+first message, so that no log of addresses contains it. It is valid once, for half a minute.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ LIFETIME_S = 30
 
 
 def issue(caller: SessionCaller) -> str:
-    """A ticket that stands for `caller`."""
+    """Return a ticket for `caller`."""
     ticket = secrets.token_urlsafe(32)
     cache.set(_name(ticket), (str(caller.user_id), caller.session_key, caller.tenant), LIFETIME_S)
     return ticket
 
 
 def redeem(ticket: str) -> SessionCaller | None:
-    """Who it was issued to; None if it is unknown, too old, or was redeemed before."""
+    """Return the caller that a ticket was issued to; None if it is unknown, too old, or used."""
     name = _name(ticket)
     kept = cache.get(name)
-    # Of two that come at once only one deletes it.
+    # Of two simultaneous requests only one deletes it.
     if kept is None or not cache.delete(name):
         return None
     user_id, session_key, tenant = kept
@@ -37,5 +37,5 @@ def redeem(ticket: str) -> SessionCaller | None:
 
 
 def _name(ticket: str) -> str:
-    """Not the ticket itself: a reader of the cache must not be able to use it."""
+    """Return the ticket's name in the cache: a hash, so that a reader of the cache cannot use it."""
     return f"lorikeet:ticket:{hashlib.sha256(ticket.encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""Organisations and who belongs to them."""
+"""Organisations and their members."""
 
 import uuid
 
@@ -66,7 +66,10 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """Open until it is accepted, revoked or too old. Its token is not stored: it is signed (`invitations.py`)."""
+    """An invitation, open until it is accepted, revoked or expired.
+
+    Its token is signed, not stored (`invitations.py`).
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")

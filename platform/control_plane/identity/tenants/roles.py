@@ -1,4 +1,4 @@
-"""Which role may do what. This table is the only place that says so."""
+"""The permissions of each role. This table is their only definition."""
 
 from django.db import models
 
@@ -11,7 +11,7 @@ class Role(models.TextChoices):
 
 
 class Capability(models.TextChoices):
-    """What an endpoint may ask of its caller. API key scopes are a subset of these."""
+    """A permission that an endpoint may require. The scopes of API keys are a subset of these."""
 
     VIEW = "view"
     INFER = "infer"
@@ -25,8 +25,8 @@ class Capability(models.TextChoices):
     READ_AUDIT = "audit.read"
     READ_TRANSCRIPTS = "transcripts.read"
     WRITE_TRANSCRIPTS = "transcripts.write"
-    BE_MEMBER = "member"  # what only a person does, about themselves
-    OPERATE = "operate"  # of no role: people who run the installation have it, in all tenants
+    BE_MEMBER = "member"  # for actions of a person about themselves
+    OPERATE = "operate"  # in no role: people who run the installation have it, in all tenants
 
 
 _VIEWER = frozenset({Capability.VIEW, Capability.BE_MEMBER})
@@ -53,8 +53,8 @@ CAPABILITIES: dict[Role, frozenset[Capability]] = {
     Role.OWNER: _OWNER,
 }
 
-# What is left to members of a suspended tenant; its keys may nothing.
+# Permissions that members of a suspended tenant keep. Its API keys have none.
 OF_SUSPENDED = frozenset({Capability.VIEW, Capability.BE_MEMBER, Capability.READ_AUDIT, Capability.READ_TRANSCRIPTS})
 
-# A key can never make or revoke keys or members: a leaked one must not be able to outlive its revocation.
+# A key can never create or revoke keys or members: a leaked one must not outlive its revocation.
 KEY_SCOPES: frozenset[Capability] = frozenset({Capability.VIEW, Capability.INFER, Capability.WRITE_ADAPTERS})

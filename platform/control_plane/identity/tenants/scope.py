@@ -24,7 +24,7 @@ class AppendOnlyError(RuntimeError):
 
 
 class AppendOnlyQuerySet(TenantQuerySet[M]):
-    """Rows are added and read. Corrections are further rows."""
+    """A queryset of rows that are only added and read. Corrections are further rows."""
 
     def update(self, **values: Any) -> int:
         raise AppendOnlyError(f"{self.model.__name__} is append-only: add a correcting row instead of updating.")
@@ -34,7 +34,7 @@ class AppendOnlyQuerySet(TenantQuerySet[M]):
 
 
 class AppendOnlyModel(models.Model):
-    """Base of the ledgers: a saved row cannot be saved again or deleted."""
+    """The base of the ledgers: a saved row cannot be saved again or deleted."""
 
     class Meta:
         abstract = True

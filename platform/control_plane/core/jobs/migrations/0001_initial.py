@@ -35,7 +35,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name="Turn",
+            name="QueuePosition",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("queue", models.CharField(max_length=32)),
@@ -48,7 +48,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "constraints": [models.UniqueConstraint(fields=("queue", "tenant"), name="turn_once")],
+                "constraints": [models.UniqueConstraint(fields=("queue", "tenant"), name="queue_position_once")],
             },
         ),
     ]

@@ -18,12 +18,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
-        parser.add_argument("--undo", action="store_true", help="Take it back.")
+        parser.add_argument("--undo", action="store_true", help="End the account's operator rights.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         user = User.objects.filter(email=normalise_email(options["email"])).first()
         if user is None:
-            raise CommandError(f"There is no account of {options['email']}. create_tenant makes accounts.")
+            raise CommandError(f"There is no account of {options['email']}. Make one with create_tenant.")
         try:
             set_operator(actor=SYSTEM, user=user, operator=not options["undo"])
         except LorikeetError as error:

@@ -1,8 +1,8 @@
-"""How much of the console's API one caller has at work at once, and how much of a processor it takes.
+"""Limits for each caller of the console's API: requests at once, and processor time.
 
-Each request works on a thread of its own, and the event loop, which sends everybody's tokens, gets the interpreter in
-turn with all of them. Sixteen long lists at once of one caller are no sooner done than two and two, so others wait;
-and whoever has used more processor time than people do is served at the pace at which it comes back.
+Each request runs on a thread, and the event loop, which sends all tokens, shares the interpreter with all of them.
+Sixteen long lists at once of one caller finish no sooner than two after two, so the others wait. A caller that used
+more processor time than people do is served at the rate of LORIKEET_CALLER_CPU_SHARE.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from control_plane.core.http.client_address import network_of
 from control_plane.core.http.request_id import accept_or_make, set_request_id
 from control_plane.core.lifespan import AsgiApp, Receive, Scope, Send
 
+# Reads of one caller at once.
 AT_ONCE = 2
-"""Reads."""
+# Seconds after which a read proceeds without a slot: two downloads read slowly must not block their caller's console.
 WAIT_S = 5.0
-"""After which a read is done all the same: two downloads that somebody reads slowly must not stop their console."""
+# Seconds of processor time that a caller may use before it waits for LORIKEET_CALLER_CPU_SHARE. A page of the console
+# takes a tenth of it.
 CPU_AT_ONCE_S = 2.0
-"""What a caller may use before it waits for LORIKEET_CALLER_CPU_SHARE: a page of the console takes a tenth of it."""
+# Callers whose use is remembered: the most recent ones.
 CALLERS = 1 << 12
-"""Whose use is remembered: those that asked last."""
 CREDENTIALS = (b"authorization", b"cookie")
+# Key of a request's scope that holds the allowance of its caller.
 CALLER = "lorikeet.caller"
-"""Under which name a request's scope has the allowance of its caller."""
 
 
 class TooMuchWorkError(LorikeetError):
@@ -43,31 +44,31 @@ class TooMuchWorkError(LorikeetError):
         super().__init__(
             "too_much_work",
             "Your requests to this API take more of the server's processor time than one caller may have.",
-            "Send them one after the other, and poll less often.",
+            "Send requests one after another, and poll less often.",
             status=429,
         )
         self.retry_after_s = wait_s
 
 
 @dataclass
-class _Turns:
+class _Slots:
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     users: int = 0
 
 
-class CallerTurns:
-    """ASGI middleware. A caller is who sends the same key or cookies, or a stranger's address."""
+class CallerLimits:
+    """ASGI middleware that limits each caller: the sender of the same key or cookies, or a stranger's address."""
 
     def __init__(self, app: AsgiApp) -> None:
         self.app = app
-        self._turns: dict[Hashable, _Turns] = {}
+        self._slots: dict[Hashable, _Slots] = {}
         self._allowances: OrderedDict[tuple[bytes, ...], Allowance] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reads = scope["method"] in {"GET", "HEAD"}
-        async with self._turn(caller_of(scope)) if reads else contextlib.nullcontext():
+        async with self._slot(caller_of(scope)) if reads else contextlib.nullcontext():
             credentials = credentials_of(scope)
-            if credentials and current().caller_cpu_share:  # the rate of strangers' requests is bounded
+            if credentials and current().caller_cpu_share:  # StrangerRate limits requests without credentials
                 allowance = self._allowance(credentials)
                 wait_s = allowance.wait_s(time.monotonic())
                 if wait_s > WAIT_S:
@@ -87,25 +88,25 @@ class CallerTurns:
         return self._allowances[caller]
 
     @contextlib.asynccontextmanager
-    async def _turn(self, caller: Hashable) -> AsyncIterator[None]:
-        turns = self._turns.setdefault(caller, _Turns())
-        turns.users += 1
-        has_turn = False
+    async def _slot(self, caller: Hashable) -> AsyncIterator[None]:
+        slots = self._slots.setdefault(caller, _Slots())
+        slots.users += 1
+        acquired = False
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WAIT_S):
-                    has_turn = await turns.free.acquire()
+                    acquired = await slots.free.acquire()
             yield
         finally:
-            if has_turn:
-                turns.free.release()
-            turns.users -= 1
-            if not turns.users:
-                del self._turns[caller]
+            if acquired:
+                slots.free.release()
+            slots.users -= 1
+            if not slots.users:
+                del self._slots[caller]
 
 
 def charge(scope: Mapping[str, Any], cpu_s: float) -> None:
-    """So much processor time was spent for the caller of the request; its next ones wait for it."""
+    """Charge the request's caller for processor time; its next requests wait for it."""
     allowance = scope.get(CALLER)
     if allowance is not None:
         allowance.spend(cpu_s)
@@ -121,7 +122,7 @@ async def _refuse(scope: Scope, send: Send, error: LorikeetError) -> None:
 
 
 def caller_of(scope: Scope) -> Hashable:
-    """What tells callers apart before anybody has looked at their credentials."""
+    """Return what distinguishes callers before their credentials are checked."""
     client = scope.get("client")
     return credentials_of(scope) or (network_of(client[0]) if client else None)
 
