@@ -1,4 +1,4 @@
-"""The web process: Django over HTTP, Channels over websockets, and what starts and stops with them."""
+"""The web process: Django over HTTP, Channels over websockets, and the services that start and stop with them."""
 
 import asyncio
 import gc
@@ -45,9 +45,9 @@ async def _stop_events() -> None:
 
 
 async def settle_memory() -> None:
-    """What was loaded so far stays: the collector need not walk through it again, while streams wait.
+    """Exclude the objects loaded so far from garbage collection, which would scan them while streams wait.
 
-    It comes often, as they wait for each of its visits: for 20,000 new objects 30 ms.
+    Collections are frequent and short, as streams wait for each: one over 20,000 new objects takes 30 ms.
     """
     gc.collect()
     gc.freeze()
@@ -58,10 +58,10 @@ async def _flush_last_used() -> None:
     await asyncio.to_thread(last_used.flush)
 
 
-# What the tests walk.
+# The tests iterate over these.
 sockets = control_plane.gateway.websocket.websocket_urls.websocket_urlpatterns
 
-# /v1 goes past the site's middleware: what of it is synchronous would lose the news that a client has gone.
+# /v1 bypasses the site's middleware: its synchronous parts would lose the message that a client has disconnected.
 _site = CallerLimits(BodyGuard(cast(AsgiApp, Handler()), authorize_upload, require_room))
 _http = PathRouter(gateway=GatewayHandler(), site=ResumableUploads(_site))
 

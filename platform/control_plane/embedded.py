@@ -1,7 +1,7 @@
-"""The Celery workers, one for each queue, and their clock inside the web process: the default without Redis.
+"""The Celery workers, one for each queue, and beat inside the web process: the default without Redis.
 
-The queues are in this process's memory, so there can be one such process per data folder, and what waits in them at a
-stop is queued again at the next start from what the database says.
+The queues are in this process's memory, so there can be one such process per data folder. Tasks that wait in them at a
+stop are queued again at the next start, from the database.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from control_plane.core.jobs.sending import send
 
 logger = logging.getLogger(__name__)
 
-STOP_WITHIN_S = 10.0
-RESTART_S = 1.0
+STOP_WITHIN_S = 10.0  # for running tasks
+RESTART_S = 1.0  # before a crashed worker is replaced
 
 
 class SecondEmbeddedProcessError(RuntimeError):
-    """Two processes with a queue in memory would each miss the other's tasks."""
+    """A second web process with embedded workers: each would miss the tasks in the other's memory."""
 
     def __init__(self, lock: Path) -> None:
         super().__init__(
             f"Another web process already runs with the data folder {lock.parent}. Stop it, set LORIKEET_VAR_DIR to "
-            "another folder, or set LORIKEET_REDIS_URL and run workers of their own to use several processes."
+            "another folder, or set LORIKEET_REDIS_URL and run workers as separate processes."
         )
 
 
 class EmbeddedWorker:
-    """Start and stop once."""
+    """The embedded workers and beat. Start and stop them once."""
 
     def __init__(self) -> None:
         self._lock: IO[str] | None = None
@@ -54,10 +54,10 @@ class EmbeddedWorker:
         self._beat: threading.Thread | None = None
 
     def start(self) -> None:
-        """Raises SecondEmbeddedProcessError."""
+        """Start the workers and beat. Raises SecondEmbeddedProcessError."""
         self._lock = _take_lock(current().var_dir / "embedded.lock")
         if not current().redis_url:
-            claims.end_all()  # of the process before this one
+            claims.end_all()  # those of the previous process
         self._workers = [_QueueWorker(queue) for queue in QUEUES]
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=MonotonicScheduler)
         self._beat.start()
@@ -65,16 +65,16 @@ class EmbeddedWorker:
         send("fleet.reconcile")
 
     def stop(self) -> None:
-        """Let running tasks end for a moment; what is cut short is resumed at the next start."""
+        """Give running tasks a moment to end; interrupted ones are resumed at the next start."""
         if self._beat is not None:
             self._beat.stop()  # type: ignore[attr-defined]
-        # Each stops itself, because its connection belongs to its own thread: it looks once in two seconds, and when
-        # the message wakes it. Redis may be away, and sending wait for it.
+        # Each worker stops itself, because its connection belongs to its thread: it checks every two seconds, and
+        # when the message wakes it. The message is sent from a thread, because Redis may be away.
         state.should_stop = EX_OK
         threading.Thread(target=self._wake, daemon=True).start()
         end = time.monotonic() + STOP_WITHIN_S
         while time.monotonic() < end and any(worker.runs() for worker in self._workers):
-            validation_job.cancel_running()  # also those that began a moment ago
+            validation_job.cancel_running()  # in each round, for tasks that have just begun
             time.sleep(0.05)
         for worker in self._workers:
             if worker.runs():
@@ -89,7 +89,7 @@ class EmbeddedWorker:
 
 
 class _QueueWorker:
-    """One queue's worker in a thread of its own; another takes its place if it crashes."""
+    """The worker of one queue, in a thread; it is replaced if it crashes."""
 
     def __init__(self, queue: WorkQueue) -> None:
         self.name = f"{queue.name}@embedded-{uuid4().hex[:8]}"
@@ -112,14 +112,14 @@ class _QueueWorker:
             without_heartbeat=True,
             without_mingle=True,
             without_gossip=True,
-            # With Redis, workers of one process would share the one event loop that kombu has for it.
+            # With Redis, workers of one process would share kombu's single event loop.
             use_eventloop=False,
         )
 
     def _run(self, controller: WorkController) -> None:
         controller.start()
         while state.should_stop is None:
-            logger.error("The worker %s ended; another takes its place.", self.name)
+            logger.error("The worker %s ended; it is replaced.", self.name)
             time.sleep(RESTART_S)
             controller = self._make()
             controller.start()
@@ -141,7 +141,7 @@ _embedded: EmbeddedWorker | None = None
 
 
 async def start() -> None:
-    """A start-up hook of the web process."""
+    """Start-up hook of the web process: start the embedded workers where they are configured."""
     global _embedded
     if current().is_embedded:
         _embedded = EmbeddedWorker()
@@ -149,7 +149,7 @@ async def start() -> None:
 
 
 async def stop() -> None:
-    """Its shut-down hook."""
+    """Shut-down hook of the web process: stop the embedded workers."""
     global _embedded
     if _embedded is not None:
         await asyncio.to_thread(_embedded.stop)

@@ -1,7 +1,7 @@
-"""`python -m control_plane.serve`: the web process. The only way in which it is started.
+"""`python -m control_plane.serve`: the web process. There is no other way to start it.
 
-It is uvicorn with the connections of `http/protocol.py`, so that no start can forget their bounds. Where several
-processes may share an installation it starts a second one for all but inference (`http/handover.py`).
+It is uvicorn with the connections of `http/protocol.py`, so that every start has their bounds. Where several processes
+can share an installation, it starts a second one for everything but inference (`http/handover.py`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from control_plane.core.processor import ask_for_short_slices
 if TYPE_CHECKING:
     from control_plane.core.http.handover import SecondProcess
 
-GRACEFUL_S = 20
+GRACEFUL_S = 20  # for answers in progress at a stop
+# File descriptors that connections leave for the database, Redis, engines and files.
 SPARE_FILES = 256
-"""Descriptors that connections leave for the database, Redis, engines and files."""
-MOST_FILES = 1 << 16
+MOST_FILES = 1 << 16  # descriptors that the process requests
+# Seconds after which a thread passes the interpreter to another that waits for it. The event loop, which sends all
+# tokens, waits so long each time that a thread works for the console and the API, and a first token needs many such
+# switches: ten of them beside two busy threads take 32 ms with Python's 5 ms, 2.9 with half a millisecond, 1.7 with
+# this value. The threads then do a sixth less than with half a millisecond.
 SWITCH_S = 0.0002
-"""After which a thread gives the interpreter to another that waits for it. The event loop, which sends everybody's
-tokens, waits so long each time that a thread works for the console and the API, and a first token takes many turns: ten
-of them beside two busy threads take 32 ms with Python's 5 ms, 2.9 with half a millisecond, 1.7 with this. The threads
-then do a sixth less than with half a millisecond."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which looks at its connections every second. second: the process that has some of them."""
+    """uvicorn's server, which checks its connections every second. second: the process that takes some of them."""
 
     def __init__(self, config: uvicorn.Config, second: SecondProcess | None = None) -> None:
         super().__init__(config)
@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if frame is not None and self._second is not None:  # at once, and not because this process has drained
+        if frame is not None and self._second is not None:  # a signal, and not the end of this process's drain
             self._second.signal()
         super().handle_exit(sig, frame)
 
@@ -96,12 +96,12 @@ class Server(uvicorn.Server):
 
 
 class SecondServer(Server):
-    """The second process's, with the connections that come over its standard input."""
+    """The server of the second process, whose connections come over its standard input."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         from control_plane.core.http.handover import Receiver
 
-        await super().startup([])  # it listens nowhere
+        await super().startup([])  # without a listening socket
         control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
         self._receiver = Receiver(control, self._make, lambda: signal.raise_signal(signal.SIGTERM))
 
@@ -143,7 +143,7 @@ def make_server(options: argparse.Namespace) -> Server:
         ws_max_size=settings.socket_max_message_bytes,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=options.graceful_s,
-        # A proxy's headers are believed in one place, http/edge.py, and only where the settings say so.
+        # A proxy's headers are read in one place, http/edge.py, and only where the settings say so.
         proxy_headers=False,
         server_header=False,
         access_log=False,
@@ -162,7 +162,7 @@ def make_second(options: argparse.Namespace) -> SecondProcess:
 
 
 def open_files() -> int:
-    """How many files this process may have open, after asking for as many as it may ask for."""
+    """Return how many files this process may have open, after raising its limit as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft < wanted:

@@ -77,9 +77,10 @@ APPEND_SLASH = False
 
 _NOTICE_A_LOST_SERVER: dict[str, Any] = {
     "connect_timeout": 3,
-    # A standby, or a primary that was one until a failover, is as good as none: what it shows may be old.
+    # A standby, or an old primary after a failover, is not usable: its data may be old.
     "target_session_attrs": "read-write",
-    # A machine that vanished closes nothing: milliseconds until sent bytes must be acknowledged, seconds of silence.
+    # A machine that vanished closes no connection: milliseconds until sent bytes must be acknowledged, seconds of
+    # silence.
     "tcp_user_timeout": 10_000,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
@@ -93,18 +94,18 @@ def _database() -> dict[str, Any]:
             "ENGINE": "django.db.backends.sqlite3",
             "NAME": str(LORIKEET.sqlite_path),
             "OPTIONS": {
-                # Seconds a writer waits for another; with IMMEDIATE it waits at BEGIN, where waiting is possible,
-                # instead of failing in the middle when a read lock cannot be upgraded.
+                # Seconds that a writer waits for another. With IMMEDIATE it waits at BEGIN, where waiting is possible,
+                # instead of failing later when a read lock cannot be upgraded.
                 "timeout": 20,
                 "transaction_mode": "IMMEDIATE",
                 "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
             },
         }
     database: dict[str, Any] = dict(dj_database_url.parse(LORIKEET.database_url, engine="control_plane.core.postgres"))
-    # What the URL says after "?" counts.
+    # Options in the URL after "?" take precedence.
     options = database["OPTIONS"] = {**_NOTICE_A_LOST_SERVER, **database.get("OPTIONS", {})}
     if LORIKEET.database_pool:
-        # Under ASGI each request runs on its own thread, so connections are kept in a pool and not by thread.
+        # Under ASGI each request runs on another thread, so connections are kept in a pool and not by thread.
         options["pool"] = {"min_size": 1, "max_size": LORIKEET.database_pool}
     return database
 
@@ -135,10 +136,10 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
-# Only a proxy that says how it was called can be believed; without one a redirect would lead in circles.
+# Redirect only behind a trusted proxy, which reports the scheme; without one a redirect would loop.
 SECURE_SSL_REDIRECT = LORIKEET.secure_cookies and LORIKEET.trust_proxy
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz(/inference)?$", r"^metrics$", r"^health$", r"^ping$"]
-# Other names of the same domain are not ours to decide about: no HSTS for subdomains, no preload.
+# Other names of the same domain belong to others: no HSTS for subdomains, no preload.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if LORIKEET.secure_cookies else 0
 if LORIKEET.trust_proxy:
@@ -146,8 +147,10 @@ if LORIKEET.trust_proxy:
 
 
 def _mail() -> dict[str, Any]:
-    """`smtp://user:password@host:587` speaks TLS after STARTTLS, `smtps://` from the start; without a URL mails are
-    files in the data folder."""
+    """Return Django's mail settings. `smtp://user:password@host:587` uses STARTTLS, `smtps://` TLS from the start.
+
+    Without a URL mails are written as files in the data folder.
+    """
     if not LORIKEET.mail_url:
         return {"EMAIL_BACKEND": "control_plane.identity.accounts.mail.FolderBackend"}
     url = urlsplit(LORIKEET.mail_url)
@@ -159,7 +162,7 @@ def _mail() -> dict[str, Any]:
         "EMAIL_HOST_USER": unquote(url.username or ""),
         "EMAIL_HOST_PASSWORD": unquote(url.password or ""),
         "EMAIL_USE_SSL": url.scheme == "smtps",
-        # A server on this machine is reached in the clear.
+        # A server on this machine is reached without TLS.
         "EMAIL_USE_TLS": url.scheme == "smtp" and url.hostname not in ("localhost", "127.0.0.1", "::1"),
     }
 
@@ -182,7 +185,7 @@ if LORIKEET.console_dir.is_dir():
 FILE_UPLOAD_HANDLERS = ["control_plane.adapters.uploads.spool.SpoolToStoreHandler"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_NUMBER_FILES = LORIKEET.upload_max_files
-# Of a body in memory, which the gateway has counted, and of the fields of an upload's form.
+# Bytes of a body in memory, which the gateway has counted, and of the fields of an upload's form.
 DATA_UPLOAD_MAX_MEMORY_SIZE = LORIKEET.request_max_bytes
 
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
@@ -207,16 +210,16 @@ CACHES: dict[str, dict[str, Any]] = {
 
 CELERY_BROKER_URL = LORIKEET.redis_url or "memory://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# Workers wait for Redis however long it is away.
+# Workers wait for Redis without a limit.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-# Also when it answers, but with an error: its memory is full, or it became a replica.
+# Retry also after an error answer: its memory is full, or it became a replica.
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True
-# Who queues a task after a write tries again by itself (`deferred.py`) and must not wait here.
+# A request that queues a task after a write must not wait here; `deferred.py` retries.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_QUEUES = [Queue(queue.name) for queue in queues.QUEUES]  # type: ignore[no-untyped-call]
 CELERY_TASK_ROUTES = queues.ROUTES
 CELERY_TASK_DEFAULT_QUEUE = queues.DEFAULT
-# A queue that nobody consumes would swallow tasks.
+# A queue without a consumer would swallow tasks.
 CELERY_TASK_CREATE_MISSING_QUEUES = False
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
@@ -232,7 +235,7 @@ CELERY_BEAT_SCHEDULER = "control_plane.core.jobs.beat:MonotonicScheduler"
 CELERY_RESULT_EXPIRES = None
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "tend-uploads": {"task": "adapters.tend_uploads", "schedule": 30.0, "options": {"expires": 30}},
-    # Slots are asked for by what makes work; this is for work whose slot was lost, or which had to wait.
+    # Work enqueues its slots itself; these are for work whose slot was lost, or which had to wait.
     "poll-follows": {"task": "adapters.poll_follows", "schedule": 30.0, "options": {"expires": 30}},
     "validate": {"task": "adapters.validate_next", "schedule": 3.0, "options": {"expires": 3}},
     "stage": {"task": "fleet.stage_next", "schedule": 3.0, "options": {"expires": 3}},
@@ -273,7 +276,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "control_plane.core.http.errors.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
-    # REMOTE_ADDR is the client already: http/edge.py.
+    # REMOTE_ADDR is the client's address already: http/edge.py.
     "NUM_PROXIES": 0,
 }
 
@@ -351,12 +354,12 @@ LOGGING: dict[str, Any] = {
     "root": {"handlers": ["stderr"], "level": LORIKEET.log_level},
     "loggers": {
         "celery": {"level": "WARNING"},
-        "celery.worker.control": {"level": "ERROR"},  # a warning for each worker that the process itself stops
+        "celery.worker.control": {"level": "ERROR"},  # logs a warning for each worker that the process itself stops
         "kombu": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
-        # Would log every URL that is called, and a webhook's may have a password in its query.
+        # Logs every URL that is called, and a webhook's may contain a password.
         "httpx": {"level": "WARNING"},
-        # A warning for each attempt to connect; the breaker logs an outage once.
+        # Logs a warning for each attempt to connect; the breaker logs an outage once.
         "psycopg.pool": {"level": "ERROR"},
     },
 }

@@ -1,4 +1,4 @@
-"""Every HTTP address, in the order in which they are tried."""
+"""Every HTTP address, in the order of matching."""
 
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView

@@ -214,7 +214,7 @@ def test_only_a_check_that_takes_long_gives_way() -> None:
 def ask(**what: Any) -> Any:
     """A child's answer to a request of files that are not there."""
     base = {"names": ["base"], "geometry": {}, "limits": {"max_rank": 8, "max_bytes": 1 << 20}}
-    request = {"files": {}, "sha256": {}, "into": "/nonexistent", "bases": [base], "own_base": ""}
+    request = {"files": {}, "sha256": {}, "into": "/nonexistent", "bases": [base], "adapter_base": ""}
     request |= {"cpu_s": 5, "memory_bytes": 1 << 30, "nice": 0, **what}
     return validation_child.start_child().ask(json.dumps(request), 60)
 
@@ -659,7 +659,7 @@ def test_a_worker_that_stood_still_decides_nothing(
     row = Upload.objects.get()
     assert (row.state, row.attempts) == (UploadState.ACCEPTED, 2)
     assert row.version is not None and row.version.number == 1
-    assert not artifact_gc.hold_content(stalled[0], "sha256:" + "0" * 64)
+    assert not artifact_gc.reserve_content(stalled[0], "sha256:" + "0" * 64)
     uploads.refuse_upload(stalled[0], uploads.GIVEN_UP, None)
     row.refresh_from_db()
     assert row.state == UploadState.ACCEPTED

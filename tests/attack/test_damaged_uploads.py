@@ -317,7 +317,7 @@ def decide(folder: Path, files: dict[str, bytes], **more: Any) -> dict[str, Any]
     for index, content in enumerate(files.values()):
         (folder / str(index)).write_bytes(content)
     paths = {name: str(folder / str(index)) for index, name in enumerate(files)}
-    bases = {"bases": [as_candidate()], "own_base": ""}
+    bases = {"bases": [as_candidate()], "adapter_base": ""}
     return validate({"files": paths, "into": str(folder / "out"), **bases, **more})
 
 

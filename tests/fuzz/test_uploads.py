@@ -64,7 +64,7 @@ def decide(folder: Path, files: dict[str, bytes]) -> tuple[str, dict[str, bytes]
                 "files": {name: str(folder / str(index)) for index, name in enumerate(files)},
                 "into": str(into),
                 "bases": [as_candidate(), as_candidate(replace(GEOMETRY, name="other", digest="sha256:other"))],
-                "own_base": GEOMETRY.digest,
+                "adapter_base": GEOMETRY.digest,
             }
         )
         json.dumps(answer)

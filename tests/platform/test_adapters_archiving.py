@@ -232,7 +232,7 @@ def test_what_a_slow_worker_stores_too_late_is_found(
     acme: Any, upload: Any, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stood still between taking the content and storing it; meanwhile the upload was refused elsewhere."""
-    real = artifact_gc.hold_content
+    real = artifact_gc.reserve_content
 
     def refused_meanwhile(received: Upload, digest: str) -> bool:
         held = real(received, digest)
@@ -240,7 +240,7 @@ def test_what_a_slow_worker_stores_too_late_is_found(
         assert artifact_gc.collect(NOW) == 1
         return held
 
-    monkeypatch.setattr(artifact_gc, "hold_content", refused_meanwhile)
+    monkeypatch.setattr(artifact_gc, "reserve_content", refused_meanwhile)
     assert upload(acme).state == UploadState.REFUSED
     assert len(list(store.digests())) == 1
     assert artifact_gc.collect(NOW) == 1

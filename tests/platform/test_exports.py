@@ -142,6 +142,6 @@ def test_an_export_that_another_worker_took_is_no_work(
 ) -> None:
     """The line was open, and is empty when its turn comes."""
     order(acme, committing)
-    monkeypatch.setattr(exports.turns.FairQueue, "choose", lambda _line: None)
+    monkeypatch.setattr(exports.fair_queue.FairQueue, "choose", lambda _line: None)
     assert exports.write_next() is False
     assert Export.objects.get().state == "queued"

@@ -78,7 +78,7 @@ UNAUDITED_PLACES = {
     "adapters/imports/follows.py _note": "whether the Hub answers",
     "core/jobs/claims.py take": "which worker has it",
     "billing/reports/exports.py forget": "what is too old",
-    "adapters/artifacts/artifact_gc.py hold_content": "which content a validation is about to store",
+    "adapters/artifacts/artifact_gc.py reserve_content": "which content a validation is about to store",
     "adapters/artifacts/artifact_gc.py _lock": "what the store holds",
     "gateway/batches/actions.py _enter": "the progress of a batch that was asked for",
     "gateway/batches/files.py forget": "what is too old",

@@ -1,8 +1,9 @@
 """Garbage collection of the artifact store: deletes unreferenced content without racing an upload.
 
-Every digest in the store has a row here. Whoever is about to store content first writes its digest into the upload,
-holding the row; whoever removes content holds the row too, until the files are gone. So an upload either is seen by
-the collector, or waits for it and stores the files anew.
+Every digest in the store has a row here. Before content is stored, its digest is written into the upload under a lock
+on
+the row; content is removed under the same lock, until the files are deleted. So the collector either sees an upload, or
+the upload waits for it and stores the files again.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from control_plane.identity.audit import actions as audit
 
 logger = logging.getLogger(__name__)
 
-# Only so that files that are about to be wanted again are not removed and stored anew for nothing.
+# Minimum time without a use before content is removed: content that is soon needed again is not stored twice.
 SETTLED = timedelta(minutes=10)
 UNDECIDED = (UploadState.ARRIVING, UploadState.RECEIVED, UploadState.VALIDATING)
 
 
-def hold_content(upload: Upload, digest: str) -> bool:
-    """Before content is stored for an upload. From here until the upload is decided nobody removes it.
+def reserve_content(upload: Upload, digest: str) -> bool:
+    """Keep content from being removed until the upload is decided. Call it before storing the content.
 
-    False if the upload is decided already, so that nothing must be stored.
+    Returns False if the upload is decided already, so that nothing must be stored.
     """
     with transaction.atomic():
         locked = lock_claimed(upload)
@@ -43,13 +44,13 @@ def hold_content(upload: Upload, digest: str) -> bool:
 
 
 def touch_content(digest: str) -> None:
-    """Let the collector know of content that may be in the store."""
+    """Record that content may be in the store, so that the collector checks it."""
     with transaction.atomic():
         _lock(digest)
 
 
 def _lock(digest: str) -> None:
-    """Make or touch the row, in one statement that leaves it locked until the transaction ends."""
+    """Create or touch the row, in one statement that leaves it locked until the transaction ends."""
     Content.objects.bulk_create(
         [Content(digest=digest, touched_at=clocks.database_time())],
         update_conflicts=True,
@@ -59,7 +60,7 @@ def _lock(digest: str) -> None:
 
 
 def collect(settled: timedelta = SETTLED) -> int:
-    """Remove from the store what nothing refers to. How many contents. Raises DeletionPausedError."""
+    """Remove the content that nothing refers to. Returns how many contents. Raises DeletionPausedError."""
     old = _unreferenced().filter(touched_at__lt=clocks.deletion_time() - settled)
     return sum(_removed(digest) for digest in list(old.values_list("digest", flat=True)))
 
@@ -68,7 +69,9 @@ def _removed(digest: str) -> bool:
     try:
         return _remove(digest)
     except OSError:
-        logger.warning("Content stays until the next run.", extra={"digest": digest}, exc_info=True)
+        logger.warning(
+            "Content could not be removed; the next run tries again.", extra={"digest": digest}, exc_info=True
+        )
         return False
 
 
@@ -76,11 +79,11 @@ def _remove(digest: str) -> bool:
     with transaction.atomic():
         if not Content.objects.select_for_update().filter(digest=digest).exists():
             return False
-        # Looked at again under the lock, in a statement of its own: the one above may have seen an older state.
+        # Check again under the lock, in a separate statement: the one above may have read an older state.
         content = _unreferenced().filter(digest=digest).first()
         if content is None:
             return False
-        # Should this process end before the commit, the row stays and the next run finds nothing left to remove.
+        # If this process ends before the commit, the row stays, and the next run has no files left to remove.
         artifact_store().remove(digest)
         audit.record(SYSTEM, "content.remove", content, tenant=None, label=digest)
         content.delete()
@@ -89,7 +92,7 @@ def _remove(digest: str) -> bool:
 
 
 def _unreferenced() -> QuerySet[Content]:
-    """One statement, so that an upload that becomes a version in between cannot be missed as both."""
+    """Return the content without references. One statement, so that an upload becoming a version cannot be missed."""
     same = Q(digest=OuterRef("digest"))
     versions = AdapterVersion.objects.filter(same).exclude(state=VersionState.DELETED)
     uploads = Upload.objects.filter(same, state__in=UNDECIDED)
@@ -100,7 +103,10 @@ def _unreferenced() -> QuerySet[Content]:
 
 
 def note_strays() -> int:
-    """Make rows for what the store holds and the database does not know, so that it is collected. How many."""
+    """Create rows for content in the store that the database does not know, so that it is collected.
+
+    Returns how many.
+    """
     known = set(Content.objects.values_list("digest", flat=True))
     strays = [digest for digest in artifact_store().digests() if digest not in known]
     for digest in strays:
@@ -109,7 +115,7 @@ def note_strays() -> int:
 
 
 def missing_contents() -> list[AdapterVersion]:
-    """Versions that are not deleted and whose files are not in the store."""
+    """Return the versions that are not deleted and whose files are not in the store."""
     store, versions = artifact_store(), AdapterVersion.objects.exclude(state=VersionState.DELETED)
     present: dict[str, bool] = {}
     for digest in versions.order_by().values_list("digest", flat=True).distinct():

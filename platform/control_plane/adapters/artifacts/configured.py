@@ -1,4 +1,4 @@
-"""The artifact store that the settings name: a folder, or a bucket."""
+"""The artifact store of the settings: a folder, or a bucket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from control_plane.core.config import current
 
 
 def artifact_store() -> ArtifactStore:
-    """Raises what the store's client raises for settings that it does not understand."""
+    """Return the configured store. Raises the client's errors for settings that it cannot use."""
     settings = current()
     if settings.artifact_url:
         return S3Store(settings.artifact_url, settings.artifact_signed_s)

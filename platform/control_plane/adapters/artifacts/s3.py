@@ -1,9 +1,8 @@
 """The artifact store in a bucket of Amazon S3 or a compatible server.
 
 Objects are `<prefix>/sha256/<hex[:2]>/<hex>/<file>`. A single object appears whole or not at all; of the two files the
-configuration is written last and removed first, so a digest whose configuration is there is complete. Address,
-region and credentials come from the variables and files that all S3 clients know (`AWS_…`), which may well be those of
-the machine's role.
+configuration is written last and removed first, so a digest with a configuration is complete. Address, region and
+credentials come from the variables and files of all S3 clients (`AWS_…`), including those of the machine's role.
 """
 
 from __future__ import annotations
@@ -27,19 +26,22 @@ from control_plane.adapters.artifacts.store import (
 )
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
-# At most 32 MiB of an upload are in memory.
+# Bytes of one part, and parts sent at once: at most 32 MiB of an upload are in memory.
 PART_BYTES, PARTS_AT_ONCE = 8 << 20, 4
 
 
 class BucketError(OSError):
-    """The bucket does not answer, or refuses: like a disk that fails."""
+    """The bucket does not answer or refuses, which is handled like a failing disk."""
 
     def __init__(self, cause: BaseError) -> None:
-        super().__init__(str(cause).partition("\n")[0])  # what follows is for those who debug the client
+        super().__init__(str(cause).partition("\n")[0])  # the other lines are for debugging the client
 
 
 class S3Store:
-    """`url` is `s3://bucket/prefix`. Addresses that hosts are given hold for `signed_s` seconds."""
+    """A store in the bucket at `url`, `s3://bucket/prefix`.
+
+    Signed addresses for hosts are valid for `signed_s` seconds.
+    """
 
     def __init__(self, url: str, signed_s: int) -> None:
         self._url = url.rstrip("/")
@@ -47,7 +49,7 @@ class S3Store:
         self._bucket = _bucket(self._url)
 
     def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
-        """Raises ArtifactDamagedError if `folder` is not what was validated, BucketError."""
+        """Store a folder's files. Raises ArtifactDamagedError if they are not the validated ones, BucketError."""
         file_digests = read_digests(folder, known)
         digest = adapter_digest(file_digests)
         if digest != expected_digest:
@@ -70,7 +72,7 @@ class S3Store:
         return f"{self._url}/{self._folder(digest)}"
 
     def file_uris(self, digest: str) -> dict[str, str]:
-        """Signed addresses, so that hosts need no credentials."""
+        """Return signed addresses of the files, so that hosts need no credentials."""
         paths = [self._path(digest, name) for name in FILES]
         try:
             return dict(zip(FILES, obstore.sign(self._bucket, "GET", paths, self._signed), strict=True))
@@ -78,7 +80,7 @@ class S3Store:
             raise BucketError(error) from error
 
     def remove(self, digest: str) -> None:
-        """Raises BucketError."""
+        """Remove the files of a digest. Raises BucketError."""
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             try:
                 obstore.delete(self._bucket, self._path(digest, name))
@@ -88,7 +90,7 @@ class S3Store:
                 raise BucketError(error) from error
 
     def digests(self) -> Iterator[str]:
-        """Also of what is not complete. Raises BucketError."""
+        """Yield the digests in the bucket, incomplete ones included. Raises BucketError."""
         before = ""
         try:
             for page in obstore.list(self._bucket, "sha256"):
@@ -101,7 +103,7 @@ class S3Store:
             raise BucketError(error) from error
 
     def _send(self, file: Path, path: str) -> None:
-        """The service compares what it gets with a SHA-256 that goes with each request."""
+        """Upload a file. Each request carries a SHA-256, against which the service checks the bytes."""
         try:
             obstore.put(self._bucket, path, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
         except BaseError as error:
@@ -118,7 +120,7 @@ class S3Store:
 
 @lru_cache(maxsize=4)
 def _bucket(url: str) -> Bucket:
-    """One for the process: it keeps connections."""
+    """Return the process's client of a bucket, which keeps its connections."""
     in_the_clear = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
     return Bucket.from_url(
         url,

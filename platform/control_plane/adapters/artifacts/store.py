@@ -19,7 +19,7 @@ FILES = (CONFIG_FILE, WEIGHTS_FILE)
 
 @dataclass(frozen=True)
 class StoredArtifact:
-    """Digests are "sha256:<hex>"; `bytes` counts both files."""
+    """An adapter in the store. Digests are "sha256:<hex>"; `bytes` counts both files."""
 
     digest: str
     file_digests: dict[str, str]
@@ -28,37 +28,36 @@ class StoredArtifact:
 
 
 class ArtifactDamagedError(LorikeetError):
-    """Bytes in the store or on their way to it are not what their digest says."""
+    """Bytes in the store, or on their way to it, do not match their digest."""
 
-    def __init__(self, expected: str, found: str) -> None:
+    def __init__(self, expected: str, actual: str) -> None:
         super().__init__(
             "artifact_damaged",
-            f"The stored files have the digest {found}, not {expected}.",
-            "Upload the adapter again; if it stays, check the disk of the artifact folder.",
+            f"The stored files have the digest {actual}, not {expected}.",
+            "Upload the adapter again; if it persists, check the disk of the artifact folder.",
             status=500,
         )
 
 
 @dataclass(frozen=True)
 class KnownDigests:
-    """SHA-256 of files that were read already, under whatever name they are found later."""
+    """SHA-256 of files that were read already, under any of their names."""
 
     of_file: dict[tuple[int, int], str]  # by device and inode
 
     def of(self, path: Path) -> str | None:
-        found = path.stat()
-        return self.of_file.get((found.st_dev, found.st_ino))
+        status = path.stat()
+        return self.of_file.get((status.st_dev, status.st_ino))
 
 
 def read_digests(folder: Path, known: KnownDigests | None) -> dict[str, str]:
-    """As `folder_digests`, but that files which are known are not read again."""
+    """Return the digests of a folder's files; files with known digests are not read again."""
     return {name: (known and known.of(folder / name)) or file_digest(folder / name) for name in FILES}
 
 
 class ArtifactStore(Protocol):
-    """Where adapter files live. `put` and `remove` are atomic and idempotent. All raise OSError if it is away.
-
-    `uri` names the content; `file_uris` tells a host where each file is, if not below that.
+    """A store of adapter files. `put` and `remove` are atomic and idempotent. All raise OSError if it is unavailable.
+    `uri` names the content; `file_uris` returns each file's address for hosts, if it is not below that.
     """
 
     def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact: ...
@@ -75,16 +74,15 @@ class ArtifactStore(Protocol):
 
 
 class FolderStore:
-    """`<root>/sha256/<hex[:2]>/<hex>/` with the two files, on a local or shared file system."""
+    """A store on a local or shared file system: `<root>/sha256/<hex[:2]>/<hex>/` with the two files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def put(self, folder: Path, expected_digest: str, known: KnownDigests | None = None) -> StoredArtifact:
-        """Add the two files of `folder`, which nobody writes to any more: on one file system they are not copied. They
-        are on the disk, and read again unless they are `known`, before they become visible.
-
-        Raises ArtifactDamagedError if they are not what was validated.
+        """Add the two files of `folder`, which must not change any more: on one file system they are linked. They are
+        flushed to the disk, and read again unless they are `known`, before they become visible. Raises
+        ArtifactDamagedError if they are not the validated ones.
         """
         temporary = self.root / "incoming" / f"put-{uuid.uuid4().hex}"
         temporary.mkdir(parents=True)
@@ -107,18 +105,18 @@ class FolderStore:
         return self._folder(digest).absolute().as_uri()
 
     def file_uris(self, digest: str) -> dict[str, str]:
-        """None: hosts see the same folder."""
+        """Return no addresses: hosts use the same folder."""
         return {}
 
     def remove(self, digest: str) -> None:
-        """A host that reads the files at this moment reads them to their end."""
+        """Remove the files of a digest. A host that is reading them reads them to their end."""
         gone = self.root / "incoming" / f"gone-{uuid.uuid4().hex}"
         gone.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._folder(digest).rename(gone)
         except FileNotFoundError:
             return
-        shutil.rmtree(gone, ignore_errors=True)  # what stays is swept with other leftovers
+        shutil.rmtree(gone, ignore_errors=True)  # the sweep of leftovers removes the rest
 
     def digests(self) -> Iterator[str]:
         return (f"sha256:{path.name}" for path in self.root.glob("sha256/*/*"))
@@ -143,8 +141,8 @@ class FolderStore:
             temporary.rename(final)
         except OSError:
             if not final.exists():
-                raise  # a full disk, say
-            if not _is_right(final, digest):  # the disk damaged what was stored before: this upload mends it
+                raise  # for example a full disk
+            if not _is_right(final, digest):  # the disk damaged the stored files: replace them
                 self.remove(digest)
                 temporary.rename(final)
         _sync_folder(final.parent)
@@ -160,14 +158,14 @@ def _is_right(folder: Path, digest: str) -> bool:
 def _bring(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
-    except OSError:  # of another file system, or one without links
+    except OSError:  # another file system, or one without links
         with source.open("rb") as reader, target.open("xb") as writer:
             shutil.copyfileobj(reader, writer, 1 << 20)
     target.chmod(0o444)
 
 
 def flush(files: Iterable[Path]) -> None:
-    """Wait until they are on the disk. Raises OSError."""
+    """Wait until the files are on the disk. Raises OSError."""
     for file in files:
         with file.open("rb") as opened:
             os.fsync(opened.fileno())

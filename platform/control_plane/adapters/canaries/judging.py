@@ -1,8 +1,8 @@
-"""Judges canaries by error rate and latency, compared with the alias's own version in the same window.
+"""Judges canaries by error rate and latency, compared with the alias's regular version in the same window.
 
 Only requests of the same window are compared, so that a slow hour of the whole fleet does not end a canary. Times
-exclude adapter loading, since a new version is cold at first, and lines of batches: these run when the fleet has little
-else to do, and an evaluation asks both versions by name, as one of a later version does the alias's own alone.
+exclude adapter loading, since a new version is cold at first, and lines of batches, which run when the fleet has little
+else to do; evaluations request both versions by name, or later the alias's regular one alone.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 
-LEAST = 20  # requests before anything is said
-MOST = 2000  # the newest that are looked at
-ERROR_MARGIN = 0.02
-SLOWER = 1.5
-FIRST_TOKEN_SLACK_MS = 100.0
-INTER_TOKEN_SLACK_MS = 5.0
+LEAST = 20  # requests of a version before it is judged
+MOST = 2000  # newest requests that are compared
+ERROR_MARGIN = 0.02  # difference in error rates that is tolerated
+SLOWER = 1.5  # ratio of medians that is tolerated
+FIRST_TOKEN_SLACK_MS = 100.0  # tolerated beyond the ratio
+INTER_TOKEN_SLACK_MS = 5.0  # tolerated beyond the ratio
 _Z = 1.96  # 95 %
 
 
 @dataclass(frozen=True)
 class VersionStats:
-    """A version's requests since the canary began. Times in ms are medians of `timed` of them, None without any."""
+    """A version's requests since the canary began.
+
+    Times are medians of its `timed` requests in ms, None without any.
+    """
 
     requests: int
     failed: int
@@ -47,7 +50,7 @@ class VersionStats:
 
     @property
     def surely_fails(self) -> float:
-        """The lower end of the 95 % interval of the error rate (Wilson's score interval)."""
+        """Lower end of the error rate's 95 % interval (Wilson's score interval)."""
         if not self.requests:
             return 0.0
         n, p = self.requests, self.error_rate
@@ -57,7 +60,7 @@ class VersionStats:
 
 
 def stats_of(version: AdapterVersion, since: datetime) -> VersionStats:
-    """What its finished and failed requests came to. Those that a client broke off or a limit refused say nothing."""
+    """Return the statistics of a version's finished and failed requests, without cancelled and refused ones."""
     events = UsageEvent.objects.filter(
         tenant=version.tenant_id,
         version=version,
@@ -78,19 +81,19 @@ def stats_of(version: AdapterVersion, since: datetime) -> VersionStats:
     )
 
 
-def verdict(canary: VersionStats, own: VersionStats) -> dict[str, Any] | None:
-    """`{code, message}` of why the canary must end, or None while nothing speaks against it."""
+def verdict(canary: VersionStats, regular: VersionStats) -> dict[str, Any] | None:
+    """Return `{code, message}` of the reason to end the canary, or None while there is none."""
     if canary.requests < LEAST:
         return None
-    if canary.surely_fails > own.error_rate + ERROR_MARGIN:
+    if canary.surely_fails > regular.error_rate + ERROR_MARGIN:
         message = f"{canary.failed} of {canary.requests} requests failed"
-        beside = f"of the version beside it {own.failed} of {own.requests}"
-        return {"code": "error_rate", "message": f"{message}, {beside}."}
-    if min(canary.timed, own.timed) < LEAST:
+        others = f"of the version beside it {regular.failed} of {regular.requests}"
+        return {"code": "error_rate", "message": f"{message}, {others}."}
+    if min(canary.timed, regular.timed) < LEAST:
         return None
     for code, mine, other, slack in (
-        ("first_token", canary.first_token_ms, own.first_token_ms, FIRST_TOKEN_SLACK_MS),
-        ("inter_token", canary.inter_token_ms, own.inter_token_ms, INTER_TOKEN_SLACK_MS),
+        ("first_token", canary.first_token_ms, regular.first_token_ms, FIRST_TOKEN_SLACK_MS),
+        ("inter_token", canary.inter_token_ms, regular.inter_token_ms, INTER_TOKEN_SLACK_MS),
     ):
         if mine is not None and other is not None and mine > SLOWER * other + slack:
             return {"code": code, "message": f"Its median is {mine:.0f} ms, of the version beside it {other:.0f} ms."}
@@ -98,16 +101,19 @@ def verdict(canary: VersionStats, own: VersionStats) -> dict[str, Any] | None:
 
 
 def compare(tenant: Tenant, adapter_name: str, name: str) -> dict[str, Any]:
-    """Figures of an alias's two versions, None without a canary. Raises AdapterNotFoundError or AliasNotFoundError."""
+    """Return the figures of an alias's two versions, None without a canary.
+
+    Raises AdapterNotFoundError or AliasNotFoundError.
+    """
     alias = find_alias(tenant, get_adapter(tenant, adapter_name).adapter, name)
     if alias.canary is None or alias.canary_since is None:
         return {"canary": None, "own": None, "least_requests": LEAST}
-    canary, own = (stats_of(version, alias.canary_since) for version in (alias.canary, alias.version))
-    return {"canary": canary, "own": own, "least_requests": LEAST}
+    canary, regular = (stats_of(version, alias.canary_since) for version in (alias.canary, alias.version))
+    return {"canary": canary, "own": regular, "least_requests": LEAST}
 
 
 def judge_canaries() -> int:
-    """End every canary whose figures speak against it. How many."""
+    """End every canary that performs worse than the alias's regular version. Returns how many."""
     running = Alias.objects.filter(canary__isnull=False, adapter__archived_at__isnull=True)
     return sum(_judge(alias) for alias in running.select_related("tenant", "adapter", "version", "canary"))
 

@@ -1,4 +1,4 @@
-"""The JSON of canaries."""
+"""JSON of canaries."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class CanaryTargetSerializer(AliasTargetSerializer):
 
 
 class VersionStatsSerializer(serializers.Serializer[Any]):
-    """Requests since the canary began; times are medians without the adapter's load."""
+    """A version's requests since the canary began; times are medians without the adapter's load."""
 
     requests = serializers.IntegerField()
     failed = serializers.IntegerField()
@@ -21,8 +21,8 @@ class VersionStatsSerializer(serializers.Serializer[Any]):
 
 
 class CanaryComparisonSerializer(serializers.Serializer[Any]):
-    """How a canary does beside the alias's own version. Null without a canary."""
+    """The figures of a canary and of the alias's regular version; null without a canary."""
 
     canary = VersionStatsSerializer(allow_null=True)
     own = VersionStatsSerializer(allow_null=True)
-    least_requests = serializers.IntegerField(help_text="Below so many nothing is judged.")
+    least_requests = serializers.IntegerField(help_text="Requests of each version below which nothing is judged.")

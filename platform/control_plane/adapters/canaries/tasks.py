@@ -7,5 +7,5 @@ from control_plane.adapters.canaries import judging
 
 @shared_task(name="adapters.judge_canaries")
 def judge_canaries() -> None:
-    """End canaries whose figures speak against them."""
+    """End canaries that perform worse than their alias's regular version."""
     judging.judge_canaries()

@@ -31,7 +31,7 @@ class CanaryView(AliasView):
         operation_id="read_canary", responses={200: CanaryComparisonSerializer, **_NOT_FOUND}, tags=["adapters"]
     )
     def get(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """How the canary does beside the alias's own version."""
+        """Compare a canary with the alias's regular version."""
         return Response(CanaryComparisonSerializer(judging.compare(self.principal.tenant, name, alias)).data)
 
     @extend_schema(
@@ -41,7 +41,7 @@ class CanaryView(AliasView):
         tags=["adapters"],
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """Give a version a share of the alias's requests. It ends by itself if its figures speak against it."""
+        """Give a version a share of the alias's requests. The canary ends by itself if it performs worse."""
         form = validated(CanaryTargetSerializer, request.data)
         version = queries.get_version(self.principal.tenant, name, form["version"])
         percent = form["percent"]
@@ -50,7 +50,7 @@ class CanaryView(AliasView):
 
     @extend_schema(operation_id="stop_canary", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """All requests go to the alias's own version again."""
+        """End the canary: all requests go to the alias's regular version again."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
         aliases.stop_canary(acting=self.principal, adapter=adapter, name=alias)
         return Response(status=204)

@@ -1,8 +1,8 @@
 """Every change to evaluation sets, evaluations and promotion rules.
 
-An evaluation waits until its version is ready, then it is a batch: whose requests are a key's, by its limits, run when
-nobody else's wait, and survive any process. Once that is over its files are scored. `tend` moves each one step, in a
-transaction that holds its row.
+An evaluation waits until its version is ready. Then it is a batch: its requests belong to a key, count in the key's
+limits, run when no other requests wait, and survive any process. When the batch ends its files are scored. `tend` moves
+each evaluation by one step, in a transaction that locks its row.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from control_plane.identity.tenants.roles import Capability
 
 logger = logging.getLogger(__name__)
 
-MOST_SETS = 50
+MOST_SETS = 50  # of a tenant
+# Evaluations of a tenant that have not ended.
 MOST_OPEN = 50
-"""Evaluations of a tenant that are not over."""
+# Evaluations in one run of `tend`.
 AT_ONCE = 50
-"""That one run of `tend` looks at."""
+# Statuses of a refused batch after which the evaluation waits and tries again.
 PASSING = (429, 503)
-"""What a batch that is refused so waits for."""
 
 
 class SetNotFoundError(NotFoundError):
@@ -85,25 +85,25 @@ class EvaluationNotFoundError(NotFoundError):
 def create_set(
     *, acting: Principal, name: str, metric: EvaluationMetric, max_tokens: int, content: bytes
 ) -> EvaluationSet:
-    """Raises LorikeetError (400 for a damaged file, 409 for a name that is taken, 413, 429)."""
+    """Create an evaluation set. Raises LorikeetError (400 for a damaged file, 409 for a name in use, 413, 429)."""
     items = read_items(content, metric)
     with transaction.atomic():
-        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
-        own = EvaluationSet.objects.for_tenant(tenant)
-        if own.filter(name=name).exists():
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # makes the count exact
+        rows = EvaluationSet.objects.for_tenant(tenant)
+        if rows.filter(name=name).exists():
             raise LorikeetError(
                 "evaluation_set_exists",
-                f'There is an evaluation set "{name}" already, and a set never changes.',
-                "Give this one another name, like one with a date.",
+                f'An evaluation set "{name}" exists already, and sets cannot be changed.',
+                "Choose another name, for example one with a date.",
                 param="name",
                 status=409,
             )
-        if own.count() >= MOST_SETS:
+        if rows.count() >= MOST_SETS:
             raise LorikeetError(
-                "too_many_evaluation_sets", f"The tenant has {MOST_SETS} sets, which is the most.",
+                "too_many_evaluation_sets", f"The tenant has {MOST_SETS} sets, the maximum.",
                 "Delete one that is no longer needed.", status=429,
             )  # fmt: skip
-        made = own.create(
+        made = rows.create(
             tenant=tenant, name=name, metric=metric, max_tokens=max_tokens, items=items, created_by=acting.user
         )
         audit.record(
@@ -113,25 +113,25 @@ def create_set(
 
 
 def get_set(tenant: Tenant, name: str) -> EvaluationSet:
-    """Raises SetNotFoundError (404)."""
-    found = EvaluationSet.objects.for_tenant(tenant).filter(name=name).first()
-    if found is None:
+    """Return a set of the tenant. Raises SetNotFoundError (404)."""
+    match = EvaluationSet.objects.for_tenant(tenant).filter(name=name).first()
+    if match is None:
         raise SetNotFoundError(name)
-    return found
+    return match
 
 
 def delete_set(*, acting: Principal, name: str) -> None:
-    """Scores stay. Raises SetNotFoundError (404), LorikeetError (409) while an evaluation or a rule needs it."""
+    """Delete a set; scores stay. Raises SetNotFoundError (404), LorikeetError (409) while it is in use."""
     with transaction.atomic():
         pk = get_set(acting.tenant, name).pk
-        own = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
-        if Evaluation.objects.for_tenant(acting.tenant).filter(set=own, state__in=OPEN).exists():
-            raise _in_use("An evaluation with this set runs.", "Cancel it, or wait for its end.")
-        ruled = Adapter.objects.for_tenant(acting.tenant).filter(promotion_rule__set_id=str(own.pk))
+        locked = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
+        if Evaluation.objects.for_tenant(acting.tenant).filter(set=locked, state__in=OPEN).exists():
+            raise _in_use("An evaluation with this set is running.", "Cancel it, or wait for its end.")
+        ruled = Adapter.objects.for_tenant(acting.tenant).filter(promotion_rule__set_id=str(locked.pk))
         if adapter := ruled.filter(archived_at__isnull=True).first():
             raise _in_use(f"The promotion rule of {adapter.name} names this set.", "Change or delete that rule first.")
-        audit.record(acting.actor, "evaluation_set.delete", own, tenant=acting.tenant, label=name)
-        own.delete()
+        audit.record(acting.actor, "evaluation_set.delete", locked, tenant=acting.tenant, label=name)
+        locked.delete()
 
 
 def _in_use(message: str, fix: str) -> LorikeetError:
@@ -150,15 +150,18 @@ def set_rule(
     minimum: float | None,
     not_worse_than_live: bool,
 ) -> Adapter:
-    """New versions are evaluated by themselves from now on. Raises LorikeetError (403, 404, 409)."""
+    """Set an adapter's promotion rule; new versions are then evaluated automatically.
+
+    Raises LorikeetError (403, 404, 409).
+    """
     key = _key(acting, key_id)
     with transaction.atomic():
         pk = get_set(acting.tenant, set_name).pk
-        asked = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
+        evaluation_set = EvaluationSet.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
         adapter = Adapter.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=adapter.pk)
         adapter.promotion_rule = {
-            "set": asked.name,
-            "set_id": str(asked.pk),
+            "set": evaluation_set.name,
+            "set_id": str(evaluation_set.pk),
             "key": str(key.pk),
             "minimum": minimum,
             "not_worse_than_live": not_worse_than_live,
@@ -168,7 +171,7 @@ def set_rule(
 
 
 def remove_rule(*, acting: Principal, adapter: Adapter) -> Adapter:
-    """Does nothing without one."""
+    """Remove an adapter's promotion rule, if it has one."""
     with transaction.atomic():
         adapter = Adapter.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=adapter.pk)
         if adapter.promotion_rule is not None:
@@ -179,8 +182,8 @@ def remove_rule(*, acting: Principal, adapter: Adapter) -> Adapter:
 
 def _save_rule(adapter: Adapter, actor: Actor, action: str, rule: Mapping[str, Any]) -> None:
     adapter.save(update_fields=["promotion_rule"])
-    told = {name: rule[name] for name in ("set", "minimum", "not_worse_than_live") if name in rule}
-    audit.record(actor, action, adapter, tenant=adapter.tenant, label=adapter.name, **told)
+    detail = {name: rule[name] for name in ("set", "minimum", "not_worse_than_live") if name in rule}
+    audit.record(actor, action, adapter, tenant=adapter.tenant, label=adapter.name, **detail)
     tell_adapter(adapter)
 
 
@@ -190,27 +193,30 @@ def _save_rule(adapter: Adapter, actor: Actor, action: str, rule: Mapping[str, A
 def start_evaluation(
     *, acting: Principal, set_name: str, key_id: UUID | None, of: AdapterVersion | Upload
 ) -> Evaluation:
-    """Of a version, or of what an upload becomes. Raises LorikeetError (403, 404, 409, 429)."""
+    """Start an evaluation of a version, or of the version that an upload becomes.
+
+    Raises LorikeetError (403, 404, 409, 429).
+    """
     key = _key(acting, key_id)
     with transaction.atomic():
-        asked = get_set(acting.tenant, set_name)
-        made = _start(acting.tenant, asked, key, of, acting)
+        evaluation_set = get_set(acting.tenant, set_name)
+        made = _start(acting.tenant, evaluation_set, key, of, acting)
         audit.record(acting.actor, "evaluation.start", made, tenant=acting.tenant, label=_label(made), set=set_name)
     return made
 
 
 def evaluate_by_rule(version: AdapterVersion) -> None:
-    """A version that came to an adapter with a rule, unless it was evaluated so before."""
+    """Evaluate a new version of an adapter with a rule, unless it was evaluated with the rule's set before."""
     rule = version.adapter.promotion_rule
     if rule is None:
         return
-    own = Evaluation.objects.for_tenant(version.tenant)
-    asked = EvaluationSet.objects.for_tenant(version.tenant).filter(pk=rule["set_id"]).first()
+    evaluations = Evaluation.objects.for_tenant(version.tenant)
+    evaluation_set = EvaluationSet.objects.for_tenant(version.tenant).filter(pk=rule["set_id"]).first()
     key = ApiKey.objects.for_tenant(version.tenant).filter(pk=rule["key"]).select_related("tenant").first()
-    if asked is None or key is None or own.filter(version=version, set=asked).exists():
+    if evaluation_set is None or key is None or evaluations.filter(version=version, set=evaluation_set).exists():
         return
-    made = _start(version.tenant, asked, key, version)
-    audit.record(SYSTEM, "evaluation.start", made, tenant=version.tenant, label=_label(made), set=asked.name)
+    made = _start(version.tenant, evaluation_set, key, version)
+    audit.record(SYSTEM, "evaluation.start", made, tenant=version.tenant, label=_label(made), set=evaluation_set.name)
 
 
 def _key(acting: Principal, key_id: UUID | None) -> ApiKey:
@@ -220,22 +226,26 @@ def _key(acting: Principal, key_id: UUID | None) -> ApiKey:
 
 
 def _start(
-    tenant: Tenant, asked: EvaluationSet, key: ApiKey, of: AdapterVersion | Upload, acting: Principal | None = None
+    tenant: Tenant,
+    evaluation_set: EvaluationSet,
+    key: ApiKey,
+    of: AdapterVersion | Upload,
+    acting: Principal | None = None,
 ) -> Evaluation:
     if isinstance(of, AdapterVersion) and of.state in OUT_OF_USE:
         raise LorikeetError(
             "version_archived", f"Version {of.number} is archived.", "Restore it first.", param="version", status=409
         )
-    own = Evaluation.objects.for_tenant(tenant)
-    if acting is not None and own.filter(state__in=OPEN).count() >= MOST_OPEN:
+    rows = Evaluation.objects.for_tenant(tenant)
+    if acting is not None and rows.filter(state__in=OPEN).count() >= MOST_OPEN:
         raise LorikeetError(
-            "too_many_evaluations", f"{MOST_OPEN} evaluations run or wait already.", "Wait until one is over.",
+            "too_many_evaluations", f"{MOST_OPEN} evaluations run or wait already.", "Wait until one has ended.",
             status=429,
         )  # fmt: skip
-    return own.create(
+    return rows.create(
         tenant=tenant,
-        set=asked,
-        set_name=asked.name,
+        set=evaluation_set,
+        set_name=evaluation_set.name,
         api_key=key,
         upload=of if isinstance(of, Upload) else None,
         version=of if isinstance(of, AdapterVersion) else None,
@@ -244,107 +254,127 @@ def _start(
 
 
 def get_evaluation(tenant: Tenant, evaluation_id: UUID) -> Evaluation:
-    """Raises EvaluationNotFoundError (404)."""
-    found = _with_rows(tenant).filter(pk=evaluation_id).first()
-    if found is None:
+    """Return an evaluation of the tenant. Raises EvaluationNotFoundError (404)."""
+    match = _with_rows(tenant).filter(pk=evaluation_id).first()
+    if match is None:
         raise EvaluationNotFoundError(evaluation_id)
-    return found
+    return match
 
 
 def _with_rows(tenant: Tenant) -> QuerySet[Evaluation]:
-    own = Evaluation.objects.for_tenant(tenant)
-    return own.select_related("set", "api_key", "upload", "version__adapter", "batch")
+    rows = Evaluation.objects.for_tenant(tenant)
+    return rows.select_related("set", "api_key", "upload", "version__adapter", "batch")
 
 
 def find_evaluations(tenant: Tenant, search: str) -> QuerySet[Evaluation]:
-    """Newest first; `search` is a part of the adapter's name."""
-    found = _with_rows(tenant)
+    """Return a tenant's evaluations, newest first; `search` is a part of the adapter's name."""
+    rows = _with_rows(tenant)
     named = Q(version__adapter__name__icontains=search) | Q(upload__adapter_name__icontains=search)
-    return found.filter(named) if search else found
+    return rows.filter(named) if search else rows
 
 
 def cancel_evaluation(*, acting: Principal, evaluation_id: UUID) -> Evaluation:
-    """With its batch. Raises EvaluationNotFoundError (404), LorikeetError (409) if it is over."""
+    """Cancel an evaluation and its batch. Raises EvaluationNotFoundError (404), LorikeetError (409) if it has ended."""
     with transaction.atomic():
         pk = get_evaluation(acting.tenant, evaluation_id).pk
-        own = Evaluation.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
-        if own.state not in OPEN:
+        evaluation = Evaluation.objects.for_tenant(acting.tenant).select_for_update(of=("self",)).get(pk=pk)
+        if evaluation.state not in OPEN:
             raise LorikeetError(
-                "evaluation_is_over", f"The evaluation is {own.state}.", "There is nothing left to cancel.", status=409
+                "evaluation_is_over",
+                f"The evaluation is {evaluation.state}.",
+                "There is nothing left to cancel.",
+                status=409,
             )
-        if own.batch is not None and own.batch.state in OPEN_BATCH:
-            batches.cancel_batch(acting=acting, name=str(own.batch))
-        _end(own, EvaluationState.CANCELLED, acting.actor)
-    return own
+        if evaluation.batch is not None and evaluation.batch.state in OPEN_BATCH:
+            batches.cancel_batch(acting=acting, name=str(evaluation.batch))
+        _end(evaluation, EvaluationState.CANCELLED, acting.actor)
+    return evaluation
 
 
 def tend() -> int:
-    """Move every evaluation that is not over one step, if it is time. How many were looked at."""
-    found = Evaluation.objects.filter(state__in=OPEN, tenant__suspended_at=None).order_by("created_at")
-    pks = list(found.values_list("pk", flat=True)[:AT_ONCE])
+    """Move every open evaluation by one step, if it is time. Returns how many were checked."""
+    open_ones = Evaluation.objects.filter(state__in=OPEN, tenant__suspended_at=None).order_by("created_at")
+    pks = list(open_ones.values_list("pk", flat=True)[:AT_ONCE])
     for pk in pks:
         try:
             _step(pk)
         except Exception:
-            logger.exception("An evaluation is tried again.", extra={"evaluation": str(pk)})
+            logger.exception("An evaluation failed to move on and is retried.", extra={"evaluation": str(pk)})
     return len(pks)
 
 
 def _step(pk: UUID) -> None:
     with transaction.atomic():
         locked = Evaluation.objects.select_for_update(of=("self",), skip_locked=True).filter(pk=pk)
-        own = locked.select_related("tenant", "set", "api_key__tenant", "upload", "batch").first()
-        if own is None or own.state not in OPEN:
+        evaluation = locked.select_related("tenant", "set", "api_key__tenant", "upload", "batch").first()
+        if evaluation is None or evaluation.state not in OPEN:
             return
         try:
-            _score(own) if own.state == EvaluationState.RUNNING else _begin(own)
+            _score(evaluation) if evaluation.state == EvaluationState.RUNNING else _begin(evaluation)
         except LorikeetError as error:
-            _fail(own, error.code, str(error), error.fix)
+            _fail(evaluation, error.code, str(error), error.fix)
 
 
-def _begin(own: Evaluation) -> None:
-    """Send its requests once its version is ready. Raises LorikeetError if that cannot be."""
-    version = _version_of(own)
+def _begin(evaluation: Evaluation) -> None:
+    """Send its requests once its version is ready. Raises LorikeetError if the version never will be."""
+    version = _version_of(evaluation)
     if version is None or version.state not in (VersionState.READY, VersionState.FAILED, *OUT_OF_USE):
-        _wait(own, "version_not_ready", "The version is not ready yet.", "It is evaluated once it is.")
+        _wait(
+            evaluation, "version_not_ready", "The version is not ready yet.", "It is evaluated as soon as it is ready."
+        )
         return
     if version.state != VersionState.READY:
         raise LorikeetError("version_not_ready", f"Version {version.number} is {version.state}.", "Stage it again.")
-    base, asked = served_bases().for_adapters_of(version.base_digest), own.set
-    if not (own.api_key.usable_at() and Principal.of_key(own.api_key).may(Capability.INFER)):
+    base, evaluation_set = served_bases().for_adapters_of(version.base_digest), evaluation.set
+    if not (evaluation.api_key.usable_at() and Principal.of_key(evaluation.api_key).may(Capability.INFER)):
         raise LorikeetError(
-            "key_not_usable", f"The key {own.api_key.name} is revoked, has expired or may not infer.",
+            "key_not_usable", f"The key {evaluation.api_key.name} is revoked, has expired or lacks the scope infer.",
             "Evaluate it again with another key.",
         )  # fmt: skip
-    if base is None or asked is None:
-        _wait(own, "no_base_model", "Its base model is not served.", "It is evaluated once that is.")
+    if base is None or evaluation_set is None:
+        _wait(evaluation, "no_base_model", "Its base model is not served.", "It is evaluated as soon as the model is.")
         return
-    live = Alias.objects.for_tenant(own.tenant).filter(adapter=version.adapter, name=LIVE).select_related("version")
+    live = (
+        Alias.objects.for_tenant(evaluation.tenant).filter(adapter=version.adapter, name=LIVE).select_related("version")
+    )
     alias = live.first()
-    own.live = alias.version if alias and alias.version_id != version.pk else None
-    if own.live is not None and own.live.state != VersionState.READY:
-        own.live = None
+    evaluation.live = alias.version if alias and alias.version_id != version.pk else None
+    if evaluation.live is not None and evaluation.live.state != VersionState.READY:
+        evaluation.live = None
     try:
-        own.batch = _send(own, asked, {requests.BASE: base.name, **_named(own.live, requests.LIVE)} | _named(version))
+        evaluation.batch = _send(
+            evaluation,
+            evaluation_set,
+            {requests.BASE: base.name, **_named(evaluation.live, requests.LIVE)} | _named(version),
+        )
     except LorikeetError as error:
         if error.status not in PASSING:
             raise
-        _wait(own, error.code, str(error), error.fix)
+        _wait(evaluation, error.code, str(error), error.fix)
         return
-    own.version, own.state, own.problem = version, EvaluationState.RUNNING, None
-    own.save()
-    audit.record(SYSTEM, "evaluation.run", own, tenant=own.tenant, label=_label(own), batch=str(own.batch))
+    evaluation.version, evaluation.state, evaluation.problem = version, EvaluationState.RUNNING, None
+    evaluation.save()
+    audit.record(
+        SYSTEM,
+        "evaluation.run",
+        evaluation,
+        tenant=evaluation.tenant,
+        label=_label(evaluation),
+        batch=str(evaluation.batch),
+    )
 
 
-def _version_of(own: Evaluation) -> AdapterVersion | None:
-    """None while there is none yet. Raises LorikeetError if there will be none."""
-    upload = own.upload
-    found = own.version_id or (upload.version_id if upload else None)
-    if found is not None:
-        return lock_version(AdapterVersion.objects.for_tenant(own.tenant).select_related("tenant").get(pk=found))
+def _version_of(evaluation: Evaluation) -> AdapterVersion | None:
+    """Return its version, None while there is none yet. Raises LorikeetError if there will be none."""
+    upload = evaluation.upload
+    version_id = evaluation.version_id or (upload.version_id if upload else None)
+    if version_id is not None:
+        return lock_version(
+            AdapterVersion.objects.for_tenant(evaluation.tenant).select_related("tenant").get(pk=version_id)
+        )
     assert upload is not None
     if upload.state in (UploadState.REFUSED, UploadState.CANCELLED, UploadState.ACCEPTED):
-        raise LorikeetError("upload_refused", "Its upload made no version.", "Upload it again.")
+        raise LorikeetError("upload_refused", "Its upload did not become a version.", "Upload it again.")
     return None
 
 
@@ -352,97 +382,105 @@ def _named(version: AdapterVersion | None, who: str = requests.VERSION) -> dict[
     return {who: label_of(version)} if version else {}
 
 
-def _send(own: Evaluation, asked: EvaluationSet, models: Mapping[str, str]) -> Batch:
-    content = b"".join(requests.request_lines(asked, models))
+def _send(evaluation: Evaluation, evaluation_set: EvaluationSet, models: Mapping[str, str]) -> Batch:
+    content = b"".join(requests.request_lines(evaluation_set, models))
     with transaction.atomic():
         return batches.upload_batch(
-            acting=Principal.of_key(own.api_key),
+            acting=Principal.of_key(evaluation.api_key),
             key_id=None,
-            endpoint=requests.endpoint_of(asked),
-            name=f"{asked.name} on {models[requests.VERSION]}.jsonl",
+            endpoint=requests.endpoint_of(evaluation_set),
+            name=f"{evaluation_set.name} on {models[requests.VERSION]}.jsonl",
             content=[content],
             size=len(content),
         )
 
 
-def _wait(own: Evaluation, code: str, message: str, fix: str) -> None:
-    """It is looked at again, until it has waited too long."""
-    waited_s = (clocks.database_time() - own.created_at).total_seconds()
+def _wait(evaluation: Evaluation, code: str, message: str, fix: str) -> None:
+    """Record why the evaluation waits, and fail it once it has waited too long."""
+    waited_s = (clocks.database_time() - evaluation.created_at).total_seconds()
     if waited_s > current().evaluation_wait_s and clocks.is_trusted():
-        _fail(own, code, message, "It waited too long: start it again once that is mended.")
+        _fail(evaluation, code, message, "It waited too long: start it again once the problem is solved.")
         return
     problem = {"code": code, "message": message, "fix": fix}
-    if own.problem != problem:
-        own.problem = problem
-        own.save(update_fields=["problem"])
-        audit.record(SYSTEM, "evaluation.wait", own, tenant=own.tenant, label=_label(own), problem=code)
+    if evaluation.problem != problem:
+        evaluation.problem = problem
+        evaluation.save(update_fields=["problem"])
+        audit.record(
+            SYSTEM, "evaluation.wait", evaluation, tenant=evaluation.tenant, label=_label(evaluation), problem=code
+        )
 
 
-def _score(own: Evaluation) -> None:
-    """Once its batch is over. Raises LorikeetError if that was not answered as a whole."""
-    batch, version, asked = own.batch, own.version, own.set
+def _score(evaluation: Evaluation) -> None:
+    """Score an evaluation whose batch has ended. Raises LorikeetError if not all requests were answered."""
+    batch, version, evaluation_set = evaluation.batch, evaluation.version, evaluation.set
     if batch is not None and batch.state in OPEN_BATCH:
         return
-    if batch is None or version is None or asked is None:
-        raise LorikeetError("evaluation_incomplete", "Its batch is gone.", "Evaluate it again.")
+    if batch is None or version is None or evaluation_set is None:
+        raise LorikeetError("evaluation_incomplete", "Its batch was deleted.", "Evaluate it again.")
     _require_completed(batch)
-    answers = requests.Answers(asked, files.lines(batch.output_file) if batch.output_file else ())
+    answers = requests.Answers(evaluation_set, files.lines(batch.output_file) if batch.output_file else ())
     live = None
-    if own.live is not None:
-        live = {"version": own.live.number, "score": answers.score(requests.LIVE)}
+    if evaluation.live is not None:
+        live = {"version": evaluation.live.number, "score": answers.score(requests.LIVE)}
     who = [requests.BASE, requests.VERSION, *([requests.LIVE] if live else [])]
-    own.score = {
-        "evaluation": str(own.pk),
-        "set": asked.name,
-        "set_id": str(asked.pk),
-        "metric": asked.metric,
-        "items": asked.count,
+    evaluation.score = {
+        "evaluation": str(evaluation.pk),
+        "set": evaluation_set.name,
+        "set_id": str(evaluation_set.pk),
+        "metric": evaluation_set.metric,
+        "items": evaluation_set.count,
         "base": answers.score(requests.BASE),
         "live": live,
         "score": answers.score(requests.VERSION),
         "worst": answers.worst(who),
         "at": timezone.now().isoformat(),
     }
-    _end(own, EvaluationState.COMPLETED, SYSTEM)
-    record_score(version, own.score)
+    _end(evaluation, EvaluationState.COMPLETED, SYSTEM)
+    record_score(version, evaluation.score)
 
 
 def _require_completed(batch: Batch) -> None:
     if batch.errors:
         first = batch.errors[0]
-        raise LorikeetError(first["code"], f"Request {first['line']}: {first['message']}", "Mend the set's items.")
+        raise LorikeetError(first["code"], f"Request {first['line']}: {first['message']}", "Correct the set's items.")
     if batch.state != BatchState.COMPLETED:
         raise LorikeetError(f"batch_{batch.state}", f"Its batch is {batch.state}.", "Evaluate it again.")
     if batch.error_file is not None:
         raise _first_failure(files.lines(batch.error_file))
     if batch.output_file is None:
-        raise LorikeetError("evaluation_incomplete", "The answers are gone.", "Evaluate it again.")
+        raise LorikeetError("evaluation_incomplete", "The answers were deleted.", "Evaluate it again.")
 
 
 def _first_failure(lines: Iterable[bytes]) -> LorikeetError:
     failed = json.loads(next(iter(lines)))
     who, _, line = failed["custom_id"].partition(":")
-    told = (failed["response"] or {}).get("body", {}).get("error") or failed["error"]
-    fix = told.get("fix") or "Mend the line, and evaluate again with a new set."
+    problem = (failed["response"] or {}).get("body", {}).get("error") or failed["error"]
+    fix = problem.get("fix") or "Correct the line, and evaluate again with a new set."
     return LorikeetError(
-        told["code"] or "request_failed",
-        # In an answer the message ends with what to do, for clients that show nothing else.
-        f"Line {line} of the set was not answered by the {who}: {told['message'].removesuffix(fix).rstrip()}",
+        problem["code"] or "request_failed",
+        # The message of an answer ends with the fix, for clients that show nothing else.
+        f"Line {line} of the set was not answered by the {who}: {problem['message'].removesuffix(fix).rstrip()}",
         fix,
     )
 
 
-def _fail(own: Evaluation, code: str, message: str, fix: str) -> None:
-    own.problem = {"code": code, "message": message, "fix": fix}
-    _end(own, EvaluationState.FAILED, SYSTEM)
+def _fail(evaluation: Evaluation, code: str, message: str, fix: str) -> None:
+    evaluation.problem = {"code": code, "message": message, "fix": fix}
+    _end(evaluation, EvaluationState.FAILED, SYSTEM)
 
 
-def _end(own: Evaluation, state: EvaluationState, actor: Actor) -> None:
-    own.state, own.ended_at = state, timezone.now()
-    own.save()
-    told = {"score": own.score["score"]} if own.score else {"problem": (own.problem or {}).get("code")}
-    audit.record(actor, f"evaluation.{state.value}", own, tenant=own.tenant, label=_label(own), **told)
+def _end(evaluation: Evaluation, state: EvaluationState, actor: Actor) -> None:
+    evaluation.state, evaluation.ended_at = state, timezone.now()
+    evaluation.save()
+    detail = (
+        {"score": evaluation.score["score"]}
+        if evaluation.score
+        else {"problem": (evaluation.problem or {}).get("code")}
+    )
+    audit.record(
+        actor, f"evaluation.{state.value}", evaluation, tenant=evaluation.tenant, label=_label(evaluation), **detail
+    )
 
 
-def _label(own: Evaluation) -> str:
-    return label_of(own.version) if own.version else own.adapter_name
+def _label(evaluation: Evaluation) -> str:
+    return label_of(evaluation.version) if evaluation.version else evaluation.adapter_name

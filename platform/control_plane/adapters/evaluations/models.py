@@ -1,4 +1,4 @@
-"""Evaluation sets, and evaluations of versions with them. What came of one is kept with the version too."""
+"""Evaluation sets, and evaluations of versions with them. The result is stored with the version too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from control_plane.identity.tenants.scope import TenantQuerySet
 
 
 class EvaluationSet(models.Model):
-    """Never changes: scores of one set can be compared."""
+    """A set of items with expected answers. It never changes, so scores of one set can be compared."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="evaluation_sets")
@@ -42,7 +42,7 @@ class EvaluationSet(models.Model):
 
     @property
     def is_chat(self) -> bool:
-        """All of its items have messages, or all a prompt."""
+        """True if all of its items have messages, False if all have a prompt."""
         return "messages" in self.items[0]
 
 
@@ -58,7 +58,7 @@ OPEN = (EvaluationState.WAITING, EvaluationState.RUNNING)
 
 
 class Evaluation(models.Model):
-    """Its requests are those of a batch."""
+    """An evaluation of one version; its requests are those of a batch."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="evaluations")

@@ -1,4 +1,4 @@
-"""What this package does when adapters change."""
+"""Receivers of signals about adapters."""
 
 from __future__ import annotations
 

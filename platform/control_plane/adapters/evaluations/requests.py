@@ -1,4 +1,4 @@
-"""The requests of an evaluation as lines of a batch, and the scores of what was answered."""
+"""The requests of an evaluation as lines of a batch, and the scores of their answers."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from control_plane.adapters.registry.models import EvaluationMetric
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.errors import LorikeetError
 
+# The models that an evaluation compares.
 BASE, LIVE, VERSION = "base", "live", "version"
-"""Who is asked."""
-WORST = 5
-LONGEST_SHOWN = 400
+WORST = 5  # items in a score's list of the worst answers
+LONGEST_SHOWN = 400  # characters of a text in it
 
 
-def endpoint_of(asked: EvaluationSet) -> ApiEndpoint:
-    return ApiEndpoint.CHAT if asked.is_chat else ApiEndpoint.COMPLETIONS
+def endpoint_of(evaluation_set: EvaluationSet) -> ApiEndpoint:
+    return ApiEndpoint.CHAT if evaluation_set.is_chat else ApiEndpoint.COMPLETIONS
 
 
-def request_lines(asked: EvaluationSet, models: Mapping[str, str]) -> Iterator[bytes]:
-    """Of each item the same request to each of `models`, who is asked -> its name."""
-    url = "/v1/chat/completions" if asked.is_chat else "/v1/completions"
-    for item in asked.items:
+def request_lines(evaluation_set: EvaluationSet, models: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield for each item the same request to each of `models`, from role (BASE, LIVE, VERSION) to model name."""
+    url = "/v1/chat/completions" if evaluation_set.is_chat else "/v1/completions"
+    for item in evaluation_set.items:
         for who, model in models.items():
-            body = {"model": model, **_body(asked, item)}
+            body = {"model": model, **_body(evaluation_set, item)}
             line = {"custom_id": f"{who}:{item['line']}", "method": "POST", "url": url, "body": body}
             yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
-def _body(asked: EvaluationSet, item: Mapping[str, Any]) -> dict[str, Any]:
-    if asked.metric == EvaluationMetric.LOGPROB:
+def _body(evaluation_set: EvaluationSet, item: Mapping[str, Any]) -> dict[str, Any]:
+    if evaluation_set.metric == EvaluationMetric.LOGPROB:
         return {"prompt": item["prompt"] + item["expected"], "echo": True, "logprobs": 0, "max_tokens": 0}
-    prompt = {"messages": item["messages"]} if asked.is_chat else {"prompt": item["prompt"]}
-    return {**prompt, "temperature": 0, "max_tokens": asked.max_tokens}
+    prompt = {"messages": item["messages"]} if evaluation_set.is_chat else {"prompt": item["prompt"]}
+    return {**prompt, "temperature": 0, "max_tokens": evaluation_set.max_tokens}
 
 
 class Answers:
-    """Of every item by who was asked."""
+    """The answers to every item, by the role of the model."""
 
-    def __init__(self, asked: EvaluationSet, lines: Iterable[bytes]) -> None:
-        self._set = asked
+    def __init__(self, evaluation_set: EvaluationSet, lines: Iterable[bytes]) -> None:
+        self._set = evaluation_set
         self._bodies: dict[str, Any] = {}
         for line in lines:
             if line.strip():
@@ -50,21 +50,21 @@ class Answers:
                 self._bodies[result["custom_id"]] = result["response"]["body"]
 
     def score(self, who: str) -> float:
-        """The mean over all items."""
+        """Return the mean score over all items."""
         return round(sum(self._scores(who)) / len(self._set.items), 6)
 
     def _scores(self, who: str) -> list[float]:
         return [self._item_score(who, item) for item in self._set.items]
 
-    def worst(self, asked: Sequence[str]) -> list[dict[str, Any]]:
-        """Items that the version answered worst, without those that it answered as expected."""
+    def worst(self, shown: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the items that the version answered worst, without those answered as expected."""
         scored = sorted(zip(self._scores(VERSION), self._set.items, strict=True), key=lambda pair: pair[0])
         return [
             {
                 "line": item["line"],
                 "prompt": _end_of(_prompt_text(item)),
                 "expected": item["expected"][:LONGEST_SHOWN],
-                **{who: self._shown(who, item) if who in asked else None for who in (BASE, LIVE, VERSION)},
+                **{who: self._shown(who, item) if who in shown else None for who in (BASE, LIVE, VERSION)},
                 "score": round(score, 6),
             }
             for score, item in scored[:WORST]
@@ -97,11 +97,11 @@ class Answers:
 
 
 def mean_logprob(prompt: str, logprobs: Mapping[str, Any]) -> float:
-    """Of the tokens of an echoed text that end behind `prompt`: one that begins in it counts."""
+    """Return the mean logprob of an echoed text's tokens that end behind `prompt`, also if they begin within it."""
     ends = [*logprobs["text_offset"][1:], float("inf")]
-    found = zip(ends, logprobs["token_logprobs"], strict=True)
-    own = [logprob for end, logprob in found if end > len(prompt) and logprob is not None]
-    return sum(own) / len(own) if own else 0.0
+    tokens = zip(ends, logprobs["token_logprobs"], strict=True)
+    answer = [logprob for end, logprob in tokens if end > len(prompt) and logprob is not None]
+    return sum(answer) / len(answer) if answer else 0.0
 
 
 def _prompt_text(item: Mapping[str, Any]) -> str:

@@ -11,8 +11,8 @@ from control_plane.core.http.serializers import NameField, ProblemSerializer
 
 MOST_TOKENS = 1024
 _METRICS = (
-    "exact: the answer is the expected text, white space around either left out; contains: that is in it; logprob: the "
-    "mean natural log-probability of its tokens behind the prompt. A score is the mean over all items."
+    "exact: the answer is the expected text, white space around either ignored; contains: the answer contains it; "
+    "logprob: the mean natural log-probability of its tokens after the prompt. A score is the mean over all items."
 )
 
 
@@ -38,7 +38,7 @@ class NewEvaluationSetSerializer(serializers.Serializer[Any]):
 
 
 class NewEvaluationSerializer(serializers.Serializer[Any]):
-    """Of a version, or of what an upload becomes."""
+    """An evaluation to start, of a version, or of the version that an upload becomes."""
 
     set = NameField(max_length=64)
     adapter = NameField(max_length=64, required=False, default=None)

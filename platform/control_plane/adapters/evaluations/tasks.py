@@ -7,5 +7,5 @@ from control_plane.adapters.evaluations import actions
 
 @shared_task(name="evaluations.tend")
 def tend() -> None:
-    """Send the requests of evaluations whose version is ready; score those that were answered."""
+    """Send the requests of evaluations whose version is ready; score those whose batch has ended."""
     actions.tend()

@@ -39,7 +39,7 @@ class SetsView(TenantView):
         operation_id="list_evaluation_sets", responses=EvaluationSetSerializer(many=True), tags=["evaluations"]
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """All of them: fifty at most."""
+        """List the tenant's evaluation sets, fifty at most."""
         return Response(
             EvaluationSetSerializer(EvaluationSet.objects.for_tenant(self.principal.tenant), many=True).data
         )
@@ -51,7 +51,7 @@ class SetsView(TenantView):
         tags=["evaluations"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Keep prompts with expected answers. A set never changes, so that its scores can be compared."""
+        """Create a set of prompts with expected answers. It never changes, so that its scores can be compared."""
         form = validated(NewEvaluationSetSerializer, {**request.POST.dict(), **request.FILES.dict()})
         file = form.pop("file")
         made = actions.create_set(acting=self.principal, content=file.read(), **form)
@@ -67,7 +67,7 @@ class SetView(TenantView):
         tags=["evaluations"],
     )
     def get(self, request: Request, tenant: str, set_name: str) -> Response:
-        """One set, without its items."""
+        """Read a set, without its items."""
         return Response(EvaluationSetSerializer(actions.get_set(self.principal.tenant, set_name)).data)
 
     @extend_schema(
@@ -89,11 +89,11 @@ class EvaluationsView(TenantView):
         tags=["evaluations"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Newest first; `search` by the adapter's name."""
+        """List evaluations, newest first; `search` by the adapter's name."""
         query = read_query(ListQuerySerializer, request)
-        found = actions.find_evaluations(self.principal.tenant, query["search"])
-        rows = part_of(found, query["offset"], query["limit"])
-        return Response(EvaluationSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(found.count())})
+        matches = actions.find_evaluations(self.principal.tenant, query["search"])
+        rows = part_of(matches, query["offset"], query["limit"])
+        return Response(EvaluationSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
 
     @extend_schema(
         operation_id="start_evaluation",
@@ -102,15 +102,15 @@ class EvaluationsView(TenantView):
         tags=["evaluations"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Score a version, the live one and the base model once it is ready, by requests that wait for all others."""
+        """Score a version, the live one and the base model once it is ready. The requests yield to all others."""
         form = validated(NewEvaluationSerializer, request.data)
-        own = self.principal.tenant
+        scope = self.principal.tenant
         if form["upload"] is not None:
-            of: Any = queries.get_upload(own, form["upload"])
+            of: Any = queries.get_upload(scope, form["upload"])
         else:
-            of = queries.get_version(own, form["adapter"], form["version"])
+            of = queries.get_version(scope, form["adapter"], form["version"])
         made = actions.start_evaluation(acting=self.principal, set_name=form["set"], key_id=form["key"], of=of)
-        return Response(EvaluationSerializer(actions.get_evaluation(own, made.pk)).data, status=201)
+        return Response(EvaluationSerializer(actions.get_evaluation(scope, made.pk)).data, status=201)
 
 
 class EvaluationView(TenantView):
@@ -120,12 +120,12 @@ class EvaluationView(TenantView):
         operation_id="read_evaluation", responses={200: EvaluationSerializer, **_errors(404)}, tags=["evaluations"]
     )
     def get(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
-        """How far it is, and what came of it."""
+        """Read an evaluation's progress or result."""
         return Response(EvaluationSerializer(actions.get_evaluation(self.principal.tenant, evaluation_id)).data)
 
     @extend_schema(operation_id="cancel_evaluation", responses={204: None, **_errors(404, 409)}, tags=["evaluations"])
     def delete(self, request: Request, tenant: str, evaluation_id: UUID) -> Response:
-        """Cancel it and its batch; it stays in the list."""
+        """Cancel an evaluation and its batch; it stays in the list."""
         actions.cancel_evaluation(acting=self.principal, evaluation_id=evaluation_id)
         return Response(status=204)
 
@@ -140,22 +140,22 @@ class PromotionRuleView(TenantView):
         tags=["evaluations"],
     )
     def put(self, request: Request, tenant: str, name: str) -> Response:
-        """What a version must score to be live, or a canary of it. New versions are evaluated by themselves."""
+        """Set the score that a version needs to become live or a canary. New versions are evaluated automatically."""
         form = validated(NewPromotionRuleSerializer, request.data)
-        own = self.principal.tenant
+        scope = self.principal.tenant
         actions.set_rule(
             acting=self.principal,
-            adapter=queries.get_adapter(own, name).adapter,
+            adapter=queries.get_adapter(scope, name).adapter,
             set_name=form["set"],
             key_id=form["key"],
             minimum=form["minimum"],
             not_worse_than_live=form["not_worse_than_live"],
         )
-        return Response(AdapterSerializer(queries.get_adapter(own, name)).data)
+        return Response(AdapterSerializer(queries.get_adapter(scope, name)).data)
 
     @extend_schema(operation_id="remove_promotion_rule", responses={204: None, **_errors(404)}, tags=["evaluations"])
     def delete(self, request: Request, tenant: str, name: str) -> Response:
-        """Any ready version may be live."""
+        """Remove the rule: any ready version may become live."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
         actions.remove_rule(acting=self.principal, adapter=adapter)
         return Response(status=204)

@@ -1,4 +1,4 @@
-"""Beginning an import, and what a tenant keeps to read private repositories and buckets with."""
+"""Starting imports, and the credentials with which a tenant's private repositories and buckets are read."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class TooManyBucketsError(LorikeetError):
         super().__init__(
             "too_many_buckets",
             f"This tenant has credentials for {MOST_BUCKETS} buckets.",
-            "Remove those of a bucket that nothing is imported from any more.",
+            "Remove the credentials of a bucket that is no longer needed.",
             status=409,
         )
 
 
 def begin_import(*, acting: Principal, name: str, description: str, source: str, base_model: str = "") -> Upload:
-    """An upload whose files a worker fetches. Raises as `import_for` does."""
+    """Create an upload whose files a worker fetches. Raises as `import_for` does."""
     return import_for(
         acting.tenant,
         acting.actor,
@@ -77,7 +77,7 @@ def import_for(
     created_by: User | None,
     created_by_key: ApiKey | None = None,
 ) -> Upload:
-    """Also where no member acts. The address is kept sealed: a bucket's holds a signature.
+    """Create an import without an acting member. The address is stored encrypted: a bucket's contains a signature.
 
     Raises SourceRefusedError, NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError or
     TooManyWaitingError.
@@ -115,7 +115,7 @@ def import_for(
 
 
 def set_hub_token(*, acting: Principal, token: str) -> HubToken:
-    """The tenant's token from now on."""
+    """Set the tenant's token."""
     with transaction.atomic():
         kept, _ = HubToken.objects.for_tenant(acting.tenant).update_or_create(
             tenant=acting.tenant, defaults={"sealed": seal(token), "created_by": acting.user}
@@ -125,7 +125,7 @@ def set_hub_token(*, acting: Principal, token: str) -> HubToken:
 
 
 def remove_hub_token(*, acting: Principal) -> None:
-    """Does nothing if there is none."""
+    """Remove the tenant's token, if there is one."""
     with transaction.atomic():
         kept = HubToken.objects.for_tenant(acting.tenant).select_for_update().first()
         if kept is not None:
@@ -142,7 +142,7 @@ def buckets_of(tenant: Tenant) -> QuerySet[BucketCredentials]:
 
 
 def require_credentials(tenant: Tenant, bucket: str) -> None:
-    """Raises SourceRefusedError (400)."""
+    """Raise SourceRefusedError (400) if there are no credentials for the bucket."""
     if not buckets_of(tenant).filter(bucket=bucket).exists():
         _, message, fix = no_credentials(bucket)
         raise SourceRefusedError(message, fix)
@@ -158,12 +158,12 @@ def set_bucket_credentials(
     secret_access_key: str,
     session_token: str = "",
 ) -> BucketCredentials:
-    """What the bucket is read with from now on. Raises EndpointRefusedError or TooManyBucketsError."""
+    """Set the credentials for reading a bucket. Raises EndpointRefusedError or TooManyBucketsError."""
     _check_endpoint(endpoint_of(endpoint, region))
     keys = {"access_key_id": access_key_id, "secret_access_key": secret_access_key, "session_token": session_token}
     secret = json.dumps(keys)
     with transaction.atomic():
-        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # makes the count exact
         known = buckets_of(acting.tenant)
         if known.exclude(bucket=bucket).count() >= MOST_BUCKETS:
             raise TooManyBucketsError
@@ -185,7 +185,7 @@ def set_bucket_credentials(
 
 
 def remove_bucket_credentials(*, acting: Principal, bucket: str) -> None:
-    """Raises NotFoundError (404)."""
+    """Remove a bucket's credentials. Raises NotFoundError (404)."""
     with transaction.atomic():
         kept = buckets_of(acting.tenant).filter(bucket=bucket).select_for_update().first()
         if kept is None:
@@ -204,7 +204,7 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def forget_credentials(tenant: Tenant) -> None:
-    """Inside the transaction that deletes the tenant, whose audit row tells of it."""
+    """Delete a tenant's credentials, inside the transaction that deletes the tenant and writes the audit row."""
     HubToken.objects.for_tenant(tenant).delete()
     BucketCredentials.objects.for_tenant(tenant).delete()
     HubModelPolicy.objects.for_tenant(tenant).delete()
@@ -212,7 +212,7 @@ def forget_credentials(tenant: Tenant) -> None:
 
 
 def set_hub_models(*, acting: Principal, enabled: bool, organizations: Sequence[str]) -> HubModelPolicy:
-    """Whether requests may name repositories of the Hub, and of which organisations; none = of all."""
+    """Set if requests may name repositories of the Hub, and of which organisations; an empty list means all."""
     wanted = sorted({organization.lower() for organization in organizations})
     with transaction.atomic():
         policy, _ = HubModelPolicy.objects.for_tenant(acting.tenant).update_or_create(

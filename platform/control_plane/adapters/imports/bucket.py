@@ -1,7 +1,7 @@
-"""A bucket of Amazon S3 or a compatible server, read with a tenant's own credentials.
+"""A bucket of Amazon S3 or a compatible server, read with a tenant's credentials.
 
-botocore signs addresses and does nothing else: the connections are ours, which go to public addresses only. A signed
-address holds no secret, and nothing of it is sent to a server that it redirects to.
+botocore only signs addresses; connections are made by `egress`, to public addresses only. A signed address contains no
+secret, and is not passed on to a server that the bucket redirects to.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from control_plane.adapters.imports.problems import (
     Origin,
     SourceProblemError,
     check_status,
-    own_code,
-    tell_by_code,
+    error_code,
+    raise_by_code,
     unavailable,
 )
 from control_plane.adapters.imports.sealed import unseal
@@ -30,8 +30,8 @@ from control_plane.adapters.registry.models import BucketCredentials
 from control_plane.core.config import current
 from control_plane.core.http import egress
 
-MOST_BYTES = 4 << 20
-# Objects of one folder, of which an answer holds a page.
+MOST_BYTES = 4 << 20  # of one listing
+# Objects of one folder, and of one page of a listing.
 MOST_OBJECTS, PAGE_OBJECTS = 10_000, 1000
 MOST_TAGS = 100 * PAGE_OBJECTS
 LONGEST_TOKEN = 4096
@@ -44,10 +44,10 @@ class TenantBucket:
     region: str
     access_key_id: str
     secret_access_key: str
-    session_token: str = ""  # of credentials for some hours
+    session_token: str = ""  # of temporary credentials
 
     def url(self, key: str = "", **query: str) -> str:
-        """Signed, for a GET within the time that a transfer may take."""
+        """Return a signed URL for a GET, valid for as long as a transfer may take."""
         path = f"{self.endpoint}/{self.name}" + (f"/{quote(key)}" if key else "")
         request = AWSRequest("GET", f"{path}?{urlencode(query, quote_via=quote)}" if query else path)
         keys = Credentials(self.access_key_id, self.secret_access_key, self.session_token or None)
@@ -57,22 +57,22 @@ class TenantBucket:
 
 
 def endpoint_of(endpoint: str, region: str) -> str:
-    """Where a bucket is asked for by its path, which every server understands."""
+    """Return the endpoint for requests with the bucket in the path, which every server accepts."""
     return endpoint.rstrip("/") or f"https://s3.{region}.amazonaws.com"
 
 
 def open_bucket(kept: BucketCredentials) -> TenantBucket:
-    """Raises SourceProblemError."""
+    """Return the bucket of stored credentials. Raises SourceProblemError."""
     text = unseal(kept.sealed)
     if text is None:
         raise SourceProblemError(
-            "credentials_sealed", f"The credentials of {kept.bucket} cannot be opened any more.", "Set them again."
+            "credentials_sealed", f"The credentials of {kept.bucket} cannot be decrypted any more.", "Set them again."
         )
     return TenantBucket(kept.bucket, endpoint_of(kept.endpoint, kept.region), kept.region, **json.loads(text))
 
 
 def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
-    """The archive that it names, or the adapter in the folder.
+    """Return the archive that the source names, or the adapter in the folder.
 
     Raises SourceProblemError, EgressError, UrlRefusedError.
     """
@@ -84,7 +84,7 @@ def list_adapter(bucket: TenantBucket, source: S3Source) -> list[RemoteFile]:
 
 
 def _sizes(bucket: TenantBucket, prefix: str) -> dict[str, int]:
-    """Size by name below the prefix, of all pages."""
+    """Return the sizes of all objects below the prefix, by name."""
     sizes, after = dict[str, int](), ""
     for _ in range(MOST_OBJECTS // PAGE_OBJECTS):
         page, after = _page(_listing(bucket, prefix, after), prefix)
@@ -109,12 +109,12 @@ def _listing(bucket: TenantBucket, prefix: str, after: str) -> bytes:
 
 
 def _check(answer: egress.Document, body: bytes, bucket: TenantBucket) -> None:
-    """Raises SourceProblemError, with the server's own code, which says whether it is the key or the region."""
+    """Raise SourceProblemError with the server's error code, which distinguishes a wrong key from a wrong region."""
     if answer.status == 200:
         return
-    status, own = answer.status, own_code(Origin.BUCKET, answer.headers, body)
-    tell_by_code(status, Origin.BUCKET, answer.headers, body)
-    code = f" ({own})" if own else ""
+    status, server_code = answer.status, error_code(Origin.BUCKET, answer.headers, body)
+    raise_by_code(status, Origin.BUCKET, answer.headers, body)
+    code = f" ({server_code})" if server_code else ""
     if status in (400, 401, 403):
         raise SourceProblemError(
             "source_forbidden",
@@ -132,14 +132,13 @@ def _check(answer: egress.Document, body: bytes, bucket: TenantBucket) -> None:
 
 
 def _page(body: bytes, prefix: str) -> tuple[dict[str, int], str]:
-    """Size by name below the prefix, and where the next page begins; "" of the last.
-
-    The names of what S3 answers come in its namespace, or, of others, in none.
+    """Return sizes by name below the prefix, and the token of the next page; "" after the last.
+    S3's elements have its namespace, those of other servers may have none.
     """
     if b"<!DOCTYPE" in body or b"<!ENTITY" in body or body.count(b"<") > MOST_TAGS:
         raise _not_a_listing()
     try:
-        root = ElementTree.fromstring(body.decode())  # in no other encoding, where those would look otherwise
+        root = ElementTree.fromstring(body.decode())  # UTF-8 only: another encoding would hide the tags checked above
         entries = {_text(each, "Key"): int(_text(each, "Size")) for each in root.findall("{*}Contents")}
     except (ElementTree.ParseError, ValueError):
         raise _not_a_listing() from None
@@ -159,5 +158,5 @@ def _text(element: ElementTree.Element, name: str) -> str:
 
 def _not_a_listing() -> SourceProblemError:
     return SourceProblemError(
-        "bucket_answer", "The endpoint's answer is no listing of a bucket.", "Check the bucket's endpoint."
+        "bucket_answer", "The endpoint's answer is not the listing of a bucket.", "Check the bucket's endpoint."
     )

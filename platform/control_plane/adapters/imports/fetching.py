@@ -1,6 +1,6 @@
-"""Fetching what an upload names as its source into its folder, before it is checked like any other.
+"""Fetches the source of an import into the upload's folder, before it is validated like any other upload.
 
-A file that is cut off stays as `N.part` beside its entity tag and is continued, by this worker or another one.
+A file that is cut off stays as `N.part` with its entity tag, and is continued by this worker or another one.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.tenants.models import Tenant
 
-_SAID_BYTES = 4096
-"""Of a refusal, that are read for its code."""
+# Bytes of a refusal that are read for its error code.
+_REFUSAL_BYTES = 4096
+# Bytes received before they are written, and pieces written at once.
 WRITE_BYTES, MOST_PIECES = 1 << 20, 256
-"""Of what was received, that are written at once."""
+# Seconds that an import may take, and bytes for each further second; the larger value applies while others wait.
 PATIENCE_S, LEAST_BYTES_PER_S, LEAST_BYTES_PER_S_IF_OTHERS_WAIT = 30.0, 10_000, 1_000_000
-"""An import has so long, and a second more for every so many bytes; for more of them if others wait for its place."""
-LOOK_EVERY_S = 5.0
+# Seconds between two checks if other imports wait.
+CHECK_EVERY_S = 5.0
 
 
 class FetchStoppedError(Exception):
-    """This worker ends, or the upload is another's by now."""
+    """The fetch ended early: this worker is stopping, or another worker has taken the upload."""
 
 
 def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[], bool]) -> None:
-    """Bring every file. Raises SourceProblemError, StoredLimitError, FetchStoppedError, OSError."""
+    """Fetch every file. Raises SourceProblemError, StoredLimitError, FetchStoppedError, OSError."""
     folder = Path(upload.folder)
     if upload.source is None or upload.source.get("fetched"):
         return
@@ -54,7 +55,9 @@ def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[],
     until = time.monotonic() + current().import_wall_s
     text = unseal(upload.source["sealed"])
     if text is None:
-        raise SourceProblemError("source_sealed", "The import's address cannot be opened any more.", "Import it again.")
+        raise SourceProblemError(
+            "source_sealed", "The import's address cannot be decrypted any more.", "Import it again."
+        )
     try:
         wanted, headers = _wanted(upload, text)
         release_connections()
@@ -65,7 +68,7 @@ def fetch(upload: Upload, stopped: Callable[[], bool], others_wait: Callable[[],
     except FetchStoppedError:
         if stopped():
             raise
-        raise unavailable("The transfer takes long, or another worker has not ended it.") from None
+        raise unavailable("The transfer takes too long, or another worker is still busy with it.") from None
     except egress.EgressError as error:
         raise unavailable(str(error)) from error
     except egress.UrlRefusedError as error:
@@ -97,7 +100,7 @@ def _in_bucket(upload: Upload, source: S3Source) -> list[RemoteFile]:
 def _on_hub(upload: Upload, source: HubSource) -> tuple[list[RemoteFile], Mapping[str, str]]:
     assert upload.source is not None
     headers = authorization(upload.tenant)
-    # Once its commit is known, a branch that moves meanwhile changes nothing.
+    # Once its commit is known, the import is unaffected by a branch that moves.
     revision = upload.source.get("commit") or source.revision
     listing = hub.list_adapter(source.repository, revision, headers, source.folder)
     _require_room(upload, listing.files)
@@ -115,7 +118,7 @@ def _require_room(upload: Upload, files: list[RemoteFile]) -> None:
 
 
 def authorization(tenant: Tenant) -> dict[str, str]:
-    """With what the tenant reads its private repositories; empty if it has no token."""
+    """Return the headers for the tenant's private repositories; empty if it has no token."""
     token = HubToken.objects.for_tenant(tenant).first()
     secret = unseal(token.sealed) if token else None
     return {"Authorization": f"Bearer {secret}"} if secret else {}
@@ -142,14 +145,14 @@ def _note(upload: Upload, *, files: list[dict[str, object]], commit: str = "", f
 
 
 class _Pace:
-    """How fast an import's files have to come, all together: slow ones give way, and go on later where they were."""
+    """The minimum rate of an import's files together. Slow imports make room for others and continue later."""
 
     def __init__(self, others_wait: Callable[[], bool]) -> None:
         self._others_wait = others_wait
         self._until = self._until_beside_others = time.monotonic() + PATIENCE_S
 
     def received(self, num_bytes: int) -> None:
-        """Raises SourceProblemError."""
+        """Count received bytes. Raises SourceProblemError if the source is too slow."""
         self._until += num_bytes / LEAST_BYTES_PER_S
         self._until_beside_others += num_bytes / LEAST_BYTES_PER_S_IF_OTHERS_WAIT
         now = time.monotonic()
@@ -159,11 +162,11 @@ class _Pace:
             if self._others_wait():
                 least = LEAST_BYTES_PER_S_IF_OTHERS_WAIT // 1000
                 raise unavailable(f"The source sends less than {least} KB a second, and other uploads wait.")
-            self._until_beside_others = now + LOOK_EVERY_S
+            self._until_beside_others = now + CHECK_EVERY_S
 
 
 class _Transfer:
-    """One file, from where an earlier try left it."""
+    """The transfer of one file, continued where an earlier attempt stopped."""
 
     def __init__(
         self, folder: Path, index: int, file: RemoteFile, headers: Mapping[str, str], most: int, pace: _Pace
@@ -173,7 +176,7 @@ class _Transfer:
         self._file, self._headers, self._most = file, headers, most
 
     def run(self, stopped: Callable[[], bool]) -> int:
-        """Its size, once all of it is there."""
+        """Fetch the file and return its size in bytes."""
         if self._whole.exists():
             return self._whole.stat().st_size
         with self._part.open("ab") as out:
@@ -185,7 +188,7 @@ class _Transfer:
             size = os.fstat(out.fileno()).st_size
         if self._file.bytes is not None and size != self._file.bytes:
             self._part.unlink()
-            raise unavailable(f"{self._file.name} came with {size} bytes instead of {self._file.bytes}.")
+            raise unavailable(f"{self._file.name} arrived with {size} bytes instead of {self._file.bytes}.")
         self._part.rename(self._whole)
         self._tag.unlink(missing_ok=True)
         return size
@@ -198,16 +201,16 @@ class _Transfer:
         allow = current().import_allow_private
         with egress.get(self._file.url, {**self._headers, **resume}, allow_private=allow) as answer:
             if answer.status_code not in (200, 206):
-                begins = next(answer.iter_raw(_SAID_BYTES), b"")
+                begins = next(answer.iter_raw(_REFUSAL_BYTES), b"")
                 check_answer(answer.status_code, self._file.of, answer.headers, begins)
             if answer.status_code == 200 or not resume:
                 os.ftruncate(out, 0)
                 at = 0
             elif not answer.headers.get("content-range", "").startswith(f"bytes {at}-"):
-                raise unavailable("The source continued from another place than it was asked for.")
+                raise unavailable("The source continued at another position than requested.")
             self._remember(answer)
             with _Writer(out) as writer:
-                for piece in answer.iter_raw():  # as it comes: what was received before a break counts
+                for piece in answer.iter_raw():  # write each piece: bytes received before a break count
                     at += len(piece)
                     if at > self._most:
                         raise _too_large()
@@ -220,7 +223,7 @@ class _Transfer:
             raise unavailable("The source ended the connection early.")
 
     def _remember(self, answer: httpx.Response) -> None:
-        """Only a strong tag says that the bytes are the same."""
+        """Store the entity tag. Only a strong tag guarantees that the bytes are the same."""
         tag = answer.headers.get("etag", "")
         if tag.startswith('"'):
             self._tag.write_text(tag)
@@ -229,8 +232,8 @@ class _Transfer:
 
 
 class _Writer:
-    """Writes on a thread of its own while more is received. All of it is written at the end of the block, however that
-    ends."""
+    """Writes pieces on a thread while more are received. All are written at the end of the block, also after an
+    error."""
 
     def __init__(self, out: int) -> None:
         self._out, self._thread = out, ThreadPoolExecutor(1, "write-import")
@@ -241,13 +244,13 @@ class _Writer:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Raises OSError."""
+        """Write the remaining pieces. Raises OSError."""
         with self._thread:
             self._hand_over()
             self._wait()
 
     def write(self, piece: bytes) -> None:
-        """Raises OSError, of an earlier piece too."""
+        """Queue a piece. Raises OSError, also for an earlier piece."""
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size >= WRITE_BYTES or len(self._pieces) >= MOST_PIECES:

@@ -1,7 +1,7 @@
-"""Branches that adapters follow: a branch that has moved becomes a new version, as by an import of its commit.
+"""Branches that adapters follow: a branch that has moved is imported as a new version, at its commit.
 
-It is never live by itself: an alias moves when somebody promotes the version. Only an adapter that had none gets its
-first ready one live, as with every upload.
+The version does not become live by itself: an alias moves when a member promotes the version. Only an adapter without a
+live version gets its first ready one live, as with every upload.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 MOST_FOLLOWS = 50  # of one tenant
-LONGEST_REST_S = 86_400
-MOST_AT_ONCE, MOST_S = 20, 20.0  # of one task, which others wait behind
-JITTER = 0.2
+LONGEST_REST_S = 86_400  # between two checks of a branch that fails
+MOST_AT_ONCE, MOST_S = 20, 20.0  # branches and seconds of one task, for which others wait
+JITTER = 0.2  # share of a rest by which it varies
 
 
 class TooManyFollowsError(LorikeetError):
@@ -46,7 +46,7 @@ class TooManyFollowsError(LorikeetError):
         super().__init__(
             "too_many_follows",
             f"Adapters of this tenant follow {MOST_FOLLOWS} branches.",
-            "Let one that is of no use be followed no longer.",
+            "Stop following a branch that is no longer needed.",
             status=409,
         )
 
@@ -56,7 +56,7 @@ class FollowedAlreadyError(LorikeetError):
         super().__init__(
             "followed_already",
             f'The adapter "{follow.adapter_name}" follows {follow.source}.',
-            "End that first, or follow with an adapter of another name.",
+            "End that first, or use another adapter name.",
             param="name",
             status=409,
         )
@@ -67,15 +67,15 @@ def follows_of(tenant: Tenant) -> QuerySet[HubFollow]:
 
 
 def add_follow(*, acting: Principal, name: str, source: str) -> HubFollow:
-    """Looked at with the next turn. Raises SourceRefusedError, FollowedAlreadyError, TooManyFollowsError."""
+    """Follow a branch, checked soon. Raises SourceRefusedError, FollowedAlreadyError, TooManyFollowsError."""
     branch = _branch(source)
     require_free_name(name)
     with transaction.atomic():
-        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # so that the count holds
-        own = follows_of(acting.tenant)
-        if (known := own.filter(adapter_name=name).first()) is not None:
+        Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)  # makes the count exact
+        rows = follows_of(acting.tenant)
+        if (known := rows.filter(adapter_name=name).first()) is not None:
             raise FollowedAlreadyError(known)
-        if own.count() >= MOST_FOLLOWS:
+        if rows.count() >= MOST_FOLLOWS:
             raise TooManyFollowsError
         follow = HubFollow.objects.create(
             tenant=acting.tenant,
@@ -89,11 +89,11 @@ def add_follow(*, acting: Principal, name: str, source: str) -> HubFollow:
 
 
 def remove_follow(*, acting: Principal, follow_id: UUID) -> None:
-    """Raises NotFoundError (404)."""
+    """Stop following a branch. Raises NotFoundError (404)."""
     with transaction.atomic():
         follow = follows_of(acting.tenant).filter(pk=follow_id).select_for_update().first()
         if follow is None:
-            raise NotFoundError("No adapter follows by that id.", "GET follows lists them.")
+            raise NotFoundError("This tenant follows no branch with that id.", "GET follows lists them.")
         audit.record(
             acting.actor, "follow.remove", follow, tenant=acting.tenant, label=follow.adapter_name, source=follow.source
         )
@@ -104,22 +104,22 @@ def _branch(text: str) -> HubSource:
     source = parse_source(text)
     if not isinstance(source, HubSource) or hub.is_commit(source.revision):
         raise SourceRefusedError(
-            "Only a branch of the Hub can be followed.", "Write it like hub:org/name@main; a commit never moves."
+            "Only a branch of the Hub can be followed.", "Write it like hub:org/name@main; a commit never changes."
         )
     return source
 
 
 def poll_due() -> int:
-    """Look at those that are due, some at a time. How many."""
-    until, looked = time.monotonic() + MOST_S, 0
-    while looked < MOST_AT_ONCE and time.monotonic() < until and (follow := _claim()) is not None:
-        looked += 1
-        _look(follow)
-    return looked
+    """Check the branches that are due, up to a limit. Returns how many."""
+    until, checked = time.monotonic() + MOST_S, 0
+    while checked < MOST_AT_ONCE and time.monotonic() < until and (follow := _claim()) is not None:
+        checked += 1
+        _check(follow)
+    return checked
 
 
 def _claim() -> HubFollow | None:
-    """The one that is due longest, not again before the next time. Of two workers only one gets it."""
+    """Take the branch that is due longest, and set its next check. Of two workers only one gets it."""
     now = clocks.database_time()
     longest = timedelta(seconds=max(LONGEST_REST_S, current().follow_poll_s) * (1 + JITTER))
     due = HubFollow.objects.filter(clocks.due("next_check_at", now, longest), tenant__suspended_at=None)
@@ -133,12 +133,12 @@ def _claim() -> HubFollow | None:
 
 
 def _rest_s(failures: int) -> float:
-    """The longer the more often it failed in a row; spread, so that not all ask a Hub at once that comes back."""
+    """Return the pause before the next check: longer after each failure, and varied, so that checks do not coincide."""
     rest_s = min(current().follow_poll_s * 2.0 ** min(failures, 10), max(LONGEST_REST_S, current().follow_poll_s))
     return rest_s * random.uniform(1 - JITTER, 1 + JITTER)
 
 
-def _look(follow: HubFollow) -> None:
+def _check(follow: HubFollow) -> None:
     source = _branch(follow.source)
     try:
         headers = authorization(follow.tenant)
@@ -148,21 +148,23 @@ def _look(follow: HubFollow) -> None:
             _import(follow, source, commit)
     except SourceProblemError as error:
         _fail(follow, error.problem)
-    except LorikeetError as error:  # a limit of the tenant, or an address that is not called
+    except LorikeetError as error:  # a limit of the tenant, or a refused address
         _fail(follow, {"code": error.code, "message": error.message, "fix": error.fix})
     except egress.EgressError as error:
-        _fail(follow, {"code": "source_unavailable", "message": str(error), "fix": "It is looked at again by itself."})
+        _fail(
+            follow, {"code": "source_unavailable", "message": str(error), "fix": "It is checked again automatically."}
+        )
     else:
         _note(follow, failures=0, problem=None)
 
 
 def _import(follow: HubFollow, source: HubSource, commit: str) -> None:
-    """The commit and the upload are kept together or not at all."""
+    """Create the upload and store the commit, in one transaction."""
     with transaction.atomic():
         locked = HubFollow.objects.select_for_update(of=("self",)).select_related("tenant", "created_by")
         current_follow = locked.filter(pk=follow.pk).first()
         if current_follow is None or current_follow.commit == commit:
-            return  # ended, or found by another worker
+            return  # ended, or imported by another worker
         upload = import_for(
             follow.tenant,
             SYSTEM,

@@ -1,5 +1,5 @@
-"""What the Hugging Face Hub says of a repository, by its HTTP protocol. No client library: its connections are its own,
-and must be ours, which go to public addresses only (ADR 0010)."""
+"""Reads repositories of the Hugging Face Hub over its HTTP API. Without its client library, which opens its
+own connections: these must go through `egress`, to public addresses only (ADR 0010)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from control_plane.adapters.imports.problems import Origin, SourceProblemError, 
 from control_plane.core.config import current
 from control_plane.core.http import egress
 
-MOST_BYTES = 4 << 20
-LONGEST_FILE_NAME = 1024
+MOST_BYTES = 4 << 20  # of one answer
+LONGEST_FILE_NAME = 1024  # characters
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class HubListing:
-    """A repository's adapter at one commit, which does not change any more."""
+    """A repository's adapter at one commit, which never changes."""
 
     commit: str
     files: list[RemoteFile]
 
 
 def commit_at(repository: str, revision: str, headers: Mapping[str, str]) -> str:
-    """The commit that a revision means now. Raises as `list_adapter` does."""
+    """Return the commit that a revision means now. Raises as `list_adapter` does."""
     commit = _json(_address(repository, revision), headers).get("sha")
     if not isinstance(commit, str) or not is_commit(commit):
         raise SourceProblemError("hub_answer", "The Hub's answer names no commit.", "Try again later.")
@@ -45,13 +45,13 @@ def _address(repository: str, revision: str) -> str:
 
 
 def list_adapter(repository: str, revision: str, headers: Mapping[str, str], folder: str = "") -> HubListing:
-    """The adapter at the top of the repository, or in a folder of it.
+    """Return the adapter at the top of the repository, or in a folder of it.
 
     Raises SourceProblemError, EgressError, UrlRefusedError.
     """
     base = current().hub_url.rstrip("/")
-    said = _json(f"{_address(repository, revision)}?blobs=true", headers)
-    commit, siblings = said.get("sha"), said.get("siblings")
+    document = _json(f"{_address(repository, revision)}?blobs=true", headers)
+    commit, siblings = document.get("sha"), document.get("siblings")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list):
         raise SourceProblemError("hub_answer", "The Hub's answer names no commit and no files.", "Try again later.")
     sizes = {entry["rfilename"]: _size(entry) for entry in siblings if isinstance(entry, dict) and _named(entry)}
@@ -63,7 +63,7 @@ def list_adapter(repository: str, revision: str, headers: Mapping[str, str], fol
 
 
 def _named(entry: Mapping[str, Any]) -> bool:
-    """What cannot be shown or stored (NUL, halves of surrogate pairs) is no name of a file."""
+    """Return True for a name that can be shown and stored: without NUL and halves of surrogate pairs."""
     name = entry.get("rfilename")
     return isinstance(name, str) and name.isprintable() and len(name) <= LONGEST_FILE_NAME
 
@@ -78,9 +78,9 @@ def _json(address: str, headers: Mapping[str, str]) -> dict[str, Any]:
     answer = egress.get_document(address, headers, MOST_BYTES, allow_private=allow_private)
     check_answer(answer.status, Origin.HUB, answer.headers)
     try:
-        said = json.loads(answer.body) if answer.body is not None else None
+        document = json.loads(answer.body) if answer.body is not None else None
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise SourceProblemError("hub_answer", "The Hub's answer is not what its protocol says.", "Try again later.")
-    return said
+        document = None
+    if not isinstance(document, dict):
+        raise SourceProblemError("hub_answer", "The Hub's answer is not as documented.", "Try again later.")
+    return document

@@ -1,7 +1,7 @@
 """`model: "hub:org/name@revision"` in a request: imported at its first use, then a version like any other.
 
-A revision is pinned to the commit that it means at the first use. The import is the ordinary one, with this tenant's
-token, limits and turn: that another tenant has the same repository gives nothing.
+A revision is pinned to its commit at the first use. The import is an ordinary one, with this tenant's token, limits and
+place in the queue: another tenant's import of the same repository is not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from control_plane.core.jobs import clocks
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.tenants.models import Tenant
 
-RETRY_S = 5
+RETRY_S = 5  # sent to the client in Retry-After
 _DECIDED = (UploadState.ACCEPTED, UploadState.REFUSED, UploadState.CANCELLED)
 _STAGED = (VersionState.READY, VersionState.FAILED, VersionState.ARCHIVED)
 
@@ -61,14 +61,14 @@ class HubModelLoadingError(ModelLoadingError):
 
 
 class HubModelFailedError(LorikeetError):
-    """Told from what is remembered for a while, so that a name that cannot be served costs one import."""
+    """An import that failed. It is remembered for a while, so that repeated requests cost one import."""
 
-    def __init__(self, found: HubModel) -> None:
-        reason = found.upload.reason or {"code": "import_cancelled", "message": "It was cancelled.", "fix": ""}
+    def __init__(self, model: HubModel) -> None:
+        reason = model.upload.reason or {"code": "import_cancelled", "message": "It was cancelled.", "fix": ""}
         super().__init__(
             reason["code"],
-            f'The model "{found.name}" could not be imported: {reason["message"]}',
-            f"{reason['fix']} It is tried again by the first request after {current().hub_model_retry_s} s.".strip(),
+            f'The model "{model.name}" could not be imported: {reason["message"]}',
+            f"{reason['fix']} The first request after {current().hub_model_retry_s} s tries again.".strip(),
             param="model",
             status=404 if reason["code"] == "source_not_found" else 409,
         )
@@ -88,7 +88,7 @@ class TooManyHubModelsError(LorikeetError):
 
 
 def resolve_hub_model(*, acting: Principal, name: str) -> ResolvedModel:
-    """What a repository's name means now; begins its import at the first use.
+    """Return the version that a repository's name means; begin its import at the first use.
 
     Raises HubModelsOffError (403), ModelNotFoundError (404), HubModelLoadingError (503), HubModelFailedError (409),
     TooManyHubModelsError (429), and what `begin_import` does.
@@ -96,31 +96,31 @@ def resolve_hub_model(*, acting: Principal, name: str) -> ResolvedModel:
     source = _parse(name)
     _require_allowed(acting.tenant, source)
     wanted = full_name(source)
-    found = _known(acting.tenant, wanted)
-    if found is None or _is_over(found):
-        found = _begin(acting, source, wanted)
-    return _resolved(found, name)
+    model = _known(acting.tenant, wanted)
+    if model is None or _is_over(model):
+        model = _begin(acting, source, wanted)
+    return _resolved(model, name)
 
 
 def find_hub_model(tenant: Tenant, name: str) -> ResolvedModel:
-    """Return what a repository's name means now, and never begin its import.
+    """Return the version that a repository's name means, without ever beginning its import.
 
     Raises ModelNotFoundError (404) where the name is not allowed or was never imported; otherwise as
     `resolve_hub_model` does.
     """
     source = _parse(name)
-    found = _known(tenant, full_name(source)) if allows(policy_of(tenant), source.shown) else None
-    if found is None or _is_over(found):
+    model = _known(tenant, full_name(source)) if allows(policy_of(tenant), source.shown) else None
+    if model is None or _is_over(model):
         raise ModelNotFoundError(name, [])
-    return _resolved(found, name)
+    return _resolved(model, name)
 
 
-def _resolved(found: HubModel, name: str) -> ResolvedModel:
-    if found.upload.state not in _DECIDED:
-        raise HubModelLoadingError(name, _progress(found))
-    if found.upload.version is None:
-        raise HubModelFailedError(found)
-    return resolved(_usable(found.upload.version, name), name)
+def _resolved(model: HubModel, name: str) -> ResolvedModel:
+    if model.upload.state not in _DECIDED:
+        raise HubModelLoadingError(name, _progress(model))
+    if model.upload.version is None:
+        raise HubModelFailedError(model)
+    return resolved(_usable(model.upload.version, name), name)
 
 
 def _parse(name: str) -> HubSource:
@@ -138,7 +138,7 @@ def _require_allowed(tenant: Tenant, source: HubSource) -> None:
     policy = policy_of(tenant)
     if allows(policy, source.shown):
         return
-    fix = "An owner can allow it in the settings (PUT hub-models); or import the adapter, and call it by its own name."
+    fix = "An owner can allow it in the settings (PUT hub-models); or import the adapter, and use the adapter's name."
     if policy.enabled:
         fix = f"Allowed are repositories of {', '.join(policy.organizations)}. {fix}"
     raise HubModelsOffError(source.shown, fix)
@@ -149,23 +149,23 @@ def _known(tenant: Tenant, wanted: str) -> HubModel | None:
     return known.defer("upload__report", "upload__version__report").filter(name=wanted).first()
 
 
-def _is_over(found: HubModel) -> bool:
-    """Whether the next import of it may begin: it failed long enough ago, or what it brought was deleted."""
-    upload = found.upload
+def _is_over(model: HubModel) -> bool:
+    """Return True if a new import may begin: the last failed long enough ago, or its version was deleted."""
+    upload = model.upload
     if upload.state in (UploadState.REFUSED, UploadState.CANCELLED):
         retry_s, ago_s = current().hub_model_retry_s, (clocks.database_time() - upload.updated_at).total_seconds()
-        return abs(ago_s) > retry_s  # later than now: a clock stepped back
+        return abs(ago_s) > retry_s  # negative after a clock stepped back
     version = upload.version
     return upload.state == UploadState.ACCEPTED and (version is None or version.state == VersionState.DELETED)
 
 
 def _begin(acting: Principal, source: HubSource, wanted: str) -> HubModel:
     with transaction.atomic():
-        # Of two at once the second finds what the first began.
+        # Of two simultaneous requests the second sees the import of the first.
         Tenant.objects.select_for_update(no_key=True).get(pk=acting.tenant.pk)
-        found = _known(acting.tenant, wanted)
-        if found is not None and not _is_over(found):
-            return found
+        model = _known(acting.tenant, wanted)
+        if model is not None and not _is_over(model):
+            return model
         now = timezone.now()
         if _imports_since(acting.tenant, now - timedelta(hours=1)) >= current().hub_models_per_hour:
             raise TooManyHubModelsError
@@ -182,13 +182,13 @@ def _begin(acting: Principal, source: HubSource, wanted: str) -> HubModel:
 
 
 def _imports_since(tenant: Tenant, moment: datetime) -> int:
-    """Also those of a name that failed before and was tried again."""
-    asked_for = HubModel.objects.for_tenant(tenant).values("upload__adapter_name")
-    return Upload.objects.for_tenant(tenant).filter(created_at__gt=moment, adapter_name__in=asked_for).count()
+    """Return the number of a tenant's imports for requests, repeated ones of failed names included."""
+    names = HubModel.objects.for_tenant(tenant).values("upload__adapter_name")
+    return Upload.objects.for_tenant(tenant).filter(created_at__gt=moment, adapter_name__in=names).count()
 
 
-def _progress(found: HubModel) -> str:
-    upload = found.upload
+def _progress(model: HubModel) -> str:
+    upload = model.upload
     if upload.reason:
         return f"it waits, since {upload.reason['message'].rstrip('.')}"
     if upload.state == UploadState.RECEIVED:
@@ -202,7 +202,7 @@ def _progress(found: HubModel) -> str:
 
 
 def _usable(version: AdapterVersion, name: str) -> AdapterVersion:
-    """One that could become live by itself: nobody has looked at it before."""
+    """Return the version if it may answer without a promotion by a member; else raise the reason."""
     if version.state not in _STAGED:
         raise HubModelLoadingError(name, f"it is being brought to the hosts ({staging_progress(version)} %)")
     if version.state != VersionState.READY or version.adapter.archived_at is not None:
@@ -216,6 +216,6 @@ def _usable(version: AdapterVersion, name: str) -> AdapterVersion:
         )
     if not version.may_answer_first:
         flagged = EffectNotConfirmedError(version)
-        fix = f'{flagged.fix} "{label_of(version)}" calls it all the same.'
+        fix = f'{flagged.fix} Requests that name "{label_of(version)}" use it nevertheless.'
         raise ModelNotReadyError(flagged.code, flagged.message, fix, status=flagged.status)
     return version

@@ -1,4 +1,4 @@
-"""Reads which repositories of the Hub a tenant's requests may name, and which it has imported so."""
+"""Queries for the Hub repositories that a tenant's requests may name, and those imported for requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from control_plane.adapters.registry.models import HubModel, HubModelPolicy, Ver
 from control_plane.identity.tenants.models import Tenant
 
 HUB_PREFIX = "hub:"
-MOST_LISTED = 50
-_MOST_OF_NAME = 50  # of an adapter's 64
+MOST_LISTED = 50  # models in the settings
+_MOST_OF_NAME = 50  # characters, of an adapter name's 64
 
 
 def policy_of(tenant: Tenant) -> HubModelPolicy:
@@ -26,24 +26,24 @@ def policy_of(tenant: Tenant) -> HubModelPolicy:
 
 
 def allows(policy: HubModelPolicy, name: str) -> bool:
-    """`name`: like hub:org/name@revision."""
+    """Return True if the policy allows a name like hub:org/name@revision."""
     organization = name.removeprefix(HUB_PREFIX).partition("/")[0].lower()
     return policy.enabled and (not policy.organizations or organization in policy.organizations)
 
 
 def full_name(source: HubSource) -> str:
-    """The one name of all that mean the same: with its revision."""
+    """Return the canonical name of a source: with its revision."""
     return f"{source.shown}@{source.revision}"
 
 
 def adapter_name_of(source: HubSource) -> str:
-    """The adapter that its revisions are versions of. The digest tells apart what is the same in lower case."""
+    """Return the adapter for all revisions of a source. The digest distinguishes sources that differ in case only."""
     readable = re.sub(r"[^a-z0-9]+", "-", source.shown.lower())[:_MOST_OF_NAME].strip("-")
     return f"{readable}-{hashlib.sha256(source.shown.encode()).hexdigest()[:8]}"
 
 
 def hub_names(tenant: Tenant, adapters: Any) -> Mapping[UUID, list[str]]:
-    """Of each of these adapters, the names that requests may use because a repository was imported for one."""
+    """Return for each of these adapters the Hub names that requests may use, since an import made its version."""
     policy = policy_of(tenant)
     names: defaultdict[UUID, list[str]] = defaultdict(list)
     if not policy.enabled:
@@ -58,5 +58,5 @@ def hub_names(tenant: Tenant, adapters: Any) -> Mapping[UUID, list[str]]:
 
 
 def latest_hub_models(tenant: Tenant) -> QuerySet[HubModel]:
-    own = HubModel.objects.for_tenant(tenant).select_related("upload__version")
-    return own.defer("upload__report", "upload__version__report")[:MOST_LISTED]
+    rows = HubModel.objects.for_tenant(tenant).select_related("upload__version")
+    return rows.defer("upload__report", "upload__version__report")[:MOST_LISTED]

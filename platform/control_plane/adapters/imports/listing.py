@@ -1,4 +1,4 @@
-"""Which of a folder's files are the adapter, wherever the folder lies."""
+"""Selection of an adapter's files from a remote folder's listing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from control_plane.adapters.imports.problems import Origin, SourceProblemError
 from lora_engine.peft_format import CONFIG_FILE, is_weights, recognise
 from lora_engine.peft_format.adapter_template import MAX_TEMPLATE_FILE_BYTES, TEMPLATE_FILES
 
-MOST_NAMED = 5
-MOST_FILES = 200
-"""Of one adapter. Each is a request to its source."""
+MOST_NAMED = 5  # folders in an error message
+MOST_FILES = 200  # of one adapter; each is a request to its source
 
 
 @dataclass(frozen=True)
 class RemoteFile:
     name: str
     url: str
-    bytes: int | None  # None: not known before it comes
+    bytes: int | None  # None if not known before the transfer
     of: Origin = Origin.ADDRESS
 
 
 def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: str, of: Origin) -> list[RemoteFile]:
-    """The adapter at the top of these files, whose names are relative to `place`. Raises SourceProblemError."""
+    """Return the adapter at the top of these files, whose names are relative to `place`. Raises SourceProblemError."""
     names = [name for name in sizes if name == CONFIG_FILE or is_weights(name)]
     if CONFIG_FILE not in names or not any(map(is_weights, names)):
         known = recognise(list(sizes))
@@ -47,7 +46,7 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
 
 
 def _in_folders(folders: list[str], place: str) -> tuple[str, str, str]:
-    """Of a training's checkpoints the last one is usually meant."""
+    """Return the error for adapters in subfolders. Of a training's checkpoints it suggests the last one."""
     fix = f"Import {place}/{folders[-1]}"
     if len(folders) == 1:
         return "missing_file", f"The adapter lies in the folder {folders[0]}.", f"{fix}."
@@ -57,5 +56,5 @@ def _in_folders(folders: list[str], place: str) -> tuple[str, str, str]:
 
 
 def _in_order(folder: str) -> list[tuple[str, int]]:
-    """checkpoint-5 before checkpoint-50."""
+    """Return a sort key that orders checkpoint-5 before checkpoint-50."""
     return [(text, int(number or 0)) for text, number in re.findall(r"(\D+|^)([0-9]{0,18})", folder)]

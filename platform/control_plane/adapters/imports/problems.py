@@ -1,4 +1,4 @@
-"""Why an import cannot go on."""
+"""Errors of an import's source."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _FORBIDDEN = {
         "in the console).",
     ),
     Origin.ADDRESS: (
-        "The address answers {status}: it is private, or its signature has ended.",
-        "Sign it again, and import that.",
+        "The address answers {status}: it is private, or its signature has expired.",
+        "Sign it again, and import the new address.",
     ),
 }
 _NOT_FOUND = {
@@ -44,7 +44,7 @@ _NOT_FOUND = {
 
 
 _SET_KEYS = "(POST bucket-credentials, or beside the import in the console)"
-# By the source's own code for it: ours, what it is, what to do.
+# By the source's error code: Lorikeet's code, the message, and the fix.
 _BY_CODE = {
     (Origin.HUB, "GatedRepo"): (
         "source_forbidden",
@@ -95,7 +95,7 @@ _REGION = re.compile(rb"<Region>([a-z0-9-]{1,64})</Region>")
 
 
 class SourceProblemError(Exception):
-    """`passes`: it may go by itself, so the import waits and is tried again."""
+    """An error of an import's source. `passes`: it may be temporary, so the import waits and is retried."""
 
     def __init__(self, code: str, message: str, fix: str, *, passes: bool = False) -> None:
         super().__init__(message)
@@ -104,7 +104,7 @@ class SourceProblemError(Exception):
 
 
 def check_status(status: int, of: Origin) -> None:
-    """Raises SourceProblemError for what is no success."""
+    """Raise SourceProblemError for a status that is not a success."""
     if status in (200, 206):
         return
     if status in (401, 403):
@@ -119,42 +119,45 @@ def check_status(status: int, of: Origin) -> None:
 
 
 def check_answer(status: int, of: Origin, headers: Mapping[str, str], body: bytes = b"") -> None:
-    """As `check_status`, with the source's own code, which says more. `body`: how it begins."""
+    """Raise SourceProblemError for an answer that is not a success, using the source's error code.
+
+    `body`: its start.
+    """
     if status not in (200, 206):
-        tell_by_code(status, of, headers, body)
+        raise_by_code(status, of, headers, body)
         check_status(status, of)
 
 
-def tell_by_code(status: int, of: Origin, headers: Mapping[str, str], body: bytes) -> None:
-    """Raises SourceProblemError for a refusal whose own code says what it is."""
-    code = own_code(of, headers, body)
+def raise_by_code(status: int, of: Origin, headers: Mapping[str, str], body: bytes) -> None:
+    """Raise SourceProblemError for a refusal with a known error code."""
+    code = error_code(of, headers, body)
     if known := _BY_CODE.get((of, code)):
         raise SourceProblemError(*known)
     if of is Origin.BUCKET and (code in _OTHER_REGION or status == 301):
-        found = _REGION.search(body)
-        region = headers.get("x-amz-bucket-region", found[1].decode() if found else "")
+        match = _REGION.search(body)
+        region = headers.get("x-amz-bucket-region", match[1].decode() if match else "")
         where = f", but in {region}" if _A_REGION.fullmatch(region) else ""
         message = f"The bucket is not in the region of its credentials{where}."
         raise SourceProblemError("source_forbidden", message, f"Set them again with its region {_SET_KEYS}.")
 
 
-def own_code(of: Origin, headers: Mapping[str, str], body: bytes) -> str:
-    """What the source calls it; "" where it does not say."""
+def error_code(of: Origin, headers: Mapping[str, str], body: bytes) -> str:
+    """Return the source's error code; "" if there is none."""
     if of is Origin.HUB:
         invalid = headers.get("x-error-message", "").startswith("Invalid credentials")
         return "InvalidToken" if invalid else headers.get("x-error-code", "")
-    found = _CODE.search(body)
-    return found[1].decode() if found else ""
+    match = _CODE.search(body)
+    return match[1].decode() if match else ""
 
 
 def unavailable(message: str) -> SourceProblemError:
     return SourceProblemError(
-        "source_unavailable", message, "It is tried again by itself, and goes on where it stopped.", passes=True
+        "source_unavailable", message, "It is retried automatically, and continues where it stopped.", passes=True
     )
 
 
 def no_credentials(bucket: str) -> tuple[str, str, str]:
-    """Code, message and fix."""
+    """Return the code, message and fix for a bucket without credentials."""
     return (
         "no_bucket_credentials",
         f"This tenant has no credentials for the bucket {bucket}.",

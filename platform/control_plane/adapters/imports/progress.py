@@ -1,4 +1,4 @@
-"""How much of an import has come: what lies in its folder, which the one who fetches writes to."""
+"""Progress of an import, from the size of the files in its folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _UNDECIDED = (UploadState.RECEIVED, UploadState.VALIDATING)
 
 
 def fetched_bytes(upload: Upload) -> int | None:
-    """Of an import that is still being fetched; None for everything else."""
+    """Return the bytes fetched so far of an import in progress; None for every other upload."""
     if upload.source is None or upload.source.get("fetched") or upload.state not in _UNDECIDED:
         return None
     total = 0
-    with contextlib.suppress(OSError), os.scandir(upload.folder) as files:  # nothing has come yet
+    with contextlib.suppress(OSError), os.scandir(upload.folder) as files:  # the folder may not exist yet
         for file in files:
             if file.name.removesuffix(".part").isdecimal():
                 with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""Secrets of tenants that must be read again, unlike keys and passwords: encrypted in the database.
+"""Encryption of tenants' secrets in the database: unlike keys and passwords they must be readable again.
 
-The key is derived from the installation's pepper, so a copy of the database opens nothing.
+The key is derived from the installation's pepper, so a copy of the database reveals nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def seal(secret: str) -> str:
 
 
 def unseal(sealed: str) -> str | None:
-    """None if it was sealed under another pepper."""
+    """Decrypt a secret; None if it was encrypted under another pepper."""
     try:
         return _cipher().decrypt(sealed.encode()).decode()
     except InvalidToken:

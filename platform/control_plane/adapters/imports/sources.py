@@ -1,5 +1,5 @@
-"""What a tenant writes for a source: `hub:org/name/folder@revision`, or the address of its page there,
-`s3://bucket/prefix`, or an archive's address."""
+"""Parses the source of an import: `hub:org/name/folder@revision`, the URL of a page of the Hub, `s3://bucket/prefix`,
+or an archive's URL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HUB = re.compile(
 BUCKET_FORM = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 _S3 = re.compile(rf"s3://({BUCKET_FORM})(?:/(.*))?", re.ASCII)
 _MOST_KEY_BYTES = 900  # of an object's 1,024, so that there is room for the names of files
-# The Hub's own pages, as they are copied from a browser's address line.
+# Hosts of the Hub's pages, whose URLs people copy from the browser.
 _PAGE_HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 _PAGE = re.compile(rf"/({_PART}/{_PART})(?:/(tree|blob|resolve|commit)/([^/]+)(/.*)?)?/?", re.ASCII)
 _NOT_MODELS = {"datasets/": "a dataset", "spaces/": "a space"}
@@ -34,7 +34,7 @@ class SourceRefusedError(LorikeetError):
 class HubSource:
     repository: str
     revision: str
-    folder: str = ""  # inside of it, without slashes at its ends
+    folder: str = ""  # within the repository, without slashes at its ends
 
     @property
     def shown(self) -> str:
@@ -59,7 +59,7 @@ class S3Source:
 
 @dataclass(frozen=True)
 class UrlSource:
-    """`url` may hold a bucket's signature: only `shown` is for people."""
+    """An archive's URL. `url` may contain a bucket's signature: only `shown` is for people."""
 
     url: str
     shown: str
@@ -70,7 +70,7 @@ Source = HubSource | S3Source | UrlSource
 
 
 def parse_source(text: str) -> Source:
-    """Raises SourceRefusedError (400)."""
+    """Parse a source. Raises SourceRefusedError (400)."""
     if text.startswith("hub:"):
         return _hub(text)
     if text.startswith("s3:"):
@@ -79,7 +79,7 @@ def parse_source(text: str) -> Source:
 
 
 def _page(text: str) -> HubSource | None:
-    """The repository that a page of the Hub shows; None for every other address."""
+    """Return the repository that a page of the Hub shows; None for every other URL."""
     host, _, path = text.partition("://")[2].partition("/")
     if host.lower() not in {*_PAGE_HOSTS, urlsplit(current().hub_url).netloc}:
         return None
@@ -89,7 +89,7 @@ def _page(text: str) -> HubSource | None:
     if match is None or _is_archive(path):
         return None
     place, revision = unquote(match[4] or "").strip("/"), unquote(match[3] or "main")
-    folder = place if match[2] in ("tree", "commit") else place.rpartition("/")[0]  # the others show a file
+    folder = place if match[2] in ("tree", "commit") else place.rpartition("/")[0]  # other pages show a file
     return _hub(f"hub:{match[1]}{'/' * bool(folder)}{folder}@{revision}")
 
 
@@ -97,7 +97,7 @@ def _require_model(name: str) -> None:
     for begins, what in _NOT_MODELS.items():
         if name.startswith(begins):
             raise SourceRefusedError(
-                f"That is {what} of the Hub, not a model.", "Name the repository of an adapter, like hub:org/name."
+                f"This is {what} of the Hub, not a model.", "Name the repository of an adapter, like hub:org/name."
             )
 
 
@@ -106,7 +106,7 @@ def _hub(text: str) -> HubSource:
     match = _HUB.fullmatch(text)
     if match is None or ".." in text or "--" in match[1]:
         raise SourceRefusedError(
-            "That is no repository of the Hub.",
+            "The source is not a repository of the Hub.",
             "Write it like hub:org/name, hub:org/name@v1 or hub:org/name/folder@v1.",
         )
     return HubSource(match[1], match[3] or "main", (match[2] or "").strip("/"))
@@ -119,7 +119,8 @@ def _s3(text: str) -> S3Source:
     known = key.isprintable() and len(key.encode()) <= _MOST_KEY_BYTES
     if match is None or not known or any(part in ("", ".", "..") for part in parts):
         raise SourceRefusedError(
-            "That is no place in a bucket.", "Write it like s3://bucket/folder or s3://bucket/folder/adapter.zip."
+            "The source is not a place in a bucket.",
+            "Write it like s3://bucket/folder or s3://bucket/folder/adapter.zip.",
         )
     return S3Source(match[1], key)
 
@@ -130,7 +131,7 @@ def _url(text: str) -> UrlSource:
     except UrlRefusedError as error:
         if _HUB.fullmatch(f"hub:{text}"):
             raise SourceRefusedError(
-                "That names no place.", f"For a repository of the Hub, write hub:{text}."
+                "The source has no scheme.", f"For a repository of the Hub, write hub:{text}."
             ) from None
         raise SourceRefusedError(
             error.message, "Write hub:org/name, s3://bucket/folder, or an https address of an archive."

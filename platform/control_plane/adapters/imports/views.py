@@ -1,4 +1,4 @@
-"""Imports over HTTP, and what a tenant keeps for them: a token for the Hub, credentials of buckets."""
+"""Imports over HTTP, and a tenant's credentials for them: a token for the Hub, access keys of buckets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HubTokenView(TenantView):
 
     @extend_schema(operation_id="read_hub_token", responses=HubTokenSerializer, tags=["uploads"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Whether this tenant has a token for the Hub. It is never shown."""
+        """Read if this tenant has a token for the Hub. The token itself is never shown."""
         return Response({"set": imports.has_hub_token(self.principal.tenant)})
 
     @extend_schema(
@@ -61,13 +61,13 @@ class HubTokenView(TenantView):
         tags=["uploads"],
     )
     def put(self, request: Request, tenant: str) -> Response:
-        """Import private repositories with this token from now on. It is kept encrypted."""
+        """Set the token with which private repositories are imported. It is stored encrypted."""
         imports.set_hub_token(acting=self.principal, token=validated(HubTokenSerializer, request.data)["token"])
         return Response({"set": True})
 
     @extend_schema(operation_id="remove_hub_token", responses={204: None}, tags=["uploads"])
     def delete(self, request: Request, tenant: str) -> Response:
-        """Forget the token."""
+        """Remove the token."""
         imports.remove_hub_token(acting=self.principal)
         return Response(status=204)
 
@@ -79,7 +79,7 @@ class BucketsView(TenantView):
         operation_id="list_bucket_credentials", responses=BucketCredentialsSerializer(many=True), tags=["uploads"]
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """The buckets that this tenant keeps credentials for. The keys are never shown."""
+        """List the buckets that this tenant has credentials for. The keys are never shown."""
         return Response(BucketCredentialsSerializer(imports.buckets_of(self.principal.tenant), many=True).data)
 
     @extend_schema(
@@ -89,7 +89,7 @@ class BucketsView(TenantView):
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Import from a bucket with these credentials from now on. They are kept encrypted."""
+        """Set the credentials with which a bucket is imported from. They are stored encrypted."""
         form = validated(BucketCredentialsSerializer, request.data)
         kept = imports.set_bucket_credentials(acting=self.principal, **form)
         return Response(BucketCredentialsSerializer(kept).data, status=201)
@@ -104,7 +104,7 @@ class BucketView(TenantView):
         tags=["uploads"],
     )
     def delete(self, request: Request, tenant: str, bucket: str) -> Response:
-        """Forget them."""
+        """Remove the credentials of a bucket."""
         imports.remove_bucket_credentials(acting=self.principal, bucket=bucket)
         return Response(status=204)
 
@@ -114,7 +114,7 @@ class HubModelsView(TenantView):
 
     @extend_schema(operation_id="read_hub_models", responses=HubModelsSerializer, tags=["uploads"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Whether requests may name repositories of the Hub as their model, and which they have."""
+        """Read if requests may name repositories of the Hub as their model, and those imported for requests."""
         return self.show()
 
     @extend_schema(
@@ -124,17 +124,17 @@ class HubModelsView(TenantView):
         tags=["uploads"],
     )
     def put(self, request: Request, tenant: str) -> Response:
-        """Let requests name repositories of the Hub, of all organisations or of some, or no longer."""
+        """Let requests name repositories of the Hub, of all organisations or of some, or end that."""
         imports.set_hub_models(acting=self.principal, **validated(HubModelsSerializer, request.data))
         return self.show()
 
     def show(self) -> Response:
-        own = self.principal.tenant
-        policy = policy_of(own)
+        scope = self.principal.tenant
+        policy = policy_of(scope)
         shown = {
             "enabled": policy.enabled,
             "organizations": policy.organizations,
-            "models": latest_hub_models(own),
+            "models": latest_hub_models(scope),
         }
         return Response(HubModelsSerializer(shown).data)
 
@@ -144,7 +144,7 @@ class FollowsView(TenantView):
 
     @extend_schema(operation_id="list_follows", responses=HubFollowSerializer(many=True), tags=["uploads"])
     def get(self, request: Request, tenant: str) -> Response:
-        """Branches that adapters follow, and what was found at the last look."""
+        """List the branches that adapters follow, with the result of the last check."""
         return Response(HubFollowSerializer(follows.follows_of(self.principal.tenant), many=True).data)
 
     @extend_schema(
@@ -154,7 +154,7 @@ class FollowsView(TenantView):
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Have an adapter follow a branch: imported soon, and whenever it has moved, as a new version."""
+        """Have an adapter follow a branch: imported soon, and as a new version whenever the branch has moved."""
         form = validated(HubFollowSerializer, request.data)
         made = follows.add_follow(acting=self.principal, name=form["adapter_name"], source=form["source"])
         return Response(HubFollowSerializer(made).data, status=201)
@@ -165,6 +165,6 @@ class FollowView(TenantView):
 
     @extend_schema(operation_id="remove_follow", responses={204: None, 404: ErrorResponseSerializer}, tags=["uploads"])
     def delete(self, request: Request, tenant: str, follow_id: UUID) -> Response:
-        """Follow it no longer. The versions stay."""
+        """Stop following a branch. The versions stay."""
         follows.remove_follow(acting=self.principal, follow_id=follow_id)
         return Response(status=204)

@@ -32,18 +32,18 @@ class AliasNotFoundError(NotFoundError):
 
 
 class AliasError(LorikeetError):
-    """What cannot be done with an alias as it is."""
+    """A change that the alias does not permit in its present state."""
 
     def __init__(self, code: str, message: str, fix: str, param: str = "alias", status: int = 409) -> None:
         super().__init__(code, message, fix, param=param, status=status)
 
 
 def set_alias(*, acting: Principal, version: AdapterVersion, name: str) -> Alias:
-    """Make or move the alias. Raises VersionNotReadyError, and AliasError (400) for a name that cannot be one."""
+    """Create or move the alias. Raises VersionNotReadyError, and AliasError (400) for an invalid name."""
     if not NAME_FORM.match(name) or (name[0] == "v" and name[1:].isdigit()):
         raise AliasError(
             "bad_alias_name",
-            f'"{name[:64]}" cannot be an alias: it is no name, or reads like a version number.',
+            f'"{name[:64]}" cannot be an alias: it is not a valid name, or reads like a version number.',
             "Use lower-case letters, digits, dots, hyphens and underscores, e.g. prod.",
             status=400,
         )
@@ -51,10 +51,13 @@ def set_alias(*, acting: Principal, version: AdapterVersion, name: str) -> Alias
 
 
 def remove_alias(*, acting: Principal, adapter: Adapter, name: str) -> None:
-    """Requests that name it are refused from now on. Raises AliasNotFoundError, AliasError (409) for `live`."""
+    """Remove an alias; requests that name it are then refused.
+
+    Raises AliasNotFoundError, AliasError (409) for `live`.
+    """
     if name == LIVE:
         raise AliasError(
-            "live_stays", "The bare name always means something.", "Promote another version, or archive the adapter."
+            "live_stays", "The alias live cannot be removed.", "Promote another version, or archive the adapter."
         )
     with transaction.atomic():
         alias = _lock(acting.tenant, adapter, name)
@@ -64,10 +67,10 @@ def remove_alias(*, acting: Principal, adapter: Adapter, name: str) -> None:
 
 
 def start_canary(*, acting: Principal, version: AdapterVersion, name: str, percent: int) -> Alias:
-    """Give `version` that share of the alias's requests, or change the share; its figures count from the start.
+    """Give `version` a share of the alias's requests, or change the share; its figures count from the start.
 
     Raises AliasNotFoundError, VersionNotReadyError, EffectNotConfirmedError, RuleUnmetError (409), AliasError (409) if
-    the alias points there already.
+    the alias already points at it.
     """
     with transaction.atomic():
         version = lock_version(version)
@@ -85,7 +88,7 @@ def start_canary(*, acting: Principal, version: AdapterVersion, name: str, perce
 
 
 def stop_canary(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
-    """All requests go to the alias's own version again. Does nothing without a canary."""
+    """End the canary: all requests go to the alias's regular version again. Does nothing without a canary."""
     with transaction.atomic():
         alias = _lock(acting.tenant, adapter, name)
         if alias.canary_id is not None:
@@ -94,7 +97,7 @@ def stop_canary(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
 
 
 def fail_canary(alias: Alias, reason: Mapping[str, Any]) -> bool:
-    """End a canary for its figures, unless it has ended or changed since they were taken. `reason` is code and text."""
+    """End a canary for its figures, unless it has ended or changed since. `reason` has the code and message."""
     with transaction.atomic():
         now = _lock(alias.tenant, alias.adapter, alias.name)
         if now.canary_id is None or (now.canary_id, now.canary_since) != (alias.canary_id, alias.canary_since):
@@ -106,8 +109,8 @@ def fail_canary(alias: Alias, reason: Mapping[str, Any]) -> bool:
 
 
 def roll_back(*, acting: Principal, adapter: Adapter, name: str) -> Alias:
-    """Point the alias at what it was before; again, and it is back. Raises AliasError (409) if there was nothing."""
-    # Read without its lock: whoever points an alias at a version locks the version first.
+    """Point the alias at its previous version; a second time, back again. Raises AliasError (409) if there is none."""
+    # Read without its lock: every change of an alias locks the version first.
     alias = find_alias(acting.tenant, adapter, name)
     if alias.previous is None:
         raise AliasError(
@@ -129,12 +132,12 @@ def _with_versions(tenant: Tenant) -> QuerySet[Alias]:
 
 
 def find_alias(tenant: Tenant, adapter: Adapter, name: str) -> Alias:
-    """With its versions. Raises AliasNotFoundError."""
+    """Return an alias with its versions. Raises AliasNotFoundError."""
     return _find(_with_versions(tenant), adapter, name)
 
 
 def _find(aliases: QuerySet[Alias], adapter: Adapter, name: str) -> Alias:
-    # A name that cannot be one is not asked for: databases refuse some characters.
+    # An invalid name is not queried: databases reject some characters.
     alias = aliases.filter(adapter=adapter, name=name).first() if NAME_FORM.match(name) else None
     if alias is None:
         raise AliasNotFoundError(adapter, name)
@@ -148,7 +151,7 @@ def _end_canary(alias: Alias, actor: Actor, action: str, detail: Mapping[str, An
 
 
 def _save_canary(alias: Alias, actor: Actor, action: str, **detail: Any) -> None:
-    # `updated_at` stays: the alias points where it did.
+    # `updated_at` is not saved: the alias still points at the same version.
     alias.save(update_fields=["canary", "canary_percent", "canary_since", "rolled_back"])
     audit.record(actor, action, alias, tenant=alias.tenant, label=label(alias), **detail)
     tell_adapter(alias.adapter)

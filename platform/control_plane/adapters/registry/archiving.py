@@ -1,7 +1,7 @@
 """Archiving versions and adapters, restoring them within the retention period, and deleting them.
 
-What is archived cannot be called, is on no host and counts against no limit. What is deleted stays as a row, to which
-the ledger refers; its files go as soon as nothing else has the same content.
+Archived content cannot be called, is on no host and counts against no limit. A deleted row stays, because the ledger
+refers to it; its files are removed as soon as nothing else has the same content.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class NameInUseError(LorikeetError):
     def __init__(self, name: str) -> None:
         super().__init__(
             "adapter_name_taken",
-            f'There is another adapter "{name}" by now.',
+            f'Another adapter has the name "{name}" now.',
             "Archive that one first, or upload the content as a version of it.",
             param="name",
             status=409,
@@ -64,7 +64,7 @@ class NameInUseError(LorikeetError):
 
 
 def archive_version(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
-    """Out of use, to be restored or forgotten. Raises VersionInUseError (409) while an alias needs it."""
+    """Archive a version, to be restored or deleted later. Raises VersionInUseError (409) while an alias needs it."""
     with transaction.atomic():
         version = lock_version(version)
         if version.state != VersionState.ARCHIVED:
@@ -78,7 +78,7 @@ def archive_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
 def restore_version(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
     """Bring an archived version back to its hosts. Raises NotArchivedError (409), StoredLimitError (403)."""
     with transaction.atomic():
-        # So that the adapter is not archived meanwhile, which would take this version for archived before.
+        # Lock the adapter: archived meanwhile, it would count this version as archived before it.
         _lock_adapter(Adapter.objects.for_tenant(acting.tenant).filter(pk=version.adapter_id))
         version = lock_version(version)
         if version.state != VersionState.ARCHIVED or version.adapter.archived_at is not None:
@@ -90,7 +90,7 @@ def restore_version(*, acting: Principal, version: AdapterVersion) -> AdapterVer
 
 
 def delete_version(*, acting: Principal, version: AdapterVersion) -> None:
-    """For good. Raises VersionInUseError (409) while an alias needs it."""
+    """Delete a version permanently. Raises VersionInUseError (409) while an alias needs it."""
     with transaction.atomic():
         version = lock_version(version)
         _require_unused(version)
@@ -99,7 +99,7 @@ def delete_version(*, acting: Principal, version: AdapterVersion) -> None:
 
 
 def _require_unused(version: AdapterVersion) -> None:
-    """The version is locked, and whoever points an alias at it locks it first."""
+    """Raise VersionInUseError if an alias needs the version. It is locked, as it is for every change of an alias."""
     aliases = Alias.objects.for_tenant(version.tenant).filter(Q(version=version) | Q(canary=version))
     users = [
         f"{version.adapter.name}@{alias.name} points at it"
@@ -123,7 +123,7 @@ def _restore(version: AdapterVersion, actor: Actor) -> None:
 
 
 def _delete(version: AdapterVersion, actor: Actor) -> None:
-    """Its number is never given again."""
+    """Delete a version. Its number is never used again."""
     version.state, version.archived_at = VersionState.DELETED, version.archived_at or timezone.now()
     version.save(update_fields=["state", "archived_at"])
     version_out_of_use.send(AdapterVersion, version=version)
@@ -137,12 +137,12 @@ def _delete(version: AdapterVersion, actor: Actor) -> None:
 
 
 def archive_adapter(*, acting: Principal, adapter: Adapter) -> Adapter:
-    """Out of use with its versions and aliases, and its name is free."""
+    """Archive an adapter with its versions and aliases, and free its name."""
     return archive_as(acting.actor, adapter)
 
 
 def archive_as(actor: Actor, adapter: Adapter) -> Adapter:
-    """As `archive_adapter`, also where no member acts."""
+    """Archive an adapter, also without an acting member."""
     with transaction.atomic():
         adapter = _lock_adapter(Adapter.objects.for_tenant(adapter.tenant).filter(pk=adapter.pk))
         if adapter.archived_at is None:
@@ -156,7 +156,7 @@ def archive_as(actor: Actor, adapter: Adapter) -> Adapter:
 
 
 def restore_adapter(*, acting: Principal, adapter_id: UUID) -> Adapter:
-    """Bring back what was archived with it: versions to their hosts, aliases as they were.
+    """Restore an adapter with the versions and aliases that were archived with it.
 
     Raises ArchivedNotFoundError, NameInUseError (409), StoredLimitError (403).
     """
@@ -176,7 +176,7 @@ def restore_adapter(*, acting: Principal, adapter_id: UUID) -> Adapter:
 
 
 def delete_archived_adapter(*, acting: Principal, adapter_id: UUID) -> None:
-    """For good. Raises ArchivedNotFoundError."""
+    """Delete an archived adapter permanently. Raises ArchivedNotFoundError."""
     with transaction.atomic():
         _delete_adapter(_lock_archived(acting, adapter_id), acting.actor)
 
@@ -191,8 +191,8 @@ def _delete_adapter(adapter: Adapter, actor: Actor) -> None:
 
 
 def _versions(adapter: Adapter) -> QuerySet[AdapterVersion]:
-    own = AdapterVersion.objects.for_tenant(adapter.tenant).filter(adapter=adapter).order_by("number")
-    return own.select_for_update(of=("self",)).select_related("adapter", "tenant")
+    versions = AdapterVersion.objects.for_tenant(adapter.tenant).filter(adapter=adapter).order_by("number")
+    return versions.select_for_update(of=("self",)).select_related("adapter", "tenant")
 
 
 def _lock_archived(acting: Principal, adapter_id: UUID) -> Adapter:
@@ -211,7 +211,7 @@ def _lock_adapter(adapters: QuerySet[Adapter]) -> Adapter:
 
 
 def delete_expired() -> int:
-    """Delete what has been archived for longer than it is kept. How many adapters and versions.
+    """Delete the adapters and versions whose retention period is over. Returns how many.
 
     Raises DeletionPausedError.
     """
@@ -225,7 +225,7 @@ def delete_expired() -> int:
 
 
 def _end_adapter(adapter_id: UUID, before: datetime) -> bool:
-    """Unless it was restored at the last moment."""
+    """Delete an adapter, unless it was restored meanwhile."""
     with transaction.atomic():
         due = Adapter.objects.filter(pk=adapter_id, archived_at__lt=before, deleted_at__isnull=True)
         adapter = due.select_for_update(of=("self",)).select_related("tenant").first()

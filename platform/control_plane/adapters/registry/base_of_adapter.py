@@ -1,4 +1,4 @@
-"""To which base model an adapter belongs: all versions of it that can be called are of one."""
+"""The base model of an adapter: all its callable versions have the same one."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class UnknownBaseError(LorikeetError):
 
 
 class OtherBaseOfAdapterError(LorikeetError):
-    def __init__(self, name: str, own: ServedBase, other: str) -> None:
+    def __init__(self, name: str, adapter_base: ServedBase, other: str) -> None:
         super().__init__(
             "adapter_of_other_base",
-            f'The adapter "{name}" has versions of {own.name}, and this one is of {other}.',
-            f"Give an adapter of {other} a name of its own, or archive those versions first.",
+            f'The adapter "{name}" has versions of {adapter_base.name}, and this one is of {other}.',
+            f"Use another name for an adapter of {other}, or archive those versions first.",
             param="base_model",
             status=409,
         )
 
 
 def choices(bases: ServedBases) -> str:
-    """For people: what can be named."""
+    """Return the names of the served base models, for error texts."""
     return ", ".join(base.name for base in bases) or "none yet"
 
 
 def base_of(adapter: Adapter, bases: ServedBases) -> ServedBase | None:
-    """Of its newest version that is in use and whose base model is served; None without such a version."""
+    """Return the base model of its newest version that is in use and whose base is served; None without one."""
     versions = AdapterVersion.objects.for_tenant(adapter.tenant).filter(adapter=adapter).exclude(state__in=OUT_OF_USE)
     served = versions.filter(base_digest__in=bases.adapters_of).order_by("-number")
     digest = served.values_list("base_digest", flat=True).first()
@@ -45,29 +45,31 @@ def base_of(adapter: Adapter, bases: ServedBases) -> ServedBase | None:
 
 
 def base_of_named(tenant: Tenant, name: str, bases: ServedBases) -> ServedBase | None:
-    """`base_of` the active adapter of that name, if there is one."""
+    """Return the base model of the active adapter of that name, if there is one."""
     adapter = Adapter.objects.for_tenant(tenant).filter(name=name, archived_at__isnull=True).first()
     return base_of(adapter, bases) if adapter else None
 
 
 def require_base_of(adapter: Adapter, base: ServedBase) -> None:
-    """Raises OtherBaseOfAdapterError (409) if the adapter's other versions are of another base model."""
-    own = base_of(adapter, served_bases())
-    if own is not None and own.digest != base.digest:
-        raise OtherBaseOfAdapterError(adapter.name, own, base.name)
+    """Raise OtherBaseOfAdapterError (409) if the adapter's other versions have another base model."""
+    adapter_base = base_of(adapter, served_bases())
+    if adapter_base is not None and adapter_base.digest != base.digest:
+        raise OtherBaseOfAdapterError(adapter.name, adapter_base, base.name)
 
 
-def require_own_base(version: AdapterVersion) -> None:
-    """Raises OtherBaseOfAdapterError (409) if newer versions of its adapter are of another base model: an alias and
-    its canary mean one."""
+def require_base_of_adapter(version: AdapterVersion) -> None:
+    """Raise OtherBaseOfAdapterError (409) if newer versions of its adapter have another base model.
+
+    An alias and its canary must have the same base.
+    """
     bases = served_bases()
-    own, other = base_of(version.adapter, bases), bases.for_adapters_of(version.base_digest)
-    if own is not None and other is not None and own.digest != other.digest:
-        raise OtherBaseOfAdapterError(version.adapter.name, own, other.name)
+    adapter_base, other = base_of(version.adapter, bases), bases.for_adapters_of(version.base_digest)
+    if adapter_base is not None and other is not None and adapter_base.digest != other.digest:
+        raise OtherBaseOfAdapterError(version.adapter.name, adapter_base, other.name)
 
 
 def wanted_base(tenant: Tenant, name: str, base_model: str) -> str:
-    """The digest of the base model that an upload names, by its name or digest; "" if it names none.
+    """Return the digest of the base model that an upload names, by name or digest; "" if it names none.
 
     Raises UnknownBaseError (400), or OtherBaseOfAdapterError (409) if the adapter has versions of another one.
     """
@@ -77,7 +79,7 @@ def wanted_base(tenant: Tenant, name: str, base_model: str) -> str:
     base = bases.named(base_model) or bases.for_adapters_of(base_model)
     if base is None:
         raise UnknownBaseError(base_model, bases)
-    own = base_of_named(tenant, name, bases)
-    if own is not None and own.digest != base.digest:
-        raise OtherBaseOfAdapterError(name, own, base.name)
+    adapter_base = base_of_named(tenant, name, bases)
+    if adapter_base is not None and adapter_base.digest != base.digest:
+        raise OtherBaseOfAdapterError(name, adapter_base, base.name)
     return base.digest

@@ -1,6 +1,6 @@
-"""`a+b:0.5`: several adapters of a tenant as one model, the sum of what each adds times its weight.
+"""Combinations, `a+b:0.5`: several adapters of a tenant as one model, the weighted sum of their deltas.
 
-No adapter's name has `+` or `:` in it. A base model's may: as a whole it means the base model.
+No adapter name contains `+` or `:`. A base model's name may: the whole name then means the base model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WEIGHT = re.compile(r"-?[0-9]{1,2}(?:\.[0-9]{1,4})?", re.ASCII)
 
 
 class CombinationError(LorikeetError):
-    """A combination that means nothing."""
+    """A combination that is not valid."""
 
     def __init__(self, message: str, fix: str, *, code: str = "invalid_value") -> None:
         super().__init__(code, message, fix, param="model", status=400)
@@ -25,7 +25,7 @@ def is_combination(name: str) -> bool:
 
 
 def read_combination(name: str) -> list[tuple[str, float]]:
-    """Each adapter's name and weight. Raises ``CombinationError``."""
+    """Return each adapter's name and weight. Raises ``CombinationError``."""
     parts = [_read(part) for part in name.split("+")]
     if len(parts) > MOST_PARTS:
         raise CombinationError(
@@ -42,7 +42,7 @@ def _read(part: str) -> tuple[str, float]:
     weight = float(text) if _WEIGHT.fullmatch(text) else 0.0 if colon else 1.0
     if not name or not 0 < abs(weight) <= LARGEST_WEIGHT:
         raise CombinationError(
-            f'"{part}" is no adapter with a weight.',
+            f'"{part}" is not an adapter with a weight.',
             'Write "name" or "name:0.5", with a weight other than 0 between '
             f"-{LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}, with at most 4 decimals; join them by +.",
         )

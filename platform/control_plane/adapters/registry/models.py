@@ -1,4 +1,4 @@
-"""An adapter is a tenant's name; a version is content that never changes; an alias points a name at a version."""
+"""Adapters are names of a tenant; versions are content that never changes; aliases point names at versions."""
 
 import re
 import uuid
@@ -63,7 +63,7 @@ class VersionState(models.TextChoices):
 
 
 class EffectVerdict(models.TextChoices):
-    """What a host found when it tried a version."""
+    """The result of a host's trial of a version."""
 
     ACTS = "acts"
     CHANGES_NOTHING = "changes_nothing"
@@ -71,7 +71,7 @@ class EffectVerdict(models.TextChoices):
 
 
 class AgreementOutcome(models.TextChoices):
-    """What a host with a quantised base found when it compared a version with the unquantised one."""
+    """The result of comparing a version on a host with a quantised base to the unquantised base."""
 
     PENDING = "pending"
     AGREES = "agrees"
@@ -80,31 +80,31 @@ class AgreementOutcome(models.TextChoices):
 
 
 class EffectFlag(models.TextChoices):
-    """Why somebody has to say that a version may be live as it is."""
+    """The reason why a member must confirm that a version may be live."""
 
-    OVERFLOWS = "overflows"  # when a host tried it, or with a request
+    OVERFLOWS = "overflows"  # in a host's trial, or in a request
     CHANGES_NOTHING = "changes_nothing"
-    DIFFERS = "differs"  # from what it is on the unquantised base
+    DIFFERS = "differs"  # from the version on the unquantised base
 
 
 class EvaluationMetric(models.TextChoices):
-    """What an answer scores beside the expected one; a set's score is the mean over its items."""
+    """The score of one answer against the expected text; a set's score is the mean over its items."""
 
-    EXACT = "exact"  # 1 if it is the expected text, white space around either left out
-    CONTAINS = "contains"  # 1 if the expected text is in it
-    LOGPROB = "logprob"  # the mean natural log-probability of the expected text's tokens behind the prompt
+    EXACT = "exact"  # 1 if it is the expected text, white space around either ignored
+    CONTAINS = "contains"  # 1 if it contains the expected text
+    LOGPROB = "logprob"  # mean natural log-probability of the expected text's tokens after the prompt
 
 
-# Neither callable nor on any host, and counted against no limit.
+# States of versions that cannot be called, are on no host, and count against no limit.
 OUT_OF_USE = (VersionState.ARCHIVED, VersionState.DELETED)
 
 
 class ImmutableVersionError(RuntimeError):
-    """An attempt to change what a version is. Only its state moves."""
+    """An attempt to change the content of a version. Only its state changes."""
 
 
 class AdapterVersion(models.Model):
-    """Immutable content, identified by its digest; only `state` and what goes with it move."""
+    """Immutable content, identified by its digest; only `state` and the fields of `MUTABLE` change."""
 
     MUTABLE = frozenset(
         {
@@ -176,23 +176,23 @@ class AdapterVersion(models.Model):
 
     @property
     def asks_for_base(self) -> bool:
-        """Whether somebody has to say first that it was trained on the served base."""
+        """True while a member must confirm that it was trained on the served base."""
         return bool(self.named_base) and self.base_confirmed_at is None
 
     @property
     def verdict(self) -> str | None:
-        """None until a host has tried it."""
+        """Result of the first trial on a host, None before it."""
         return self.effect["verdict"] if self.effect else None
 
     @property
     def agreement(self) -> str | None:
-        """With the unquantised base; None until a host has tried it, and where the base is not quantised."""
-        found = (self.effect or {}).get("agreement")
-        return found["outcome"] if found else None
+        """Agreement with the unquantised base; None before a trial, and where the base is not quantised."""
+        result = (self.effect or {}).get("agreement")
+        return result["outcome"] if result else None
 
     @property
     def flag(self) -> EffectFlag | None:
-        """What speaks against it, by its trial on a host or a request that overflowed with it."""
+        """Reason against the version, from its trial on a host or a request that overflowed; None without any."""
         if self.verdict == EffectVerdict.OVERFLOWS or self.overflowed_at is not None:
             return EffectFlag.OVERFLOWS
         if self.verdict == EffectVerdict.CHANGES_NOTHING:
@@ -201,12 +201,12 @@ class AdapterVersion(models.Model):
 
     @property
     def may_answer_first(self) -> bool:
-        """Whether no flag keeps it from being live by itself, as the first. What changes nothing takes nothing away."""
+        """True if no flag keeps it from becoming live automatically as the first. A version without effect may."""
         return not self.asks_for_effect or self.flag == EffectFlag.CHANGES_NOTHING
 
     @property
     def asks_for_effect(self) -> bool:
-        """Whether somebody has to say first that it may be live as it is."""
+        """True while a member must confirm that it may be live despite its flag."""
         return self.flag is not None and self.effect_confirmed_at is None
 
     def save(self, *args: Any, **kwargs: Any) -> None:
@@ -216,13 +216,13 @@ class AdapterVersion(models.Model):
 
 
 class Alias(models.Model):
-    """A movable name for a version. `live` is what the bare adapter name means."""
+    """A movable name for a version. The bare adapter name means the alias `live`."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="aliases")
     adapter = models.ForeignKey(Adapter, on_delete=models.CASCADE, related_name="aliases")
     name = models.CharField(max_length=64, validators=[NAME])
     version = models.ForeignKey(AdapterVersion, on_delete=models.PROTECT, related_name="aliases")
-    # Since when it points there: what only concerns its canary is saved without it.
+    # Since when it points at its version: changes of the canary are saved without it.
     updated_at = models.DateTimeField(auto_now=True)
     previous = models.ForeignKey(
         AdapterVersion,
@@ -269,7 +269,7 @@ class UploadState(models.TextChoices):
 
 
 class Upload(Claimable):
-    """Files that arrived, and what became of them."""
+    """Uploaded files, and the decision about them."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="uploads")
@@ -320,7 +320,7 @@ class Upload(Claimable):
 
 
 class HubToken(models.Model):
-    """What a tenant reads its private repositories with. Only an import opens it."""
+    """A tenant's token for its private repositories. Only imports decrypt it."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="+")
     sealed = models.TextField(help_text="Encrypted under a key that is derived from the pepper.")
@@ -334,7 +334,7 @@ class HubToken(models.Model):
 
 
 class BucketCredentials(models.Model):
-    """What a tenant reads a bucket with. Only an import opens it."""
+    """A tenant's credentials for a bucket. Only imports decrypt them."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="bucket_credentials")
     bucket = models.CharField(max_length=63)
@@ -355,7 +355,7 @@ class BucketCredentials(models.Model):
 
 
 class HubModelPolicy(models.Model):
-    """Whether requests of a tenant may name repositories of the Hub as their model. Without a row they may not."""
+    """A tenant's permission for requests to name repositories of the Hub. Without a row they may not."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="hub_model_policy")
     enabled = models.BooleanField(default=False)
@@ -368,7 +368,7 @@ class HubModelPolicy(models.Model):
 
 
 class HubModel(models.Model):
-    """What a repository at a revision means in requests of a tenant, from its first use on."""
+    """A repository at a revision that requests of a tenant name, from its first use on."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_models")
     name = models.CharField(max_length=300, help_text="hub:org/name/folder@revision")
@@ -387,7 +387,7 @@ class HubModel(models.Model):
 
 
 class HubFollow(models.Model):
-    """A branch of a repository whose every move becomes a version of an adapter."""
+    """A branch of a repository: whenever it moves, the adapter gets a new version."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="hub_follows")
@@ -413,7 +413,7 @@ class HubFollow(models.Model):
 
 
 class Content(models.Model):
-    """A digest that the artifact store holds, or is about to. Its row is the lock of `artifact_gc.py`."""
+    """A digest that the artifact store has, or is about to get. Its row is the lock of `artifact_gc.py`."""
 
     digest = models.CharField(unique=True, max_length=71)
     touched_at = models.DateTimeField(help_text="When an upload last brought it.")

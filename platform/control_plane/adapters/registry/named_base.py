@@ -1,4 +1,4 @@
-"""Whether the base model that an adapter names is the one that it runs on. Equal shapes are no proof of it."""
+"""Comparison of the base model that an adapter names with the served one. Equal shapes do not prove it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from control_plane.fleet.base_models.base_model import ServedBase, served_bases
 
 
 def names_of(base: ServedBase, *, first: bool) -> list[str]:
-    """By which adapters know it: to callers, to its engines, and, of the one admitted first, by the settings."""
+    """Return the names of a base: to callers, to its engines, and, for the base admitted first, in the settings."""
     return [base.name, base.model, *(current().base_model_names.split(",") if first else [])]
 
 
 def other_base(named: str, base: ServedBase) -> str:
-    """The name, if it is another model's; empty if it is the served one's, or if the adapter names none."""
+    """Return the name if it is another model's; "" if it is the served one's, or if the adapter names none."""
     first = next(iter(served_bases()), base)
     known = is_one_of(named, names_of(base, first=first.digest == base.digest))
     return "" if known or says_nothing(named) else named

@@ -1,4 +1,4 @@
-"""The JSON of adapters and uploads in live events, the same as in the REST API."""
+"""JSON of adapters and uploads in live events, the same as in the REST API."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def upload_json(upload: Upload) -> dict[str, Any]:
 
 
 def adapter_json(adapter: Adapter) -> dict[str, Any]:
-    """The adapter with its versions; for an archived one just `{name, status}`."""
+    """Return the adapter with its versions; for an archived one only `{name, status}`."""
     if adapter.archived_at is not None:
         return {"name": adapter.name, "status": queries.AdapterStatus.ARCHIVED.value}
     return plain(AdapterSerializer(queries.get_adapter(adapter.tenant, adapter.name)).data)
 
 
+# The largest 32-bit number, in place of numbers that JSON, databases and browsers do not accept.
 LARGEST = 3.4028234e38
-"""Of 32 bits, in place of a number that JSON does not have: no database and no browser takes it."""
 _FINITE = {"Infinity": LARGEST, "-Infinity": -LARGEST, "NaN": LARGEST}
 
 
 def plain(data: Any) -> dict[str, Any]:
-    """Only dicts, lists, strings and finite numbers, which every channel layer can carry."""
+    """Return the data as dicts, lists, strings and finite numbers, which every channel layer can carry."""
     plain: dict[str, Any] = json.loads(json.dumps(data, cls=JSONEncoder), parse_constant=_FINITE.__getitem__)
     return plain

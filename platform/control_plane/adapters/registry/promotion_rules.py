@@ -1,4 +1,4 @@
-"""What an adapter asks of a version before it answers requests for the bare name, alone or as a canary."""
+"""The rule that a version must meet before it serves the bare name, alone or as a canary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RuleUnmetError(LorikeetError):
         super().__init__(
             "promotion_rule_unmet",
             f"{version.adapter.name}@v{version.number} does not meet its adapter's promotion rule: {problem}.",
-            f"{fix} DELETE …/promotion-rule takes the rule away.",
+            f"{fix} DELETE …/promotion-rule removes the rule.",
             param="number",
             status=409,
         )
@@ -29,7 +29,7 @@ def meets_rule(version: AdapterVersion) -> bool:
 
 
 def require_rule(version: AdapterVersion, alias: str) -> None:
-    """Raises RuleUnmetError (409) if `version` may not be `alias`: only `live` asks for anything."""
+    """Raise RuleUnmetError (409) if `version` may not be `alias`: the rule applies to `live` only."""
     rule = version.adapter.promotion_rule
     if alias != LIVE or rule is None:
         return
@@ -42,7 +42,9 @@ def require_rule(version: AdapterVersion, alias: str) -> None:
         )
     if (least := rule["minimum"]) is not None and score["score"] < least:
         raise RuleUnmetError(
-            version, f"{_said(score)} is below {least:g}", "Promote a version that answers better, or change the rule."
+            version,
+            f"{_describe(score)} is below {least:g}",
+            "Promote a version that answers better, or change the rule.",
         )
     if rule["not_worse_than_live"]:
         _require_not_worse(version, score)
@@ -63,15 +65,15 @@ def _require_not_worse(version: AdapterVersion, score: Mapping[str, Any]) -> Non
     if score["score"] < beside["score"]:
         raise RuleUnmetError(
             version,
-            f"{_said(score)} is worse than {beside['score']:.4g} of the live v{number}",
+            f"{_describe(score)} is worse than {beside['score']:.4g} of the live v{number}",
             "Promote a version that answers better, or change the rule.",
         )
 
 
-def _said(score: Mapping[str, Any]) -> str:
+def _describe(score: Mapping[str, Any]) -> str:
     return f"its {score['metric']} score of {score['score']:.4g} on {score['set']}"
 
 
 def score_of(version: AdapterVersion, set_id: str) -> Mapping[str, Any] | None:
-    """Of the last evaluation with that set."""
+    """Return the score of the last evaluation with that set."""
     return next((score for score in version.evaluations if score["set_id"] == set_id), None)

@@ -27,7 +27,7 @@ from control_plane.identity.tenants.models import Tenant
 
 
 class AdapterStatus(models.TextChoices):
-    """An adapter's state in one word: that of its live version, else of its newest."""
+    """An adapter's state in one word: the state of its live version, else of its newest."""
 
     EMPTY = "empty"
     VALIDATED = "validated"
@@ -39,7 +39,7 @@ class AdapterStatus(models.TextChoices):
 
 @dataclass(frozen=True)
 class AdapterWithVersions:
-    """An adapter with what lists and pages say about it. Field names are those of the JSON."""
+    """An adapter with its figures in lists and pages. Field names are those of the JSON."""
 
     adapter: Adapter
     versions: list[AdapterVersion]
@@ -99,7 +99,7 @@ class AdapterNotFoundError(NotFoundError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f'There is no adapter "{name}" in this tenant.',
-            "Check the name; GET adapters lists what there is.",
+            "Check the name; GET adapters lists the adapters.",
             code="adapter_not_found",
             param="name",
         )
@@ -136,7 +136,7 @@ class ArchivedNotFoundError(NotFoundError):
 
 
 def known_versions(tenant: Tenant) -> models.QuerySet[AdapterVersion]:
-    """All but deleted ones, which only the ledger knows."""
+    """Return all versions except deleted ones, which only the ledger refers to."""
     return AdapterVersion.objects.for_tenant(tenant).exclude(state=VersionState.DELETED)
 
 
@@ -157,7 +157,7 @@ def _view(adapter: Adapter) -> AdapterWithVersions:
 
 
 class AdapterSort(models.TextChoices):
-    """What a list of adapters can be sorted by; a minus before it turns the order round."""
+    """The columns by which a list of adapters can be sorted; a minus before one reverses the order."""
 
     NAME = "name"
     RANK = "rank"
@@ -165,7 +165,7 @@ class AdapterSort(models.TextChoices):
     CREATED_AT = "created_at"
 
 
-# What a filter by the status "staging" finds: all that is on its way.
+# The states that a filter by the status "staging" matches.
 _MOVING = (VersionState.VALIDATED, VersionState.STAGING)
 
 
@@ -177,36 +177,36 @@ def list_adapters(
     status: str = "",
     sort: str = AdapterSort.NAME,
 ) -> tuple[list[AdapterWithVersions], int]:
-    """Active adapters, in four queries whatever their number, and how many there are."""
-    found = _with_shown(_active(tenant))
+    """Return a part of the active adapters, in four queries whatever their number, and the number of all."""
+    adapters = _with_shown(_active(tenant))
     if search:
-        found = found.filter(_named(search))
+        adapters = adapters.filter(_named(search))
     if status:
-        found = found.filter(Q(_shown_state__in=_MOVING if status == AdapterStatus.STAGING else (status,)))
-    ordered = _sorted(found, sort)
+        adapters = adapters.filter(Q(_shown_state__in=_MOVING if status == AdapterStatus.STAGING else (status,)))
+    ordered = _sorted(adapters, sort)
     if search and sort == AdapterSort.NAME:
-        ordered = found.order_by(exact_first(search), "name")
-    return [_view(adapter) for adapter in part_of(ordered, offset, limit)], found.count()
+        ordered = adapters.order_by(exact_first(search), "name")
+    return [_view(adapter) for adapter in part_of(ordered, offset, limit)], adapters.count()
 
 
 def _named(search: str) -> Q:
     return Q(name__icontains=search) | Q(description__icontains=search)
 
 
-def _sorted(found: models.QuerySet[Adapter], sort: str) -> models.QuerySet[Adapter]:
+def _sorted(adapters: models.QuerySet[Adapter], sort: str) -> models.QuerySet[Adapter]:
     column, down = sort.removeprefix("-"), sort.startswith("-")
     by = models.F(column if column in (AdapterSort.NAME, AdapterSort.CREATED_AT) else f"_shown_{column}")
-    # Without a version they are last either way.
-    return found.order_by(by.desc(nulls_last=True) if down else by.asc(nulls_last=True), "name")
+    # Adapters without a version come last in both orders.
+    return adapters.order_by(by.desc(nulls_last=True) if down else by.asc(nulls_last=True), "name")
 
 
 def exact_first(search: str) -> Case:
-    """An order: whoever types a whole name looks for that, and names that hold it come after."""
+    """Return an order in which an exact match of the name comes before names that contain it."""
     return Case(When(name=search, then=0), default=1)
 
 
 def _with_shown(adapters: models.QuerySet[Adapter]) -> models.QuerySet[Adapter]:
-    """With the columns of what `AdapterWithVersions.shown` is, for the database to sort and choose by."""
+    """Add the columns of `AdapterWithVersions.shown`, by which the database sorts and filters."""
     newest = AdapterVersion.objects.filter(adapter=OuterRef("pk")).order_by("-number")
     live = Alias.objects.filter(adapter=OuterRef("pk"), name=LIVE).values("version_id")[:1]
     shown = Coalesce(
@@ -220,7 +220,7 @@ def _with_shown(adapters: models.QuerySet[Adapter]) -> models.QuerySet[Adapter]:
 
 
 class ArchivedSort(models.TextChoices):
-    """What a list of archived adapters can be sorted by; a minus before it turns the order round."""
+    """The columns by which a list of archived adapters can be sorted; a minus before one reverses the order."""
 
     NAME = "name"
     ARCHIVED_AT = "archived_at"
@@ -232,16 +232,16 @@ LATEST_ARCHIVED = f"-{ArchivedSort.ARCHIVED_AT.value}"
 def list_archived(
     tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None, sort: str = LATEST_ARCHIVED
 ) -> tuple[list[AdapterWithVersions], int]:
-    """What can be restored, and how many there are. Several may have had the same name."""
-    found = _with_versions(tenant).filter(archived_at__isnull=False, deleted_at__isnull=True)
+    """Return a part of the adapters that can be restored, and the number of all. Several may share a name."""
+    adapters = _with_versions(tenant).filter(archived_at__isnull=False, deleted_at__isnull=True)
     if search:
-        found = found.filter(_named(search))
-    ordered = found.order_by(sort, "pk")
-    return [_view(adapter) for adapter in part_of(ordered, offset, limit)], found.count()
+        adapters = adapters.filter(_named(search))
+    ordered = adapters.order_by(sort, "pk")
+    return [_view(adapter) for adapter in part_of(ordered, offset, limit)], adapters.count()
 
 
 def get_adapter(tenant: Tenant, name: str) -> AdapterWithVersions:
-    """Raises AdapterNotFoundError."""
+    """Return an active adapter by name. Raises AdapterNotFoundError."""
     adapter = _active(tenant).filter(name=name).first() if NAME_FORM.match(name) else None
     if adapter is None:
         raise AdapterNotFoundError(name)
@@ -249,7 +249,10 @@ def get_adapter(tenant: Tenant, name: str) -> AdapterWithVersions:
 
 
 def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
-    """A version with its adapter, aliases and placements. Raises AdapterNotFoundError or VersionNotFoundError."""
+    """Return a version with its adapter, aliases and placements.
+
+    Raises AdapterNotFoundError or VersionNotFoundError.
+    """
     adapter = get_adapter(tenant, name).adapter
     version = (
         known_versions(tenant)
@@ -267,7 +270,7 @@ def get_version(tenant: Tenant, name: str, number: int) -> AdapterVersion:
 
 
 def get_upload(tenant: Tenant, upload_id: UUID) -> Upload:
-    """Raises UploadNotFoundError."""
+    """Return an upload of the tenant. Raises UploadNotFoundError."""
     upload = _uploads(tenant).filter(pk=upload_id).first()
     if upload is None:
         raise UploadNotFoundError(upload_id)
@@ -275,7 +278,7 @@ def get_upload(tenant: Tenant, upload_id: UUID) -> Upload:
 
 
 def list_uploads(tenant: Tenant, limit: int = 50) -> list[Upload]:
-    """The newest uploads first."""
+    """Return the newest uploads first."""
     return list(_uploads(tenant)[:limit])
 
 
@@ -288,27 +291,29 @@ def count_active(tenant: Tenant) -> int:
 
 
 def count_adapters(tenant: Tenant) -> dict[str, int]:
-    """`{"total", "ready"}`: ready ones can be called by their bare name."""
+    """Return `{"total", "ready"}`: ready adapters can be called by their bare name."""
     active = Adapter.objects.for_tenant(tenant).filter(archived_at__isnull=True)
     ready = active.filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
     return {"total": active.count(), "ready": ready.count()}
 
 
 def stored_bytes(tenant: Tenant) -> int:
-    """What counts against the tenant's limit. Content that several versions share counts once."""
+    """Return the bytes that count against the tenant's limit. Content shared by several versions counts once."""
     return _bytes_of(AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE))
 
 
 def archived_bytes(tenant: Tenant) -> int:
-    """What is kept for being restored and for nothing else."""
+    """Return the bytes that are stored only for a possible restore."""
     in_use = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE)
     archived = AdapterVersion.objects.for_tenant(tenant).filter(state=VersionState.ARCHIVED)
     return _bytes_of(archived.exclude(digest__in=in_use.order_by().values("digest")))
 
 
 def bytes_by_adapter(tenant: Tenant) -> models.QuerySet[AdapterVersion, Any]:
-    """Name, versions and bytes of each active adapter, the largest first. Two may share content, which counts here
-    for each."""
+    """Return name, versions and bytes of each active adapter, the largest first.
+
+    Content that two adapters share counts for each of them.
+    """
     rows = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE).order_by()
     grouped = rows.values(name=models.F("adapter__name"))
     return grouped.annotate(versions=models.Count("pk"), all_bytes=models.Sum("bytes")).order_by("-all_bytes", "name")
@@ -320,7 +325,7 @@ def _bytes_of(versions: models.QuerySet[AdapterVersion]) -> int:
 
 
 def staging_progress(version: AdapterVersion) -> int:
-    """Percent of the furthest placement's bytes."""
+    """Return the percentage of bytes staged on the host that is furthest ahead."""
     shares: list[Any] = [
         100 * placement.bytes_done // placement.bytes_total if placement.bytes_total else 0
         for placement in version.placements.all()

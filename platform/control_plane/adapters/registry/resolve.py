@@ -28,9 +28,9 @@ from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
 
 _VERSION = re.compile(r"^v([1-9][0-9]{0,8})$")
-LONGEST_NAME = 200
+LONGEST_NAME = 200  # characters
+# Names among which an error looks for the nearest ones to suggest.
 MOST_COMPARED = 300
-"""Names, of which an error suggests the nearest."""
 _FLAGGED = {
     EffectFlag.OVERFLOWS: "overflows",
     EffectFlag.CHANGES_NOTHING: "changes nothing",
@@ -45,9 +45,9 @@ class ModelKind(StrEnum):
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """What a model name means now. `digest` is "" for the base model.
+    """The present meaning of a model name. `digest` is "" for the base model.
 
-    Of several adapters as one, `parts` are these with their weights, `adapter` is the first, and there is no version.
+    For a combination, `parts` are its versions with their weights, `adapter` is the first one's, `version` is None.
     """
 
     kind: ModelKind
@@ -59,18 +59,18 @@ class ResolvedModel:
 
     @property
     def versions(self) -> tuple[AdapterVersion, ...]:
-        """Whose content answers; none for the base model."""
+        """Versions whose content answers; none for the base model."""
         return tuple(version for version, _ in self.parts) or ((self.version,) if self.version else ())
 
     @property
     def chat_template(self) -> dict[str, Any] | None:
-        """By which its chats are written: an adapter's own, of several one that they share; None: the base model's."""
+        """Chat template of the adapter, or one that all of a combination share; None for the base model's."""
         digests = {version.chat_template_digest for version in self.versions}
         return self.versions[0].chat_template if len(digests) == 1 else None
 
     @property
     def recorded_name(self) -> str:
-        """As the ledger has it: of several adapters with the versions, which nothing else there says."""
+        """Name in the ledger: for a combination with its versions, which the ledger has nowhere else."""
         return combined_name(self.parts) if self.parts else self.display_name
 
 
@@ -82,14 +82,17 @@ class Canary:
     percent: int
 
     def takes(self, request_id: str) -> bool:
-        """Always the same for one request, wherever it is asked; even over many."""
+        """Return True for the canary's share of requests.
+
+        The result is the same in every process, and evenly spread.
+        """
         number = int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest())
         return number % 100 < self.percent
 
 
 @dataclass(frozen=True)
 class ListedModel:
-    """One entry of the model lists."""
+    """An entry of the model lists."""
 
     id: str
     kind: ModelKind
@@ -98,12 +101,12 @@ class ListedModel:
     version: int | None
     aliases: list[str]
     created_at: datetime
+    # The base model on which it runs, itself for a base model; None if that is not served any more.
     base: ServedBase | None
-    """On which it runs, itself for a base model; None if that is not served any more."""
 
 
 class ModelNotFoundError(LorikeetError):
-    """No such model for this tenant. Other tenants' names never show in the suggestion."""
+    """A model that the tenant does not have. Suggestions never contain other tenants' names."""
 
     def __init__(self, name: str, near: list[str], *, message: str = "") -> None:
         suggestion = f"Did you mean {' or '.join(near)}? " if near else ""
@@ -117,7 +120,7 @@ class ModelNotFoundError(LorikeetError):
 
 
 class ModelNotReadyError(LorikeetError):
-    """The model exists but no host has it yet, or none could take it."""
+    """A model that exists, but that no host has yet, or none could stage."""
 
     def __init__(self, code: str, message: str, fix: str, *, status: int, retry_after_s: int | None = None) -> None:
         super().__init__(code, message, fix, param="model", status=status)
@@ -125,11 +128,11 @@ class ModelNotReadyError(LorikeetError):
 
 
 class ModelLoadingError(ModelNotReadyError):
-    """It is on its way, and worth waiting for."""
+    """A model that is being staged, so that a request may wait for it."""
 
 
 def resolve_model(tenant: Tenant, name: str) -> tuple[ResolvedModel, Canary | None]:
-    """`support`, `support@v7`, `support@alias`, the base model's own name, or several adapters as in `a+b@v2:0.5`.
+    """Resolve `support`, `support@v7`, `support@alias`, a base model's name, or a combination such as `a+b@v2:0.5`.
 
     Raises ModelNotFoundError (404) or ModelNotReadyError (503 while staging, 409 if staging failed).
     """
@@ -155,12 +158,12 @@ def _is_base(name: str) -> bool:
 
 
 def _combined(tenant: Tenant, name: str) -> ResolvedModel:
-    """Of each part what its name means by itself; a canary takes no part of these requests."""
+    """Resolve each part of a combination by itself; canaries take no part of these requests."""
     parts: list[tuple[AdapterVersion, float]] = []
     for part, weight in read_combination(name):
         version = resolve_model(tenant, part)[0].version
         if version is None:
-            raise CombinationError(f'"{part}" is the base model, which every combination has.', "Leave it out.")
+            raise CombinationError(f'"{part}" is the base model, which every combination contains.', "Leave it out.")
         parts.append((version, weight))
     _require_one_base([version for version, _ in parts])
     if len(combined_name(parts)) > LONGEST_NAME:
@@ -184,7 +187,7 @@ def combined_name(parts: Iterable[tuple[AdapterVersion, float]]) -> str:
 
 
 def _canary(alias: Alias | None, name: str) -> Canary | None:
-    """One that cannot be called takes no requests."""
+    """Return the alias's canary, unless it cannot be called."""
     if alias is None or alias.canary is None or alias.canary.state != VersionState.READY:
         return None
     return Canary(resolved(alias.canary, name), alias.canary_percent or 0)
@@ -239,7 +242,7 @@ def _near(tenant: Tenant, name: str, bases: ServedBases) -> list[str]:
 
 
 def _names_like(tenant: Tenant, name: str) -> dict[str, UUID]:
-    """Of so few adapters that comparing them costs nothing: with thousands, of those that begin alike."""
+    """Return a few adapters by name to compare with: with many adapters, those that begin alike."""
     rows = _active(tenant).order_by("name").values_list("name", "pk")
     few = dict(rows[: MOST_COMPARED + 1])
     return few if len(few) <= MOST_COMPARED else dict(rows.filter(name__startswith=name[:2])[:MOST_COMPARED])
@@ -249,7 +252,7 @@ def not_ready(version: AdapterVersion) -> ModelNotReadyError:
     name = f"{version.adapter.name}@v{version.number}"
     if version.state == VersionState.ARCHIVED:
         return ModelNotReadyError(
-            "model_archived", f'The model "{name}" is archived.', "Restore it, or call another version.", status=404
+            "model_archived", f'The model "{name}" is archived.', "Restore it, or use another version.", status=404
         )
     if version.state == VersionState.FAILED:
         error = version.error or {}
@@ -271,12 +274,12 @@ def not_ready(version: AdapterVersion) -> ModelNotReadyError:
 
 
 def _not_live(version: AdapterVersion, name: str) -> ModelNotReadyError:
-    """For a version that is ready, of an adapter without a live one."""
+    """Return the error for a ready version of an adapter without a live one."""
     if version.effect is None and may_go_live(version):
         return ModelLoadingError(
             "model_not_ready",
-            f'A host tries the model "{name}"; then it is live.',
-            f'Try again in a few seconds, or call "{name}".',
+            f'A host is trying the model "{name}"; then it becomes live.',
+            f'Try again in a few seconds, or use "{name}".',
             status=503,
             retry_after_s=2,
         )
@@ -285,37 +288,37 @@ def _not_live(version: AdapterVersion, name: str) -> ModelNotReadyError:
         cause = f"names {version.named_base} as its base model, which is not confirmed"
         way = "confirm its base"
     elif version.flag is not None and version.asks_for_effect:
-        cause = f"{_FLAGGED[version.flag]}, and nobody has said that it may be live so"
-        way = "look at its effect and confirm it"
+        cause = f"{_FLAGGED[version.flag]}, and nobody has confirmed that it may be live"
+        way = "check its effect and confirm it"
     return ModelNotReadyError(
         "model_not_live",
         f'The adapter "{version.adapter.name}" has no live version: "{name}" {cause}.',
-        f'Call "{name}", or {way} in the console.',
+        f'Use "{name}", or {way} in the console.',
         status=409,
     )
 
 
 def list_models(tenant: Tenant) -> list[ListedModel]:
-    """The base models and every adapter that can be called by its bare name."""
+    """Return the base models and every adapter that can be called by its bare name."""
     return find_models(tenant)[0]
 
 
 def find_models(
     tenant: Tenant, search: str = "", offset: int = 0, limit: int | None = None
 ) -> tuple[list[ListedModel], int]:
-    """A part of `list_models` whose name or description has `search` in it, and how many there are of that."""
+    """Return a part of the models whose name or description contains `search`, and the number of all of them."""
     bases = served_bases()
-    own = [model for model in map(_listed_base, bases) if search.lower() in model.id.lower()]
+    base_entries = [model for model in map(_listed_base, bases) if search.lower() in model.id.lower()]
     adapters = _active(tenant).filter(aliases__name=LIVE, aliases__version__state=VersionState.READY)
     if search:
         adapters = adapters.filter(Q(name__icontains=search) | Q(description__icontains=search))
         adapters = adapters.order_by(exact_first(search), "name")
-    found = part_of(own, offset, limit)
-    left = None if limit is None else limit - len(found)
+    page = part_of(base_entries, offset, limit)
+    left = None if limit is None else limit - len(page)
     return [
-        *found,
-        *_listed_adapters(tenant, part_of(adapters, max(0, offset - len(own)), left), bases),
-    ], len(own) + adapters.count()
+        *page,
+        *_listed_adapters(tenant, part_of(adapters, max(0, offset - len(base_entries)), left), bases),
+    ], len(base_entries) + adapters.count()
 
 
 def _listed_base(base: ServedBase) -> ListedModel:
@@ -324,10 +327,10 @@ def _listed_base(base: ServedBase) -> ListedModel:
 
 
 def _listed_adapters(tenant: Tenant, adapters: QuerySet[Adapter], bases: ServedBases) -> list[ListedModel]:
-    """Columns and no rows: a tenant may have ten thousand, and clients ask for all."""
+    """Read columns instead of rows: a tenant may have ten thousand adapters, and clients request all of them."""
     of_version = ("aliases__version__number", "aliases__version__base_digest")
     rows = list(adapters.values_list("pk", "name", "description", "created_at", *of_version))
-    # A slice may not be a subquery of itself; all adapters would be too many parameters.
+    # A slice cannot be a subquery of itself, and the ids of all adapters would be too many parameters.
     mine: Any = [row[0] for row in rows] if len(rows) <= MOST_ROWS else adapters.order_by().values("pk")
     others: defaultdict[UUID, list[str]] = defaultdict(list)
     aliases = Alias.objects.for_tenant(tenant).filter(adapter__in=mine).exclude(name=LIVE)

@@ -1,4 +1,4 @@
-"""JSON shapes of adapters, versions, placements and uploads, the same in answers and in live events."""
+"""JSON of adapters, versions, placements and uploads, the same in the REST API and in live events."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ MODEL_KINDS = ["base", "adapter"]
 
 
 def kept_until(archived_at: datetime | None) -> datetime | None:
-    """When what was archived then is deleted."""
+    """Return the time at which content archived at `archived_at` is deleted."""
     return archived_at + timedelta(seconds=current().archive_keep_s) if archived_at else None
 
 
@@ -76,7 +76,7 @@ class AdapterManifestSerializer(serializers.Serializer[Any]):
 
 
 class ValidationReportSerializer(serializers.Serializer[Any]):
-    """What the validation found. `problems` is capped; `problem_count` is not."""
+    """The result of a validation. `problems` is capped; `problem_count` is not."""
 
     ok = serializers.BooleanField()
     problems = ValidationProblemSerializer(many=True)
@@ -87,7 +87,7 @@ class ValidationReportSerializer(serializers.Serializer[Any]):
 
 
 class ProbedPromptSerializer(serializers.Serializer[Any]):
-    """The same prompt, continued by the base model and with the version. Changes are of log-probabilities."""
+    """A prompt, continued by the base model and with the version. Changes are of log-probabilities."""
 
     prompt = serializers.CharField()
     base_tokens = serializers.ListField(child=serializers.CharField(allow_blank=True))
@@ -98,7 +98,7 @@ class ProbedPromptSerializer(serializers.Serializer[Any]):
 
 
 class AgreementFiguresSerializer(serializers.Serializer[Any]):
-    """Answers as they were served beside those of the same model without its quantisation."""
+    """Served answers compared with those of the same model without its quantisation."""
 
     tokens = serializers.IntegerField(help_text="How many were generated.")
     agreeing = serializers.IntegerField(help_text="How many the unquantised model chooses too, behind the same text.")
@@ -107,7 +107,7 @@ class AgreementFiguresSerializer(serializers.Serializer[Any]):
 
 
 class PromptAgreementSerializer(serializers.Serializer[Any]):
-    """Of one of the prompts, with the tokens that the unquantised model chooses behind the same text."""
+    """The agreement on one prompt, with the tokens that the unquantised model chooses after the same text."""
 
     base = AgreementFiguresSerializer()
     adapter = AgreementFiguresSerializer()
@@ -116,7 +116,7 @@ class PromptAgreementSerializer(serializers.Serializer[Any]):
 
 
 class AgreementSerializer(serializers.Serializer[Any]):
-    """Of a quantised base: how far a version's answers are from those on the unquantised one, beside the base's own."""
+    """The distance of a version's answers on a quantised base from those on the unquantised one, and the base's own."""
 
     outcome = serializers.ChoiceField(choices=AgreementOutcome.choices)
     reason = serializers.CharField(
@@ -136,7 +136,7 @@ class AgreementSerializer(serializers.Serializer[Any]):
 
 
 class VersionEffectSerializer(serializers.Serializer[Any]):
-    """What a version did to a few prompts when the first host tried it, before it was ready."""
+    """The effect of a version on a few prompts when the first host tried it, before it was ready."""
 
     verdict = serializers.ChoiceField(choices=EffectVerdict.choices)
     largest_change = serializers.FloatField(help_text="Of a log-probability, on all prompts.")
@@ -161,7 +161,7 @@ class LiveScoreSerializer(serializers.Serializer[Any]):
 
 
 class AnsweredItemSerializer(serializers.Serializer[Any]):
-    """An item of an evaluation set; what was answered is null where only probabilities were asked for."""
+    """An item of an evaluation set; answers are null where only probabilities were requested."""
 
     line = serializers.IntegerField(help_text="Of the set, from 1.")
     prompt = serializers.CharField(help_text="Its end, if it is long.")
@@ -173,7 +173,7 @@ class AnsweredItemSerializer(serializers.Serializer[Any]):
 
 
 class ScoreSerializer(serializers.Serializer[Any]):
-    """How a version answered an evaluation set, beside the base model and what was live then."""
+    """A version's score on an evaluation set, with those of the base model and the live version of that time."""
 
     evaluation = serializers.UUIDField()
     set = serializers.CharField()
@@ -187,7 +187,7 @@ class ScoreSerializer(serializers.Serializer[Any]):
 
 
 class PromotionRuleSerializer(serializers.Serializer[Any]):
-    """What a version must score before it is live, or a canary of it."""
+    """The score that a version must reach before it becomes live, or a canary of it."""
 
     set = serializers.CharField(help_text="The evaluation set; new versions are evaluated with it by themselves.")
     key = serializers.UUIDField(help_text="The API key whose requests those are.")
@@ -196,9 +196,9 @@ class PromotionRuleSerializer(serializers.Serializer[Any]):
 
 
 class ChatTemplateSerializer(serializers.Serializer[Any]):
-    """The chat template that came with an adapter, by which its chats are written."""
+    """The chat template of an adapter, by which its chats are rendered."""
 
-    source = serializers.CharField()  # type: ignore[assignment]  # a name that the class has for itself
+    source = serializers.CharField()  # type: ignore[assignment]  # DRF has an attribute of this name
     tool_source = serializers.CharField(allow_blank=True, help_text="For requests with tools, if that is another.")
     special_tokens = serializers.DictField(child=serializers.CharField())
 
@@ -255,7 +255,7 @@ class VersionSerializer(VersionSummarySerializer):
 
 
 class CanaryRollbackSerializer(serializers.Serializer[Any]):
-    """The last canary that was ended by its own figures."""
+    """The last canary that was ended for its figures."""
 
     version = serializers.IntegerField()
     at = serializers.DateTimeField()
@@ -281,7 +281,7 @@ class AliasTargetSerializer(serializers.Serializer[Any]):
 
 
 class AdapterSummarySerializer(serializers.Serializer[Any]):
-    """An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest."""
+    """An adapter in a list. Rank, targets, size and base are those of the live version, else of the newest."""
 
     name = serializers.CharField()
     description = serializers.CharField(allow_blank=True)
@@ -302,7 +302,7 @@ class AdapterSerializer(AdapterSummarySerializer):
 
 
 class ArchivedAdapterSerializer(serializers.Serializer[Any]):
-    """An adapter that can be restored, with what was archived with it."""
+    """An adapter that can be restored, with the versions that were archived with it."""
 
     id = serializers.UUIDField(source="adapter.pk")
     name = serializers.CharField()
@@ -347,7 +347,7 @@ class AdapterStorageSerializer(serializers.Serializer[Any]):
 
 
 class StorageSerializer(serializers.Serializer[Any]):
-    """What a tenant keeps. Content that several versions share counts once, but for each adapter in the list."""
+    """A tenant's storage. Content shared by several versions counts once, but for each adapter in the list."""
 
     bytes = serializers.IntegerField(help_text="Of versions in use: what counts against the limit.")
     limit_bytes = serializers.IntegerField(allow_null=True)
@@ -363,7 +363,7 @@ class UploadedFileSerializer(serializers.Serializer[Any]):
 
 
 class UploadSourceSerializer(serializers.Serializer[Any]):
-    """Where an import comes from; of an address neither the query nor a token."""
+    """The source of an import; for a URL without its query, and never with a token."""
 
     name = serializers.CharField()
     revision = serializers.CharField(allow_null=True)
@@ -388,7 +388,7 @@ class UploadSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
     def get_fetched_bytes(self, upload: Upload) -> int | None:
-        """What has come of an import that is still being fetched; null for everything else."""
+        """Return the bytes fetched so far of an import in progress; null for every other upload."""
         return fetched_bytes(upload)
 
 
@@ -421,7 +421,7 @@ class NewUploadSerializer(serializers.Serializer[Any]):
 class NewImportSerializer(serializers.Serializer[Any]):
     name = NameField(max_length=64, validators=[NAME], help_text="The adapter; made if there is none.")
     description = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
-    source = NameField(  # type: ignore[assignment]  # a name that the class has for itself
+    source = NameField(  # type: ignore[assignment]  # DRF has an attribute of this name
         max_length=4096,
         help_text="hub:org/name or hub:org/name/folder@revision, s3://bucket/folder with credentials that the tenant "
         "keeps for the bucket, or the https address of a .zip, .tar or .tar.gz.",
@@ -442,7 +442,7 @@ class HubTokenSerializer(serializers.Serializer[Any]):
 
 
 class BucketCredentialsSerializer(serializers.Serializer[Any]):
-    """What a bucket is read with. The key is never shown."""
+    """The credentials for a bucket. The keys are never shown."""
 
     bucket = serializers.RegexField(
         rf"^{BUCKET_FORM}\Z", max_length=63, help_text="Its name. What was kept for it before is replaced."
@@ -466,7 +466,7 @@ class BucketCredentialsSerializer(serializers.Serializer[Any]):
 
 
 class HubFollowSerializer(serializers.Serializer[Any]):
-    """A branch whose every move becomes a version of an adapter."""
+    """A branch: whenever it moves, the adapter gets a new version."""
 
     id = serializers.UUIDField(read_only=True)
     name = NameField(source="adapter_name", max_length=64, validators=[NAME], help_text="The adapter.")
@@ -478,7 +478,7 @@ class HubFollowSerializer(serializers.Serializer[Any]):
 
 
 class HubModelSerializer(serializers.Serializer[Any]):
-    """A repository that a request named, and what came of it."""
+    """A repository that a request named, and the state of its import."""
 
     name = serializers.CharField()
     state = serializers.CharField(source="upload.state")
@@ -489,7 +489,7 @@ class HubModelSerializer(serializers.Serializer[Any]):
 
 
 class HubModelsSerializer(serializers.Serializer[Any]):
-    """Whether requests may name repositories of the Hub as their model."""
+    """The permission for requests to name repositories of the Hub as their model."""
 
     enabled = serializers.BooleanField()
     organizations = serializers.ListField(
@@ -503,7 +503,7 @@ class HubModelsSerializer(serializers.Serializer[Any]):
 
 
 class ModelSerializer(serializers.Serializer[Any]):
-    """A name that can be put into `model`."""
+    """A name that can be used as `model`."""
 
     id = serializers.CharField()
     kind = serializers.ChoiceField(choices=MODEL_KINDS)

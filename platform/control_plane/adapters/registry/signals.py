@@ -2,11 +2,9 @@
 
 from django.dispatch import Signal
 
+# `version`: hosts must have it from now on.
 version_in_use = Signal()
-"""`version`: hosts are to hold it from now on."""
-
+# `version`: the live version of its adapter from now on.
 live_version_changed = Signal()
-"""`version`: the bare name of its adapter means it from now on."""
-
+# `version`: no host needs it any more.
 version_out_of_use = Signal()
-"""`version`: no host needs it any more."""

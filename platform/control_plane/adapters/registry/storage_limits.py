@@ -1,4 +1,4 @@
-"""Limits on what a tenant keeps: adapters, their bytes, their rank. Checked where an upload begins and ends."""
+"""Limits on a tenant's storage: adapters, their bytes, their rank. Checked where an upload begins and ends."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from control_plane.identity.tenants.models import Tenant
 
 
 class StoredLimitError(LorikeetError):
-    """Waiting does not help, so it is 403 and not 429: clients must not try again by themselves."""
+    """A limit on storage is reached. It is 403 and not 429: waiting does not help, so clients must not retry."""
 
     def __init__(self, code: str, message: str, fix: str, param: str) -> None:
         super().__init__(code, message, fix, param=param, status=403)
 
 
 def require_room(tenant: Tenant, name: str, size: int) -> None:
-    """Raises StoredLimitError if an upload of `size` bytes for adapter `name` would pass a limit."""
+    """Raise StoredLimitError if an upload of `size` bytes for adapter `name` would exceed a limit."""
     limits = tenant_limits(tenant)
     if limits.adapters is not None:
         _require_adapter(tenant, name, limits.adapters)
     if limits.storage_bytes is not None and (used := stored_bytes(tenant)) + size > limits.storage_bytes:
         raise StoredLimitError(
             "storage_limit_reached",
-            f"The {size} new bytes and the {used} stored would pass the tenant's limit of "
+            f"The {size} new bytes and the {used} stored would exceed the tenant's limit of "
             f"{limits.storage_bytes} bytes.",
             "Archive versions that are not needed, or ask the operator for more storage.",
             "files",
@@ -34,9 +34,12 @@ def require_room(tenant: Tenant, name: str, size: int) -> None:
 
 
 def require_room_for_contents(tenant: Tenant, name: str, sizes: Mapping[str, int]) -> None:
-    """The same where content (bytes by digest) comes into use, inside its transaction: of two that end at once, one
-    sees the other's. Content that is in use already takes no further room."""
-    # Without touching keys: rows that refer to the tenant, as the ledger's do, need not wait.
+    """Raise StoredLimitError if content (bytes by digest) that comes into use would exceed a limit.
+
+    Call it inside the transaction: of two that end at once, one sees the other's content. Content already in use takes
+    no further room.
+    """
+    # Without locking keys: inserts of rows that refer to the tenant, such as the ledger's, need not wait.
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     in_use = AdapterVersion.objects.for_tenant(tenant).exclude(state__in=OUT_OF_USE).filter(digest__in=sizes)
     known = set(in_use.values_list("digest", flat=True))

@@ -13,8 +13,8 @@ from control_plane.core.writes import enqueue
 
 @shared_task(name="adapters.validate_next", throws=(validation_job.ValidationCancelledError,))
 def validate_next() -> None:
-    """Decide one upload, then ask for the next slot. One that is cut off by the worker's orderly end stays undecided,
-    for the next worker."""
+    """Decide one upload, then queue the next slot. An upload interrupted by an orderly stop of the worker stays
+    undecided, for the next worker."""
     validation_child.prepare()
     egress.prepare()
     if validation_job.validate_next():
@@ -23,19 +23,19 @@ def validate_next() -> None:
 
 @shared_task(name="adapters.poll_follows")
 def poll_follows() -> None:
-    """Look whether branches that tenants follow have moved."""
+    """Check if branches that tenants follow have moved."""
     follows.poll_due()
 
 
 @shared_task(name="adapters.tend_uploads")
 def tend_uploads() -> None:
-    """End resumable uploads that nobody goes on with; remove files of uploads that are decided."""
+    """End resumable uploads that were abandoned; remove files of uploads that are decided."""
     resumable.tend_arriving()
     uploads.sweep()
 
 
 @shared_task(name="adapters.collect")
 def collect() -> None:
-    """Delete what was archived long ago, then remove content that nothing refers to any more."""
+    """Delete adapters and versions past their retention period, then content that nothing refers to."""
     archiving.delete_expired()
     artifact_gc.collect()

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from control_plane.adapters.registry.base_of_adapter import require_own_base
+from control_plane.adapters.registry.base_of_adapter import require_base_of_adapter
 from control_plane.adapters.registry.locks import lock_version
 from control_plane.adapters.registry.models import (
     LIVE,
@@ -29,11 +29,10 @@ from control_plane.identity.access.actor import SYSTEM, Actor
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.audit import actions as audit
 
-MOST_SCORES = 20
-"""That are kept with a version."""
+MOST_SCORES = 20  # stored with a version
 _FLAGGED = {
     EffectFlag.OVERFLOWS: "The model's numbers overflowed with {}.",
-    EffectFlag.CHANGES_NOTHING: "The base model's answers stayed as they are when a host tried {}.",
+    EffectFlag.CHANGES_NOTHING: "The base model's answers did not change when a host tried {}.",
     EffectFlag.DIFFERS: "{} differs from what it is on the unquantised base, by more than the base itself does.",
 }
 
@@ -65,7 +64,7 @@ class BaseNotConfirmedError(LorikeetError):
         super().__init__(
             "base_not_confirmed",
             f"Version {version.number} names {version.named_base} as its base model, but {version.base_model} is "
-            "served. Its shapes fit, which is no proof.",
+            "served. Its shapes fit, which does not prove that it was trained on it.",
             f"Try it as {label_of(version)}, and confirm the base (POST …/confirm-base) if it is the same model.",
             param="number",
             status=409,
@@ -78,37 +77,39 @@ class EffectNotConfirmedError(LorikeetError):
         super().__init__(
             "effect_not_confirmed",
             _FLAGGED[version.flag].format(label_of(version)),
-            "Look at its effect; upload a better one, or say that this one may be live as it is "
-            "(POST …/confirm-effect).",
+            "Check its effect; upload a better one, or confirm that this one may be live (POST …/confirm-effect).",
             param="number",
             status=409,
         )
 
 
 def require_ready(version: AdapterVersion) -> None:
-    """Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError or OtherBaseOfAdapterError (409)."""
+    """Raise an error (409) for a version that cannot be called.
+
+    Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError or OtherBaseOfAdapterError.
+    """
     if version.state in OUT_OF_USE:
         raise VersionArchivedError(version)
     if version.state != VersionState.READY:
         raise VersionNotReadyError(version)
     if version.asks_for_base:
         raise BaseNotConfirmedError(version)
-    require_own_base(version)
+    require_base_of_adapter(version)
 
 
 def require_effect(version: AdapterVersion) -> None:
-    """Raises EffectNotConfirmedError (409) for one that is flagged, until somebody says that it may be live."""
+    """Raise EffectNotConfirmedError (409) for a flagged version until a member confirms that it may be live."""
     if version.asks_for_effect:
         raise EffectNotConfirmedError(version)
 
 
 def tell_adapter(adapter: Adapter) -> None:
-    """After commit, the event `adapter.updated` with the adapter as the API shows it."""
+    """After commit, publish the event `adapter.updated` with the adapter as the API shows it."""
     announce(adapter.tenant_id, "adapter.updated", lambda: adapter_json(adapter))
 
 
 def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
-    """A version that is not callable yet is being brought to its hosts."""
+    """Mark a version that cannot be called yet as being staged."""
     with transaction.atomic():
         version = lock_version(version)
         if version.state in (VersionState.VALIDATED, VersionState.FAILED):
@@ -117,10 +118,10 @@ def mark_version_staging(version: AdapterVersion) -> AdapterVersion:
 
 
 def mark_version_ready(version: AdapterVersion, *, to_be_tried: bool = False) -> AdapterVersion:
-    """A host has it. The first ready version of an adapter becomes live by itself, so that its name can be called.
+    """Mark a version as ready: a host has it. The first ready version of an adapter becomes live automatically.
 
-    Not if its base or its effect has to be confirmed, or the adapter has a rule that it does not meet: then it becomes
-    live with that. With `to_be_tried` not before a host has tried it, or had no time for that again
+    It does not if its base or its effect must be confirmed, or if it does not meet the adapter's rule: then it becomes
+    live as soon as that is so. With `to_be_tried` it also waits until a host has tried it, or had no time for that
     (`go_live_untried`).
     """
     with transaction.atomic():
@@ -135,30 +136,33 @@ def mark_version_ready(version: AdapterVersion, *, to_be_tried: bool = False) ->
 
 
 def waits_for_trial(version: AdapterVersion) -> bool:
-    """Whether it will be live when a host has tried it."""
+    """Return True if the version becomes live as soon as a host has tried it."""
     live = Alias.objects.for_tenant(version.tenant).filter(adapter=version.adapter_id, name=LIVE)
     return version.effect is None and may_go_live(version) and not live.exists()
 
 
 def go_live_untried(version: AdapterVersion) -> None:
-    """No host had time to try it: that is no reason to keep its name from being called any longer."""
+    """Make a version live that no host had time to try, so that the adapter's name can be called."""
     with transaction.atomic():
         _go_live_first(lock_version(version), SYSTEM)
 
 
 def may_go_live(version: AdapterVersion) -> bool:
-    """By itself, where nothing is live yet: nothing that is known of it speaks against it."""
+    """Return True if the version may become live automatically, where the adapter has no live version yet."""
     return not version.asks_for_base and version.may_answer_first and meets_rule(version)
 
 
 def _go_live_first(version: AdapterVersion, actor: Actor) -> None:
-    """If it is ready, nothing is live, and nothing speaks against it."""
+    """Make a ready version live if the adapter has no live one and the version may go live automatically."""
     if version.state == VersionState.READY and may_go_live(version):
         _point_alias(version, LIVE, actor, only_new=True)
 
 
 def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
-    """Somebody says that the base which the version names is the served one. Does nothing where nobody asked."""
+    """Confirm that the base model which a version names is the served one.
+
+    Does nothing if that needs no confirmation.
+    """
     with transaction.atomic():
         version = lock_version(version)
         if not version.asks_for_base:
@@ -180,7 +184,7 @@ def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersio
 
 
 def confirm_effect(*, acting: Principal, version: AdapterVersion) -> AdapterVersion:
-    """Somebody says that a flagged version may be live as it is. Does nothing where nobody asked."""
+    """Confirm that a flagged version may be live. Does nothing if it needs no confirmation."""
     with transaction.atomic():
         version = lock_version(version)
         if not version.asks_for_effect:
@@ -203,7 +207,10 @@ def confirm_effect(*, acting: Principal, version: AdapterVersion) -> AdapterVers
 def mark_version_failed(
     version: AdapterVersion, error: Mapping[str, Any], *, ready_too: bool = False
 ) -> AdapterVersion:
-    """No host could take it, or, with `ready_too`, none will have it any more. `error` is `{code, message, fix}`."""
+    """Mark a version as failed: no host could stage it, or, with `ready_too`, no host will have it any more.
+
+    `error` is `{code, message, fix}`.
+    """
     states = [VersionState.VALIDATED, VersionState.STAGING, *([VersionState.READY] if ready_too else [])]
     with transaction.atomic():
         version = lock_version(version)
@@ -213,7 +220,7 @@ def mark_version_failed(
 
 
 def mark_version_overflowed(version: AdapterVersion) -> None:
-    """A request ended because the model's numbers overflowed with it. The first time is kept."""
+    """Record that a request overflowed the model's numbers with a version. Only the first time is stored."""
     with transaction.atomic():
         version = lock_version(version)
         if version.overflowed_at is not None:
@@ -226,7 +233,7 @@ def mark_version_overflowed(version: AdapterVersion) -> None:
 
 
 def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
-    """What the version did when a host tried it. The first word is kept, but for an agreement that is pending."""
+    """Record the effect of a version in a host's trial. The first result is final, except for a pending agreement."""
     with transaction.atomic():
         version = lock_version(version)
         first, pending, flag = version.effect is None, version.agreement == AgreementOutcome.PENDING, version.flag
@@ -251,13 +258,13 @@ def record_effect(version: AdapterVersion, effect: Mapping[str, Any]) -> None:
 
 
 def _note_flag(version: AdapterVersion, before: EffectFlag | None) -> None:
-    """In the log and to webhooks, as nobody may be looking: a branch that is followed brings versions by itself."""
+    """Record a new flag in the audit log and for webhooks: versions of a followed branch arrive without a member."""
     if version.flag is not None and version.flag != before:
         audit.record(SYSTEM, "version.flag", version, tenant=version.tenant, label=label_of(version), flag=version.flag)
 
 
 def record_score(version: AdapterVersion, score: Mapping[str, Any]) -> None:
-    """How the version answered an evaluation set. Of each set the last score is kept."""
+    """Store the version's score on an evaluation set, in place of an earlier score on the same set."""
     with transaction.atomic():
         version = lock_version(version)
         others = [each for each in version.evaluations if each["set"] != score["set"]]
@@ -276,7 +283,7 @@ def record_score(version: AdapterVersion, score: Mapping[str, Any]) -> None:
 
 
 def unarchive_version(version: AdapterVersion, actor: Actor) -> None:
-    """Make an archived version one that is to be placed. Does nothing to others. Its caller has locked the adapter."""
+    """Make an archived version one that is to be placed; leave others unchanged. The caller has locked the adapter."""
     if version.state != VersionState.ARCHIVED:
         return
     version.state, version.error, version.archived_at = VersionState.VALIDATED, None, None
@@ -294,8 +301,9 @@ def _move(version: AdapterVersion, state: VersionState, error: Mapping[str, Any]
 
 
 def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = LIVE, again: bool = False) -> Alias:
-    """Point `alias` at `version`. Requests that run keep the version they started with. With `again` it pointed there
-    before: neither a rule nor a flag keeps anybody from going back.
+    """Point `alias` at `version`. Running requests keep the version they started with.
+
+    `again`: the alias pointed at it before, so neither a rule nor a flag prevents the return.
 
     Raises VersionNotReadyError, VersionArchivedError, BaseNotConfirmedError, EffectNotConfirmedError or
     RuleUnmetError (409).
@@ -311,15 +319,15 @@ def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = 
 
 
 def _points_at(version: AdapterVersion, alias: str) -> bool:
-    """Then promoting it only ends a canary."""
+    """Return True if the alias points at the version already: promoting it then only ends a canary."""
     return Alias.objects.for_tenant(version.tenant).filter(name=alias, version=version).exists()
 
 
 def _point_alias(version: AdapterVersion, name: str, actor: Actor, *, only_new: bool = False) -> Alias:
-    """Whatever canary the alias had is over: it was promoted, or overruled. `only_new` leaves one that is there."""
+    """Point an alias at a version, which ends the alias's canary. `only_new` leaves an existing alias unchanged."""
     aliases = Alias.objects.for_tenant(version.tenant).select_for_update(of=("self",)).select_related("version")
     first = {"tenant": version.tenant, "version": version}
-    # Two versions may come at once: the second finds what the first has made.
+    # Two versions may come at once: the second sees the alias of the first.
     alias, created = aliases.get_or_create(adapter=version.adapter, name=name, defaults=first)
     if only_new and not created:
         return alias

@@ -38,7 +38,7 @@ from control_plane.core.http.serializers import ErrorResponseSerializer, read_qu
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
-MOST_IN_STORAGE = 50
+MOST_IN_STORAGE = 50  # adapters in the list of the largest
 _NOT_FOUND: dict[int, Any] = {404: ErrorResponseSerializer}
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
 _FULL_CONFLICT: dict[int, Any] = {403: ErrorResponseSerializer, **_CONFLICT}
@@ -52,7 +52,7 @@ class AdaptersView(TenantView):
         tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """Active adapters, by name if not said otherwise, all or a part."""
+        """List active adapters, by name unless sorted otherwise, all or a part."""
         query = read_query(AdapterListQuerySerializer, request)
         adapters, total = queries.list_adapters(self.principal.tenant, **query)
         return Response(AdapterSummarySerializer(adapters, many=True).data, headers={TOTAL_HEADER: str(total)})
@@ -63,7 +63,7 @@ class AdapterView(TenantView):
 
     @extend_schema(operation_id="read_adapter", responses={200: AdapterSerializer, **_NOT_FOUND}, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str) -> Response:
-        """One adapter with its versions and aliases."""
+        """Read an adapter with its versions and aliases."""
         return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, name)).data)
 
     @extend_schema(operation_id="archive_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
@@ -82,7 +82,7 @@ class ArchivedAdaptersView(TenantView):
         tags=["adapters"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What was archived and can be restored, all or a part; the latest first unless it is sorted otherwise."""
+        """List the archived adapters that can be restored, all or a part; the latest first unless sorted otherwise."""
         query = read_query(ArchivedListQuerySerializer, request)
         archived, total = queries.list_archived(self.principal.tenant, **query)
         return Response(ArchivedAdapterSerializer(archived, many=True).data, headers={TOTAL_HEADER: str(total)})
@@ -93,7 +93,7 @@ class ArchivedAdapterView(TenantView):
 
     @extend_schema(operation_id="delete_archived_adapter", responses={204: None, **_NOT_FOUND}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
-        """Delete an archived adapter for good; its usage stays in the ledger."""
+        """Delete an archived adapter permanently; its usage stays in the ledger."""
         archiving.delete_archived_adapter(acting=self.principal, adapter_id=adapter_id)
         return Response(status=204)
 
@@ -108,7 +108,7 @@ class RestoreAdapterView(TenantView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, adapter_id: UUID) -> Response:
-        """Bring an archived adapter back, with its versions and aliases. Its versions are staged again."""
+        """Restore an archived adapter with its versions and aliases. The versions are staged again."""
         adapter = archiving.restore_adapter(acting=self.principal, adapter_id=adapter_id)
         return Response(AdapterSerializer(queries.get_adapter(self.principal.tenant, adapter.name)).data, status=202)
 
@@ -116,13 +116,13 @@ class RestoreAdapterView(TenantView):
 class StorageView(TenantView):
     @extend_schema(operation_id="read_storage", responses=StorageSerializer, tags=["adapters"])
     def get(self, request: Request, tenant: str) -> Response:
-        """What the tenant's adapters take."""
-        own = self.principal.tenant
-        by_adapter = queries.bytes_by_adapter(own)
+        """Read the storage that the tenant's adapters take."""
+        scope = self.principal.tenant
+        by_adapter = queries.bytes_by_adapter(scope)
         storage = {
-            "bytes": queries.stored_bytes(own),
-            "limit_bytes": tenant_limits(own).storage_bytes,
-            "archived_bytes": queries.archived_bytes(own),
+            "bytes": queries.stored_bytes(scope),
+            "limit_bytes": tenant_limits(scope).storage_bytes,
+            "archived_bytes": queries.archived_bytes(scope),
             "adapters": by_adapter[:MOST_IN_STORAGE],
             "adapter_count": by_adapter.count(),
         }
@@ -134,12 +134,12 @@ class VersionView(TenantView):
 
     @extend_schema(operation_id="read_version", responses={200: VersionSerializer, **_NOT_FOUND}, tags=["adapters"])
     def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """One version with its validation report and where it is staged."""
+        """Read a version with its validation report and placements."""
         return self.show(name, number)
 
     @extend_schema(operation_id="delete_version", responses={204: None, **_CONFLICT}, tags=["adapters"])
     def delete(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Delete a version for good. Refused while an alias or a canary needs it; its usage stays in the ledger."""
+        """Delete a version permanently. Refused while an alias or a canary needs it; its usage stays in the ledger."""
         version = queries.get_version(self.principal.tenant, name, number)
         archiving.delete_version(acting=self.principal, version=version)
         return Response(status=204)
@@ -160,7 +160,7 @@ class PromoteView(VersionView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Make this version the live one: what the bare adapter name means from now on."""
+        """Make this version the live one, which the bare adapter name means."""
         version = queries.get_version(self.principal.tenant, name, number)
         versions.promote_version(acting=self.principal, version=version)
         return self.show(name, number)
@@ -177,7 +177,7 @@ class ConfirmBaseView(VersionView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Say that the base model which the version names (`named_base`) is the one that is served."""
+        """Confirm that the base model which the version names (`named_base`) is the served one."""
         version = queries.get_version(self.principal.tenant, name, number)
         versions.confirm_base(acting=self.principal, version=version)
         return self.show(name, number)
@@ -194,7 +194,7 @@ class ConfirmEffectView(VersionView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Say that a version may be live although it is flagged (`asks_for_effect`)."""
+        """Confirm that a version may be live although it is flagged (`asks_for_effect`)."""
         version = queries.get_version(self.principal.tenant, name, number)
         versions.confirm_effect(acting=self.principal, version=version)
         return self.show(name, number)
@@ -211,7 +211,7 @@ class ArchiveVersionView(VersionView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Take a version out of use. Refused while an alias or a canary needs it. It can be restored for a while."""
+        """Archive a version. Refused while an alias or a canary needs it. It can be restored for a while."""
         version = queries.get_version(self.principal.tenant, name, number)
         archiving.archive_version(acting=self.principal, version=version)
         return self.show(name, number)
@@ -228,7 +228,7 @@ class RestoreVersionView(VersionView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Bring an archived version back to the hosts."""
+        """Restore an archived version. It is staged on the hosts again."""
         version = queries.get_version(self.principal.tenant, name, number)
         archiving.restore_version(acting=self.principal, version=version)
         return self.show(name, number, status=202)
@@ -244,7 +244,7 @@ class AliasView(TenantView):
         tags=["adapters"],
     )
     def put(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """Make the alias, or point it at another version. Requests that run keep the version they started with."""
+        """Create the alias, or point it at another version. Running requests keep the version they started with."""
         form = validated(AliasTargetSerializer, request.data)
         version = queries.get_version(self.principal.tenant, name, form["version"])
         aliases.set_alias(acting=self.principal, version=version, name=alias)
@@ -272,7 +272,7 @@ class RollbackView(AliasView):
         tags=["adapters"],
     )
     def post(self, request: Request, tenant: str, name: str, alias: str) -> Response:
-        """Point the alias at the version it pointed at before."""
+        """Point the alias back at its previous version."""
         adapter = queries.get_adapter(self.principal.tenant, name).adapter
         aliases.roll_back(acting=self.principal, adapter=adapter, name=alias)
         return self.show(name)
@@ -284,7 +284,7 @@ class UploadsView(TenantView):
 
     @extend_schema(operation_id="list_uploads", responses=UploadSerializer(many=True), tags=["uploads"])
     def get(self, request: Request, tenant: str) -> Response:
-        """The newest uploads first."""
+        """List uploads, the newest first."""
         return Response(UploadSerializer(queries.list_uploads(self.principal.tenant), many=True).data)
 
     @extend_schema(
@@ -294,7 +294,7 @@ class UploadsView(TenantView):
         tags=["uploads"],
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`."""
+        """Upload an adapter. It is validated in the background; read the upload or listen for `upload.updated`."""
         fields = {**request.FILES.dict(), **request.POST.dict(), "files": request.FILES.getlist("files")}
         form = validated(NewUploadSerializer, fields)
         files: list[TemporaryUploadedFile] = form["files"]
@@ -315,14 +315,14 @@ def _check_names(names: list[str]) -> None:
     if not names:
         raise LorikeetError(
             "no_files",
-            "The form holds no files.",
+            "The form contains no files.",
             "Send adapter_config.json and adapter_model.safetensors, or one archive, in the field `files`.",
             param="files",
         )
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
         raise LorikeetError(
-            "duplicate_file", f'The form holds "{name}" {count} times.', "Send each file once.", param="files"
+            "duplicate_file", f'The form contains "{name}" {count} times.', "Send each file once.", param="files"
         )
 
 
@@ -331,7 +331,7 @@ class UploadView(TenantView):
 
     @extend_schema(operation_id="read_upload", responses={200: UploadSerializer, **_NOT_FOUND}, tags=["uploads"])
     def get(self, request: Request, tenant: str, upload_id: UUID) -> Response:
-        """One upload with its validation report once it is decided."""
+        """Read an upload, with its validation report once it is decided."""
         return Response(UploadSerializer(queries.get_upload(self.principal.tenant, upload_id)).data)
 
     @extend_schema(
@@ -340,7 +340,7 @@ class UploadView(TenantView):
         tags=["uploads"],
     )
     def delete(self, request: Request, tenant: str, upload_id: UUID) -> Response:
-        """Give an upload or an import up that is not decided yet, and remove what has come of it."""
+        """Cancel an upload or an import that is not decided yet, and remove its files."""
         upload = queries.get_upload(self.principal.tenant, upload_id)
         if upload.state == UploadState.ARRIVING:
             resumable.cancel_resumable(acting=self.principal, upload_id=upload_id)
@@ -357,7 +357,7 @@ class ModelsView(TenantView):
         tags=["models"],
     )
     def get(self, request: Request, tenant: str) -> Response:
-        """What can be called: the base models, then every adapter with a ready live version, all or a part."""
+        """List the models: the base models, then every adapter with a ready live version, all or a part."""
         query = read_query(ListQuerySerializer, request)
         models, total = find_models(self.principal.tenant, **query)
         return Response(ModelSerializer(models, many=True).data, headers={TOTAL_HEADER: str(total)})

@@ -35,14 +35,14 @@ from control_plane.identity.tenants.models import Tenant
 
 Problem = Mapping[str, Any]
 
-MOST_ATTEMPTS = 5
-SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0
-# Of one tenant, before they are checked: their files lie on the disk.
+MOST_ATTEMPTS = 5  # at validating one upload
+SHORTEST_REST_S, LONGEST_REST_S = 10.0, 300.0  # of an upload that waits for an unavailable server
+# Uploads of one tenant that wait for validation: their files take room on the disk.
 MOST_WAITING = 500
 GIVEN_UP = {
     "code": "validation_crashed",
-    "message": f"The check of these files was cut short {MOST_ATTEMPTS} times.",
-    "fix": "Upload again; if it stays, ask the operator to look at the worker's log.",
+    "message": f"The check of these files was interrupted {MOST_ATTEMPTS} times.",
+    "fix": "Upload again; if it persists, ask the operator to check the worker's log.",
 }
 CANCELLED = {
     "code": "upload_cancelled",
@@ -53,7 +53,7 @@ WAITING_FOR_HOST = {
     "code": "waiting_for_host",
     "message": "It is not decided yet which base model is served, so there is nothing to check against.",
     "fix": "Start the first host in LORIKEET_ENGINE_HOSTS, or ask the operator to run manage.py set_base_model; the "
-    "upload is then checked by itself.",
+    "upload is then checked automatically.",
 }
 
 
@@ -84,14 +84,14 @@ class UploadEndedError(LorikeetError):
     def __init__(self, upload: Upload) -> None:
         super().__init__(
             "upload_ended",
-            f"This upload is {upload.state} already: it takes no more bytes, and there is nothing to cancel.",
-            f"GET uploads/{upload.pk} tells what became of it.",
+            f"This upload is {upload.state} already: it accepts no more bytes and cannot be cancelled.",
+            f"GET uploads/{upload.pk} shows its result.",
             status=410,
         )
 
 
 def require_free_name(name: str) -> None:
-    """Raises NameTakenByBaseError (409)."""
+    """Raise NameTakenByBaseError (409) for the name of a base model."""
     if served_bases().named(name) is not None:
         raise NameTakenByBaseError(name)
 
@@ -105,8 +105,9 @@ def receive_upload(
     announced: Mapping[str, str] | None = None,
     base_model: str = "",
 ) -> Upload:
-    """Keep the spooled files and queue their validation. `announced`: file name → the SHA-256 that it must have.
-    `base_model`: name or digest of what it was trained for.
+    """Store the spooled files and queue their validation.
+
+    `announced`: file name → the SHA-256 that it must have. `base_model`: name or digest of the adapter's base model.
 
     Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError or TooManyWaitingError.
     """
@@ -123,7 +124,7 @@ def receive_upload(
 
 
 def listed(name: str, size: int, sha256: str | None) -> dict[str, Any]:
-    """An entry of `Upload.files`."""
+    """Return an entry of `Upload.files`."""
     return {"name": name, "bytes": size} | ({"sha256": sha256} if sha256 else {})
 
 
@@ -158,23 +159,23 @@ def _create_upload(
 
 
 def require_short_backlog(tenant: Tenant) -> None:
-    """Inside the transaction that adds to it. Raises TooManyWaitingError (429)."""
-    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # so that the count holds
+    """Raise TooManyWaitingError (429) for a long backlog. Call it inside the transaction that adds an upload."""
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # makes the count exact
     undecided = Upload.objects.for_tenant(tenant).filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
     if undecided.count() >= MOST_WAITING:
         raise TooManyWaitingError
 
 
 def claim_next() -> tuple[Upload, ServedBases] | None:
-    """Take an upload for validation, of the tenant whose turn it is. None if there is none to take now."""
+    """Claim the next upload for validation, by fair order of tenants. None if there is none to claim now."""
     bases = served_bases()
     if not bases:
-        _tell_that_they_wait()
+        _record_waiting_for_host()
         return None
-    line = fair_queue.FairQueue("validation", _waiting(), _validating(), current().tenant_validations)
-    while line.is_open():
+    queue = fair_queue.FairQueue("validation", _waiting(), _validating(), current().tenant_validations)
+    while queue.is_open():
         with transaction.atomic():
-            upload = line.choose()
+            upload = queue.choose()
             if upload is None:
                 return None
             if upload.attempts < MOST_ATTEMPTS:
@@ -188,7 +189,7 @@ def claim_next() -> tuple[Upload, ServedBases] | None:
 
 
 def _waiting() -> QuerySet[Upload]:
-    """Those that nobody has in hand, the worker of some of them having died."""
+    """Return the undecided uploads without a claim, those of workers that died included."""
     undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
     return undecided.filter(claims.unclaimed()).select_related("tenant").order_by("created_at")
 
@@ -198,20 +199,20 @@ def _validating() -> QuerySet[Upload]:
 
 
 def has_others_undecided(upload: Upload) -> bool:
-    """Whether more of its tenant's are checked at this moment, or wait to be."""
+    """Return True if more uploads of its tenant are being checked, or wait to be."""
     undecided = Upload.objects.filter(state__in=[UploadState.RECEIVED, UploadState.VALIDATING])
     return undecided.filter(tenant=upload.tenant_id).exclude(pk=upload.pk).exists()
 
 
 def others_wait(upload: Upload) -> bool:
-    """Whether other tenants' uploads wait for a place such as this one has."""
+    """Return True if other tenants' uploads wait for a slot such as this upload's."""
     waits = _waiting().exclude(tenant=upload.tenant_id).exists()
     release_connections()
     return waits
 
 
 def return_upload(upload: Upload) -> None:
-    """Its validation was cut short by the orderly end of a worker, which is no fault of the files."""
+    """Return an upload whose validation was interrupted by a worker's orderly stop, without counting the attempt."""
     with transaction.atomic():
         locked = lock_claimed(upload)
         if locked is not None:
@@ -220,9 +221,9 @@ def return_upload(upload: Upload) -> None:
 
 
 def put_off_upload(upload: Upload, problem: Problem) -> None:
-    """What the check needs is away, which is no fault of the files: they wait, and are tried again by themselves.
+    """Let an upload wait because a server that the check needs is unavailable, without counting the attempt.
 
-    The longer it lasts, the more seldom; after as long as an unfinished upload is kept it is given up.
+    The longer that lasts, the longer the pauses; after LORIKEET_UPLOAD_EXPIRE_S the upload is refused.
     """
     with transaction.atomic():
         locked = lock_claimed(upload)
@@ -239,7 +240,7 @@ def put_off_upload(upload: Upload, problem: Problem) -> None:
 
 
 def refuse_upload(upload: Upload, problem: Problem, report: Mapping[str, Any] | None) -> None:
-    """The files cannot become an adapter. `problem` is `{code, message, fix}`."""
+    """Refuse files that cannot become an adapter. `problem` is `{code, message, fix}`."""
     with transaction.atomic():
         locked = lock_claimed(upload)
         if locked is None:
@@ -258,10 +259,10 @@ def accept_upload(
     chat_template: Mapping[str, Any] | None = None,
     chat_template_digest: str = "",
 ) -> bool:
-    """Make the immutable version of what was stored, or find the one with the same content, and stage it. Refused if
-    the adapter has versions of another base model.
+    """Create the immutable version of stored files, or reuse the one with the same content, and stage it.
 
-    False if the upload was decided elsewhere. Raises StoredLimitError if that would pass a limit of the tenant.
+    The upload is refused if the adapter has versions of another base model. Returns False if the upload was decided
+    elsewhere. Raises StoredLimitError if the version would exceed a limit of the tenant.
     """
     with transaction.atomic():
         locked = lock_claimed(upload)
@@ -303,7 +304,7 @@ def accept_upload(
 
 
 def cancel_upload(*, acting: Principal, upload: Upload) -> Upload:
-    """Give up one that is not decided. A worker that has it in hand finds that out, and stops.
+    """Cancel an upload that is not decided. A worker that is checking it notices that, and stops.
 
     Raises UploadEndedError (410).
     """
@@ -317,7 +318,7 @@ def cancel_upload(*, acting: Principal, upload: Upload) -> Upload:
 
 
 def sweep() -> int:
-    """Remove files of uploads that are decided or were never recorded. Returns how many things.
+    """Remove files of uploads that are decided or were never recorded. Returns how many files and folders.
 
     Raises DeletionPausedError.
     """
@@ -327,9 +328,9 @@ def sweep() -> int:
 
 
 def file_deletion_time() -> datetime:
-    """Return the time by which to delete files that are older. Raises DeletionPausedError.
+    """Return the time by which to delete older files. Raises DeletionPausedError.
 
-    The time of a file is by the clock of the file system, which may be another machine's.
+    The time of a file comes from the clock of the file system, which may be another machine's.
     """
     now = clocks.deletion_time()
     if (file_time := spool.file_time()) is not None:
@@ -337,9 +338,9 @@ def file_deletion_time() -> datetime:
     return now
 
 
-def _tell_that_they_wait() -> None:
-    told = Q(reason__code=WAITING_FOR_HOST["code"])
-    for upload_id in Upload.objects.filter(state=UploadState.RECEIVED).exclude(told).values_list("pk", flat=True):
+def _record_waiting_for_host() -> None:
+    recorded = Q(reason__code=WAITING_FOR_HOST["code"])
+    for upload_id in Upload.objects.filter(state=UploadState.RECEIVED).exclude(recorded).values_list("pk", flat=True):
         with transaction.atomic():
             upload = lock_upload(upload_id)
             if upload is not None and upload.state == UploadState.RECEIVED:
@@ -347,7 +348,7 @@ def _tell_that_they_wait() -> None:
 
 
 def move_upload(upload: Upload, state: UploadState, reason: Problem | None, actor: Actor = SYSTEM) -> None:
-    """Inside a transaction that locked it."""
+    """Move an upload to a state, with audit row and event. Call it inside a transaction that locked the upload."""
     upload.state, upload.reason = state, dict(reason) if reason else None
     upload.claim = upload.claimed_until = None
     upload.save()
@@ -357,17 +358,17 @@ def move_upload(upload: Upload, state: UploadState, reason: Problem | None, acto
 
 
 def tell_upload(upload: Upload) -> None:
-    """After commit, the event `upload.updated`."""
+    """After commit, publish the event `upload.updated`."""
     announce(upload.tenant_id, "upload.updated", lambda: upload_json(upload))
 
 
 def forget_after_commit(upload: Upload) -> None:
-    """Its files are of no use once it is decided."""
+    """After commit, delete the files of an upload that is decided."""
     transaction.on_commit(lambda: spool.forget(Path(upload.folder)), robust=True)
 
 
 def _adapter_for(upload: Upload) -> Adapter:
-    """The active adapter of that name, locked so that version numbers are given one at a time."""
+    """Return the active adapter of that name, locked so that version numbers are assigned one at a time."""
     active = Adapter.objects.for_tenant(upload.tenant).filter(archived_at__isnull=True).select_for_update(of=("self",))
     new = {"tenant": upload.tenant, "description": upload.description, "created_by": upload.created_by}
     adapter, created = active.get_or_create(name=upload.adapter_name, defaults=new)
@@ -416,7 +417,7 @@ def _create_version(
 
 
 def uploader_of(upload: Upload) -> Actor:
-    """Who began it."""
+    """Return the actor who began the upload."""
     if upload.created_by is not None:
         return Actor(ActorKind.USER, str(upload.created_by.pk), upload.created_by.email)
     if upload.created_by_key is not None:

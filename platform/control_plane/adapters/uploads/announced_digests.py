@@ -1,4 +1,4 @@
-"""Checksums that an uploader announces, in the format of `sha256sum`."""
+"""Reads the checksums that an uploader announces, in the format of `sha256sum`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FIX = 'Send what "sha256sum adapter_config.json adapter_model.safetensors" prin
 
 
 def read_announced(text: str, names: Sequence[str]) -> dict[str, str]:
-    """File name → SHA-256 in hex. Raises LorikeetError (400)."""
+    """Return the SHA-256 in hex by file name. Raises LorikeetError (400)."""
     announced = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise _bad("The field sha256 holds a line that is no digest with a file name.")
+            raise _bad("The field sha256 contains a line that is not a digest with a file name.")
         name = PurePosixPath(match["path"]).name
         if name not in names:
-            raise _bad(f'The field sha256 names "{name[:160]}", which is not among the files.')
+            raise _bad(f'The field sha256 names "{name[:160]}", which is not one of the files.')
         announced[name] = match["hex"].lower()
     return announced
 

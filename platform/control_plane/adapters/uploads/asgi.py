@@ -1,8 +1,8 @@
-"""Django's ASGI handler, as the console and its API need it.
+"""Django's ASGI handler, adapted to the console and its API.
 
-Upload bodies are spooled to the artifact file system. All that Django does for a request is one visit to a thread,
-which then serves the next request. Its own handler starts two threads for each request, and while a thread starts the
-event loop stands still: on a busy machine for as long as the scheduler takes to get to it.
+Upload bodies are spooled to the artifact file system. All work of Django for a request is one call on a pooled thread.
+Django's handler starts two threads for each request, and while a thread starts the event loop stands still: on a busy
+machine for as long as the scheduler takes to run it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from control_plane.core.http.caller_limits import charge
 from control_plane.core.http.disconnects import until_disconnected
 from control_plane.core.lifespan import Receive, Scope, Send
 
+# Bytes of an upload's body in memory; the rest goes to the disk at once. Other bodies are no larger.
 MEMORY_BYTES = 64 << 10
-"""Of an upload's body; the rest lies on the disk at once. Other bodies are no larger."""
+# Requests in progress at once, including those that wait for an unavailable server.
 THREADS = 256
-"""Requests at work at once. Those that wait for a server that is away are among them."""
 _threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="lorikeet-site")
 
 
 class Handler(ASGIHandler):
-    """Large bodies go to the artifact file system: the system's own temporary folder is memory on many machines."""
+    """The handler, which writes large bodies to the artifact file system: on many machines /tmp is memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Handler(ASGIHandler):
         )
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """All of it synchronous, whatever is asked for: it runs on the request's thread, as the views do."""
+        """Load all middleware as synchronous, whatever `is_async` is: it runs on the request's thread, as views do."""
         super().load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,12 +64,12 @@ class Handler(ASGIHandler):
             if request is None:
                 await self.send_response(refusal or HttpResponseBadRequest(), send)
             else:
-                # A stream ends with its client. A view on its thread goes on to its end, which is waited for: it
-                # reads the body, and takes the turn of its caller.
+                # A stream ends with its client. A view on its thread runs to its end, which is awaited: it reads the
+                # body, and occupies a slot of its caller.
                 await until_disconnected(self._answer(request, send), receive)
         finally:
             if is_file:
-                await on_disk(body.close)  # which is when it is deleted
+                await on_disk(body.close)  # deletes the file
 
     async def _answer(self, request: ASGIRequest, send: Send) -> None:
         response = await self.run_get_response(request)
@@ -83,21 +83,21 @@ class Handler(ASGIHandler):
         return await to_completion(self._on_thread(request), undo=_close)
 
     def _respond(self, request: ASGIRequest) -> HttpResponseBase:
-        """On a thread, with what the ORM keeps for it cleared up before and after."""
+        """Answer a request on a thread, and close the ORM's old connections before and after."""
         began = time.thread_time()
         signals.request_started.send(sender=self.__class__, scope=request.scope)
         try:
             response = self.get_response(request)
             if not response.streaming:
                 response._handler_class = self.__class__  # type: ignore[attr-defined]
-                response.close()  # its content stays
+                response.close()  # the content remains readable
             return response
         finally:
             close_old_connections()
             charge(request.scope, time.thread_time() - began)
 
     async def read_body(self, receive: Receive) -> SpooledTemporaryFile[bytes]:
-        """The whole body as a file. Raises RequestAborted if the client goes away."""
+        """Return the whole body as a file. Raises RequestAborted if the client disconnects."""
         body = SpooledTemporaryFile(  # noqa: SIM115 (`handle` closes it)
             max_size=MEMORY_BYTES, dir=str(spool_folder())
         )
@@ -123,6 +123,6 @@ class Handler(ASGIHandler):
 
 
 async def _close(response: HttpResponseBase) -> None:
-    """Close what a stream reads from. Of other responses it is closed already."""
+    """Close the source of a stream. Other responses are closed already."""
     if response.streaming:
         await on_disk(response.close)

@@ -25,7 +25,7 @@ _BODY_HEADERS = (b"content-type", b"content-length", b"transfer-encoding")
 
 
 def authorize_upload(scope: Scope, slug: str, needs: Capability = Capability.WRITE_ADAPTERS) -> Principal:
-    """The caller, who may. Raises the error that the upload view would raise, from the headers alone."""
+    """Return the authorised caller. Raises the error that the upload view would raise, from the headers alone."""
     request = _request_without_body(scope)
     token = bearer_token(request)
     principal = authenticate_key(token) if token is not None else None

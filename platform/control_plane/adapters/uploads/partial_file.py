@@ -1,8 +1,8 @@
-"""The file of a resumable upload while it arrives. Any web process that shares the artifact folder can go on with it.
+"""The file of a resumable upload while it arrives. Any web process that shares the artifact folder can continue it.
 
-Two files in the upload's folder: `0` holds the bytes, `offset` says how many of them are acknowledged. Bytes are on
-disk before the offset says so: whatever is killed, an acknowledged byte is there, and what lies behind the offset is
-written over. The lock is the operating system's own on `offset`, so a process that dies lets go of it.
+Two files in the upload's folder: `0` has the bytes, `offset` the number of acknowledged ones. Bytes are on the disk
+before the offset counts them: whatever is killed, an acknowledged byte is there, and bytes beyond the offset are
+overwritten. The lock is the operating system's lock on `offset`, so the end of a process releases it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Self
 from control_plane.core.errors import LorikeetError
 
 DATA, OFFSET = "0", "offset"
-# Always the same number of digits: one small write within one disk sector, which no crash can cut in two.
+# Digits of the offset. A constant number: one small write within one disk sector, which no crash can split.
 _DIGITS = 20
 
 
@@ -31,7 +31,7 @@ class UploadBusyError(LorikeetError):
 
 
 def acknowledged(folder: Path) -> int:
-    """Bytes that are safely on disk. 0 before the first."""
+    """Return the number of bytes that are safely on the disk; 0 before the first."""
     try:
         return _offset((folder / OFFSET).read_bytes(), (folder / DATA).stat().st_size)
     except FileNotFoundError:
@@ -39,13 +39,13 @@ def acknowledged(folder: Path) -> int:
 
 
 def _offset(text: bytes, size: int) -> int:
-    """0 if it cannot be: it was damaged, or a full disk took only half of it, so nothing counts as sent."""
+    """Return the offset; 0 if it is damaged, or a full disk took only half of it, so that no byte counts as sent."""
     offset = int(text[:_DIGITS]) if len(text) >= _DIGITS and text[:_DIGITS].isdigit() else 0
     return offset if offset <= size else 0
 
 
 def last_touched(folder: Path) -> float:
-    """When the upload last went on, as a POSIX time; 0.0 if it never did."""
+    """Return the time of the last acknowledged byte as a POSIX time; 0.0 before the first."""
     try:
         return (folder / OFFSET).stat().st_mtime
     except FileNotFoundError:
@@ -53,9 +53,9 @@ def last_touched(folder: Path) -> float:
 
 
 class Transfer:
-    """Exclusive hold of one upload's file. Blocking: call it on a thread.
+    """The exclusive writer of one upload's file. Blocking: call it on a thread.
 
-    `offset` is what is acknowledged, `end` where the next write goes.
+    `offset` is the number of acknowledged bytes, `end` the position of the next write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +79,7 @@ class Transfer:
         self.close()
 
     def write(self, data: bytes) -> None:
-        """Add bytes. They count only after `keep`."""
+        """Append bytes. They count only after `keep`."""
         view = memoryview(data)
         while view:
             written = os.pwrite(self._data, view, self.end)
@@ -87,10 +87,10 @@ class Transfer:
             view = view[written:]
 
     def keep(self) -> None:
-        """Acknowledge everything written so far. If the disk refuses, all of that must be sent again."""
+        """Acknowledge everything written so far. If the disk refuses, all of it must be sent again."""
         if self.end == self.offset:
             return
-        # After a flush that failed nobody knows what is on the disk, and the next one may well succeed.
+        # After a failed flush the content of the disk is unknown, and the next flush may well succeed.
         end, self.end = self.end, self.offset
         os.fdatasync(self._data)
         if os.pwrite(self._mark, b"%0*d" % (_DIGITS, end), 0) < _DIGITS:
@@ -99,7 +99,7 @@ class Transfer:
         self.offset = self.end = end
 
     def drop(self) -> None:
-        """Forget what was written since the last `keep`."""
+        """Discard the bytes written since the last `keep`."""
         self.end = self.offset
 
     def close(self) -> None:

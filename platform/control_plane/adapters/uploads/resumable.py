@@ -36,10 +36,10 @@ from control_plane.identity.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 
-MOST_ARRIVING = 32
+MOST_ARRIVING = 32  # uploads of a tenant
 EXPIRED = {
     "code": "upload_expired",
-    "message": "Nobody went on with this upload, so what had arrived was removed.",
+    "message": "This upload was not continued in time, so the bytes that had arrived were removed.",
     "fix": "Upload again.",
 }
 REFUSED_BY_DISK = {
@@ -53,7 +53,7 @@ class TooManyArrivingError(LorikeetError):
     def __init__(self) -> None:
         super().__init__(
             "too_many_unfinished_uploads",
-            f"{MOST_ARRIVING} uploads of this tenant have begun and not ended.",
+            f"{MOST_ARRIVING} uploads of this tenant are unfinished.",
             "Finish or cancel some of them, or wait until they expire.",
             status=429,
         )
@@ -69,7 +69,7 @@ def begin_resumable(
     sha256: str | None = None,
     base_model: str = "",
 ) -> Upload:
-    """Expect `size` bytes of the archive `file_name`, of that SHA-256. Nothing is on disk yet.
+    """Begin an upload of `size` bytes of the archive `file_name`, with that SHA-256. Writes nothing to the disk yet.
 
     Raises NameTakenByBaseError, UnknownBaseError, OtherBaseOfAdapterError, StoredLimitError, TooManyArrivingError or
     TooManyWaitingError.
@@ -102,7 +102,10 @@ def begin_resumable(
 
 
 def get_resumable(tenant: Tenant, upload_id: UUID) -> Upload:
-    """Raises UploadNotFoundError (404); UploadEndedError (410) for one that was cancelled or has expired."""
+    """Return a resumable upload.
+
+    Raises UploadNotFoundError (404), and UploadEndedError (410) for one that was cancelled or has expired.
+    """
     upload = Upload.objects.for_tenant(tenant).select_related("tenant").filter(pk=upload_id).first()
     if upload is None:
         raise UploadNotFoundError(upload_id)
@@ -112,7 +115,7 @@ def get_resumable(tenant: Tenant, upload_id: UUID) -> Upload:
 
 
 def finish_resumable(upload: Upload) -> None:
-    """Every byte is there: have it checked. Safe to repeat."""
+    """Queue the validation of a complete upload. Safe to repeat."""
     with transaction.atomic():
         upload = lock_upload(upload.pk) or upload
         if upload.state != UploadState.ARRIVING:
@@ -122,9 +125,9 @@ def finish_resumable(upload: Upload) -> None:
 
 
 def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:
-    """Give the upload up and remove its bytes.
+    """Cancel the upload and remove its bytes.
 
-    Raises UploadNotFoundError, UploadEndedError (410) once it is complete, UploadBusyError (423) while bytes come in.
+    Raises UploadNotFoundError, UploadEndedError (410) once it is complete, UploadBusyError (423) while bytes arrive.
     """
     upload = get_resumable(acting.tenant, upload_id)
     with partial_file.Transfer(Path(upload.folder)), transaction.atomic():
@@ -136,7 +139,7 @@ def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:
 
 
 def abandon_resumable(upload: Upload) -> None:
-    """The disk refused it before its sender knew its address."""
+    """Cancel an upload that the disk refused before the client received its address."""
     with transaction.atomic():
         locked = lock_upload(upload.pk)
         if locked is not None and locked.state == UploadState.ARRIVING:
@@ -145,7 +148,7 @@ def abandon_resumable(upload: Upload) -> None:
 
 
 def tend_arriving() -> None:
-    """Finish what is complete though its process died before it said so, and end what nobody goes on with.
+    """Finish complete uploads whose process died before it recorded that, and end abandoned ones.
 
     Nothing is ended while deletion is paused.
     """
@@ -174,9 +177,9 @@ def _last_sign(upload: Upload) -> float:
 def _expire(upload: Upload) -> None:
     try:
         with partial_file.Transfer(Path(upload.folder)), transaction.atomic():
-            held = lock_upload(upload.pk)
-            if held is not None and held.state == UploadState.ARRIVING:
-                move_upload(held, UploadState.CANCELLED, EXPIRED)
-                forget_after_commit(held)
+            locked = lock_upload(upload.pk)
+            if locked is not None and locked.state == UploadState.ARRIVING:
+                move_upload(locked, UploadState.CANCELLED, EXPIRED)
+                forget_after_commit(locked)
     except partial_file.UploadBusyError:
-        return  # somebody came back at the last moment
+        return  # the client continued at the last moment

@@ -27,13 +27,13 @@ R = TypeVar("R")
 _disk = ThreadPoolExecutor(max_workers=16, thread_name_prefix="lorikeet-upload")
 
 
+# Bytes, or parts if they are small, of a body that are written to the disk at once: each part has an overhead.
 PIECE, PIECES = 1 << 20, 256
-"""Bytes of a body that go to the disk at once, or parts if they are small: each takes more memory than its bytes."""
 
 
 class Gathered:
-    """Parts of a body that are not on the disk yet. Not in one buffer: to copy them took the event loop longer than
-    all else that it does for an upload."""
+    """Parts of a body that are not on the disk yet. They are not joined: copying them took the event loop longer than
+    all other work for an upload."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -53,20 +53,20 @@ class Gathered:
 
 
 async def on_disk(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call what blocks on the disk on a thread of its own kind: a disk that is behind must not stop the event loop.
+    """Call a function that blocks on the disk on a thread for that, so that a slow disk does not block the event loop.
 
-    A caller that is cancelled waits for the thread, which may be writing to a file that the caller then closes.
+    A cancelled caller waits for the thread, which may be writing to a file that the caller then closes.
     """
     return await to_completion(asyncio.get_running_loop().run_in_executor(_disk, partial(fn, *args, **kwargs)))
 
 
 def spool_folder() -> Path:
-    """Where bodies and their files are written while they arrive; made by whoever writes there first."""
+    """Return the folder of bodies and their files while they arrive; the first writer creates it."""
     return current().artifacts / "incoming"
 
 
 def require_room(size: int) -> None:
-    """Raises StorageFullError (507) before a byte is sent that would not fit; OSError."""
+    """Raise StorageFullError (507) if `size` bytes do not fit, before any is sent; OSError."""
     if shutil.disk_usage(_made(spool_folder())).free < size:
         raise StorageFullError
 
@@ -81,7 +81,7 @@ def upload_folder(upload_id: UUID) -> Path:
 
 
 def keep(upload_id: UUID, files: list[TemporaryUploadedFile]) -> Path:
-    """Move spooled files into the upload's folder as `0`, `1`, ...: a client's name never becomes a path."""
+    """Move spooled files into the upload's folder as `0`, `1`, ...: a client's file name never becomes a path."""
     folder = upload_folder(upload_id)
     folder.mkdir(parents=True)
     try:
@@ -95,7 +95,7 @@ def keep(upload_id: UUID, files: list[TemporaryUploadedFile]) -> Path:
 
 
 def forget(folder: Path) -> None:
-    """Remove an upload's folder. What cannot be removed now is left to `sweep`."""
+    """Remove an upload's folder. `sweep` removes what cannot be removed now."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -109,7 +109,7 @@ def file_time() -> datetime | None:
 
 
 def sweep(undecided: set[str], now: datetime, older_than_s: float = 3600.0) -> int:
-    """Remove what crashes left behind: spooled parts, and folders of uploads that are not `undecided`. How many."""
+    """Remove leftovers of crashes: spooled parts, and folders of uploads that are not `undecided`. Returns how many."""
     at = now.timestamp()
     uploads = [path for path in _old(current().artifacts / "uploads", at - older_than_s) if path.name not in undecided]
     parts = _old(current().artifacts / "incoming", at - 24 * older_than_s)
@@ -120,13 +120,13 @@ def sweep(undecided: set[str], now: datetime, older_than_s: float = 3600.0) -> i
 
 
 def _old(folder: Path, before: float) -> list[Path]:
-    """Return what was last written before a POSIX time."""
-    found = []
+    """Return the files and folders that were last written before a POSIX time."""
+    old = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(FileNotFoundError):  # whoever it belonged to is done with it
+        with contextlib.suppress(FileNotFoundError):  # its owner has just removed it
             if path.lstat().st_mtime < before:
-                found.append(path)
-    return found
+                old.append(path)
+    return old
 
 
 class SpooledFile(TemporaryUploadedFile):
@@ -140,7 +140,7 @@ class SpooledFile(TemporaryUploadedFile):
 
 
 class SpoolToStoreHandler(TemporaryFileUploadHandler):
-    """Streams every file to disk, whatever its size, onto the artifact file system."""
+    """An upload handler that streams every file, whatever its size, to the artifact file system."""
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         FileUploadHandler.new_file(self, *args, **kwargs)
@@ -159,7 +159,7 @@ class SpoolToStoreHandler(TemporaryFileUploadHandler):
 
     @contextlib.contextmanager
     def _removed_on_error(self) -> Iterator[None]:
-        """A full disk gets its room back now, not when the object happens to be collected."""
+        """Delete the file at an error, so that a full disk gets its room back at once and not at garbage collection."""
         try:
             yield
         except OSError:

@@ -1,8 +1,8 @@
 """Resumable uploads, tus 1.0: `/api/tenants/{tenant}/uploads/resumable[/{id}]`.
 
-A plain ASGI application in front of Django, whose handler would take in a whole body before any view runs. Who calls is
-known from the headers alone; then bytes go from the socket to the artifact file system in pieces of a MiB, so that
-memory stays flat, and the socket is not read faster than the disk writes.
+A plain ASGI application in front of Django, whose handler would read a whole body before any view runs. The caller is
+authenticated from the headers alone; then bytes go from the socket to the artifact file system in pieces of a MiB, so
+that memory stays constant, and the socket is not read faster than the disk writes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ R = TypeVar("R")
 PATH = re.compile(
     r"^/api/tenants/(?P<tenant>[-a-zA-Z0-9_]+)/uploads/resumable(?:/(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?/?$"
 )
-# What a killed process can make a client send again.
+# Bytes between two acknowledgements: what a client has to send again after a process is killed.
 KEEP_EVERY = 32 << 20
-# A connection that is silent for so long is taken for gone, so that its client can come back.
+# Seconds of silence after which a connection counts as lost, so that its client can continue over another.
 SILENCE_S = 30.0
 
 
@@ -63,7 +63,7 @@ class ChecksumMismatchError(TusError):
     def __init__(self) -> None:
         super().__init__(
             "checksum_mismatch",
-            "The bytes of this request are not what Upload-Checksum says; they were dropped.",
+            "The bytes of this request do not match Upload-Checksum; they were dropped.",
             "Send them again from the same offset.",
             status=460,
         )
@@ -73,8 +73,8 @@ class OffsetConflictError(TusError):
     def __init__(self, offset: int) -> None:
         super().__init__(
             "offset_conflict",
-            f"{offset} bytes of this upload are here, so the next ones must come from there.",
-            "Ask for Upload-Offset with HEAD and go on from it.",
+            f"{offset} bytes of this upload have arrived, so the next ones must begin there.",
+            "Request Upload-Offset with HEAD and continue from it.",
             status=409,
         )
         self.offset = offset
@@ -83,7 +83,10 @@ class OffsetConflictError(TusError):
 class BeyondLengthError(TusError):
     def __init__(self, length: int) -> None:
         super().__init__(
-            "beyond_length", f"The upload was announced with {length} bytes; more came.", "Upload again.", status=413
+            "beyond_length",
+            f"The upload was announced with {length} bytes, but more arrived.",
+            "Upload again.",
+            status=413,
         )
 
 
@@ -97,7 +100,7 @@ class WrongMethodError(TusError):
 
 @dataclass(frozen=True)
 class Call:
-    """One request: who asks, and its two ends."""
+    """A request to a resumable upload: its caller, headers and ASGI channels."""
 
     principal: Principal
     tenant: str
@@ -108,12 +111,12 @@ class Call:
     request_id: str
 
     async def answer(self, status: int, **headers: str | int) -> None:
-        """Without a body; `upload_offset=3` is the header Upload-Offset."""
+        """Answer without a body; `upload_offset=3` is the header Upload-Offset."""
         await _send_empty(self.send, status, self.request_id, headers)
 
 
 class ResumableUploads:
-    """ASGI middleware: takes the addresses of `PATH`, and leaves the rest to `app`."""
+    """ASGI middleware that serves the addresses of `PATH`, and passes the others to `app`."""
 
     def __init__(self, app: AsgiApp) -> None:
         self.app = app
@@ -144,13 +147,13 @@ class ResumableUploads:
 
 async def _refuse(scope: Scope, send: Send, error: LorikeetError, request_id: str) -> None:
     declared = declared_length(dict(scope["headers"]))
-    own = {"tus_version": tus_headers.VERSION} if error.status == 412 else {}
+    extra = {"tus_version": tus_headers.VERSION} if error.status == 412 else {}
     if isinstance(error, OffsetConflictError):
-        own = {"upload_offset": str(error.offset)}
+        extra = {"upload_offset": str(error.offset)}
     if isinstance(error, WrongMethodError):
-        own = {"allow": error.allowed}
+        extra = {"allow": error.allowed}
     close = scope["method"] in ("POST", "PATCH") and (declared is None or declared > DRAIN_BYTES)
-    await send_refusal(send, error, request_id, close=close, headers=_encoded(own))
+    await send_refusal(send, error, request_id, close=close, headers=_encoded(extra))
 
 
 def _handler(method: str, upload_id: UUID | None) -> Callable[[Call], Awaitable[None]]:
@@ -166,21 +169,21 @@ async def _create(call: Call) -> None:
     if length > limit:
         raise BodyTooLargeError(limit, ADAPTERS.fix)
     if length == 0:
-        raise TusError("empty_upload", "An upload of no bytes is no adapter.", "Send the archive's size.")
+        raise TusError("empty_upload", "An upload cannot have 0 bytes.", "Send the archive's size in Upload-Length.")
     with_body = "content-type" in call.headers and call.headers.get("content-length") != "0"
     if with_body:
         tus_headers.require_body_type(call.headers)
-    checksum, said = Checksum.read(call.headers), Metadata.read(call.headers)
+    checksum, metadata = Checksum.read(call.headers), Metadata.read(call.headers)
     await on_disk(spool.require_room, length)
     upload = await run_db(
         resumable.begin_resumable,
         acting=call.principal,
-        name=said.adapter,
-        description=said.description,
-        file_name=said.filename,
+        name=metadata.adapter,
+        description=metadata.description,
+        file_name=metadata.filename,
         size=length,
-        sha256=said.sha256,
-        base_model=said.base_model,
+        sha256=metadata.sha256,
+        base_model=metadata.base_model,
     )
     offset = await _take_first(call, upload, checksum) if with_body else 0
     if offset is not None:
@@ -189,7 +192,7 @@ async def _create(call: Call) -> None:
 
 
 async def _head(call: Call) -> None:
-    upload = await run_db(_own, call)
+    upload = await run_db(_upload_of, call)
     arriving = upload.state == UploadState.ARRIVING
     offset = await on_disk(acknowledged, Path(upload.folder)) if arriving else upload.bytes
     if arriving and offset == upload.bytes:
@@ -202,7 +205,7 @@ async def _head(call: Call) -> None:
 async def _patch(call: Call) -> None:
     tus_headers.require_body_type(call.headers)
     start, checksum = tus_headers.number(call.headers, "Upload-Offset"), Checksum.read(call.headers)
-    upload = await run_db(_own, call)
+    upload = await run_db(_upload_of, call)
     if upload.state != UploadState.ARRIVING:
         raise UploadEndedError(upload)
     offset = await _take(call, upload, start, checksum)
@@ -216,13 +219,13 @@ async def _delete(call: Call) -> None:
     await call.answer(204)
 
 
-def _own(call: Call) -> Upload:
+def _upload_of(call: Call) -> Upload:
     assert call.upload_id is not None
     return resumable.get_resumable(call.principal.tenant, call.upload_id)
 
 
 async def _take_first(call: Call, upload: Upload, checksum: Checksum | None) -> int | None:
-    """The body that came with the creation. If the disk refuses it, nobody learns the upload's address: it ends."""
+    """Receive the body that came with the creation. If the disk refuses it, the upload ends: its address is unknown."""
     try:
         return await _take(call, upload, 0, checksum)
     except OSError:
@@ -231,11 +234,11 @@ async def _take_first(call: Call, upload: Upload, checksum: Checksum | None) -> 
 
 
 async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | None) -> int | None:
-    """Bytes of the body from `start` on. The new offset, or None if the client went away."""
-    # Opening takes the upload's lock, which would stay with a transfer that nobody closes.
+    """Receive the body from `start` on. Returns the new offset, or None if the client disconnected."""
+    # Opening takes the upload's lock, which a transfer keeps until it is closed.
     transfer = await to_completion(on_disk(Transfer, Path(upload.folder)), undo=_close)
     try:
-        # Under the lock nobody else can end it: it may have ended just before.
+        # Under the lock no other request can end it, but it may have ended just before.
         upload = await run_db(resumable.get_resumable, upload.tenant, upload.pk)
         if upload.state != UploadState.ARRIVING:
             raise UploadEndedError(upload)
@@ -244,7 +247,7 @@ async def _take(call: Call, upload: Upload, start: int, checksum: Checksum | Non
         try:
             whole = await _receive_into(transfer, upload.bytes, checksum, call.receive)
         except OSError:
-            if checksum is None:  # what the disk still took counts
+            if checksum is None:  # the bytes that the disk accepted count
                 with suppress(OSError):
                     await on_disk(transfer.keep)
             raise
@@ -260,7 +263,7 @@ async def _close(transfer: Transfer) -> None:
 
 
 class _Sink:
-    """Where the pieces of one body go. Without a checksum they count as they come, with one only all together."""
+    """The writer of one body. Without a checksum its pieces count as they come, with one only all together."""
 
     def __init__(self, transfer: Transfer, checksum: Checksum | None) -> None:
         self._transfer, self._checksum = transfer, checksum
@@ -275,7 +278,7 @@ class _Sink:
             self._transfer.keep()
 
     def end(self, *, whole: bool) -> None:
-        """Raises ChecksumMismatchError (460)."""
+        """Acknowledge the body. Raises ChecksumMismatchError (460)."""
         if self._checksum is not None and self._hasher is not None:
             proven = whole and self._hasher.digest() == self._checksum.digest
             if not proven:
@@ -286,7 +289,7 @@ class _Sink:
 
 
 async def _receive_into(transfer: Transfer, length: int, checksum: Checksum | None, receive: Receive) -> bool:
-    """Write what comes. True if the body came to its end; what came before a broken connection is kept too."""
+    """Write the body. Returns True if it came to its end; bytes before a broken connection are kept too."""
     sink, gathered, more = _Sink(transfer, checksum), Gathered(), True
     while more and (message := await _next(receive)) is not None:
         gathered.add(message.get("body", b""))
@@ -302,7 +305,7 @@ async def _receive_into(transfer: Transfer, length: int, checksum: Checksum | No
 
 
 async def _next(receive: Receive) -> Mapping[str, Any] | None:
-    """The next part of the body. None if the client is gone or silent."""
+    """Return the next part of the body, None if the client disconnected or is silent."""
     try:
         async with asyncio.timeout(SILENCE_S):
             message = await receive()

@@ -1,4 +1,4 @@
-"""Parses and writes the headers of tus 1.0.0. https://tus.io/protocols/resumable-upload"""
+"""Reads and writes the headers of tus 1.0.0 (https://tus.io/protocols/resumable-upload)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LONGEST = {"filename": 255, "description": 500, "base_model": 200}
 
 
 class TusError(LorikeetError):
-    """A request that does not keep to the protocol."""
+    """A request that violates the protocol."""
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """What the bytes of one request must hash to."""
+    """The checksum that the bytes of one request must have."""
 
     algorithm: str
     digest: bytes
@@ -39,7 +39,7 @@ class Checksum:
 
     @classmethod
     def read(cls, headers: Mapping[str, str]) -> Self | None:
-        """Raises TusError (400)."""
+        """Return the checksum of the headers, None without one. Raises TusError (400)."""
         if "upload-checksum" not in headers:
             return None
         algorithm, _, value = headers["upload-checksum"].partition(" ")
@@ -50,7 +50,7 @@ class Checksum:
         if algorithm not in ALGORITHMS or len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
             raise TusError(
                 "bad_checksum_header",
-                "The Upload-Checksum header names no known algorithm or holds no digest of its length.",
+                "The Upload-Checksum header names no known algorithm or has a digest of the wrong length.",
                 f"Send one of {', '.join(ALGORITHMS)}, a space, and the digest in base64.",
             )
         return cls(algorithm, digest)
@@ -58,7 +58,7 @@ class Checksum:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a client says of a new upload."""
+    """The metadata of a new upload."""
 
     adapter: str
     description: str
@@ -68,7 +68,7 @@ class Metadata:
 
     @classmethod
     def read(cls, headers: Mapping[str, str]) -> Self:
-        """Raises TusError (400)."""
+        """Return the metadata of the headers. Raises TusError (400)."""
         pairs = _pairs(headers.get("upload-metadata", ""))
         adapter, filename = pairs.get("adapter", ""), pairs.get("filename", "")
         if not NAME_FORM.match(adapter):
@@ -86,7 +86,7 @@ class Metadata:
 
 
 def number(headers: Mapping[str, str], name: str) -> int:
-    """A header that must be a whole number. Raises TusError (400)."""
+    """Return a header that must be a whole number. Raises TusError (400)."""
     text = headers.get(name.lower(), "")
     if not _NUMBER.match(text):
         raise TusError("bad_header", f"The header {name} must be a whole number.", "Send it in decimal digits.")
@@ -95,12 +95,12 @@ def number(headers: Mapping[str, str], name: str) -> int:
 
 _UNSERVED = {
     "upload-concat": ("concatenation", "Send the archive as one upload; it may be sent in any number of pieces."),
-    "upload-defer-length": ("creation-defer-length", "Say the archive's size in Upload-Length."),
+    "upload-defer-length": ("creation-defer-length", "Send the archive's size in Upload-Length."),
 }
 
 
 def refuse_unserved(headers: Mapping[str, str]) -> None:
-    """Raises TusError (400) for the header of an extension that would change what the upload is."""
+    """Raise TusError (400) for the header of an unsupported extension that would change the meaning of the upload."""
     for name, (extension, fix) in _UNSERVED.items():
         if name in headers:
             title = name.title()
@@ -113,7 +113,7 @@ def refuse_unserved(headers: Mapping[str, str]) -> None:
 
 
 def require_version(headers: Mapping[str, str]) -> None:
-    """Raises TusError (412)."""
+    """Raise TusError (412) for another version of the protocol."""
     if headers.get("tus-resumable") != VERSION:
         raise TusError(
             "tus_version",
@@ -124,10 +124,10 @@ def require_version(headers: Mapping[str, str]) -> None:
 
 
 def require_body_type(headers: Mapping[str, str]) -> None:
-    """Raises TusError (415)."""
+    """Raise TusError (415) for a body of another type."""
     if headers.get("content-type", "").partition(";")[0].strip() != BODY_TYPE:
         raise TusError(
-            "unsupported_media_type", f"The bytes of an upload come as {BODY_TYPE}.", "Set Content-Type.", status=415
+            "unsupported_media_type", f"The body must have the type {BODY_TYPE}.", "Set Content-Type.", status=415
         )
 
 

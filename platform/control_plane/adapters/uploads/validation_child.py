@@ -1,7 +1,7 @@
-"""Children that check uploads, as a worker sees them: `validation_sandbox.py` is their side.
+"""Child processes that check uploads, on the worker's side; `validation_sandbox.py` is their side.
 
-To start Python and load what checks need takes 150 ms of a processor, most of a small upload's check. One process of
-each worker has done so; it has seen no upload, and is forked for each.
+Starting Python and loading the modules takes 150 ms of a processor, most of a small upload's check. So one process of
+each worker has loaded them; it has read no upload, and is forked for each.
 """
 
 from __future__ import annotations
@@ -22,47 +22,50 @@ PIECE = 64 << 10
 
 
 class CheckCancelledError(RuntimeError):
-    """It was killed by `Child.kill`."""
+    """The check was killed by `Child.kill`."""
 
 
 class Child:
-    """A process that answers one request."""
+    """A child process that answers one request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._killed = False
 
     def ask(self, request: str, wall_s: float) -> subprocess.CompletedProcess[str]:
-        """Raises TimeoutExpired and CheckCancelledError; the process has ended then, or is killed by its keeper."""
+        """Send the request and return the result.
+
+        Raises TimeoutExpired and CheckCancelledError after the process ended.
+        """
         end = time.monotonic() + wall_s
         with self._connection as connection:
             try:
                 connection.settimeout(wall_s)
                 connection.sendall(request.encode() + b"\n")
-                said = bytearray()
+                output = bytearray()
                 while piece := connection.recv(PIECE):
-                    said += piece
+                    output += piece
                     connection.settimeout(max(end - time.monotonic(), 0.001))
             except TimeoutError:
                 raise subprocess.TimeoutExpired(CHILD, wall_s) from None
-            except OSError:  # it ended before it had read the request
-                said = bytearray()
+            except OSError:  # the child ended before it had read the request
+                output = bytearray()
         if self._killed:
             raise CheckCancelledError
-        return _ended(bytes(said))
+        return _ended(bytes(output))
 
     def kill(self) -> None:
-        """From another thread."""
+        """Kill the child. Thread-safe."""
         self._killed = True
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the child has ended
             self._connection.shutdown(socket.SHUT_RDWR)
 
 
-def _ended(said: bytes) -> subprocess.CompletedProcess[str]:
-    """What it wrote, and behind a NUL, which no JSON holds, how it ended."""
-    answer, _, ending = said.rpartition(b"\0")
+def _ended(output: bytes) -> subprocess.CompletedProcess[str]:
+    """Split the output: the answer, and after a NUL, which JSON cannot contain, the exit status and errors."""
+    answer, _, ending = output.rpartition(b"\0")
     if not ending:
-        return subprocess.CompletedProcess(CHILD, -signal.SIGTERM, "", "It ended without a word.")
+        return subprocess.CompletedProcess(CHILD, -signal.SIGTERM, "", "The child ended without an answer.")
     how = json.loads(ending)
     return subprocess.CompletedProcess(CHILD, how["returncode"], answer.decode(), how["stderr"])
 
@@ -77,7 +80,7 @@ _forker: _Forker | None = None
 
 
 def prepare() -> None:
-    """Start what is forked for each check, unless it runs. It ends with this process."""
+    """Start the process that is forked for each check, unless it runs. It ends with this process."""
     global _forker
     with _lock:
         if _forker is not None and _forker.process.poll() is not None:
@@ -92,7 +95,7 @@ def start_child() -> Child:
     ours, theirs = socket.socketpair()
     with theirs, _lock:
         assert _forker is not None
-        with contextlib.suppress(OSError):  # it has just ended: the child's answer is that it ended without a word
+        with contextlib.suppress(OSError):  # the forker has just ended: the child's result is an end without an answer
             socket.send_fds(_forker.control, [b"."], [theirs.fileno()])
     return Child(ours)
 
@@ -111,7 +114,7 @@ def _start() -> _Forker:
                 "OPENBLAS_NUM_THREADS": "1",
                 "LC_ALL": "C.UTF-8",
             },
-            # A Ctrl-C in the terminal is for the web process, which then ends this one in order.
+            # A Ctrl-C in the terminal is for the web process, which then ends this process in order.
             start_new_session=True,
         )
     return _Forker(process, control)

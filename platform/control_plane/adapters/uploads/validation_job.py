@@ -38,33 +38,34 @@ from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import AdapterLimits, adapter_digest
 
 logger = logging.getLogger(__name__)
-# Where one machine does everything, tokens go before checks, and the check of a tenant's only upload before those of
-# one that has many, which are added to `validation_sandbox.NICE`; one that is short does not give way.
+# Niceness of a tenant's only check, and of one among several, added to `validation_sandbox.NICE`: on a single machine
+# tokens come before checks, and a tenant's only check before those of a tenant with many. A short check keeps its
+# priority.
 NICE, FURTHER_NICE = 0, 10
 READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the child said: a valid adapter in `folder`, or a `problem`, each perhaps with a report."""
+    """The child's result: a valid adapter in `folder`, or a `problem`, each perhaps with a report."""
 
     report: dict[str, Any] | None = None
     folder: Path | None = None
     digest: str = ""
+    # The digests of its files that were read already.
     known: KnownDigests | None = None
-    """Of its files, those that were read already."""
+    # The base model against which it was checked.
     base: ServedBase | None = None
-    """What it was checked against."""
+    # The adapter's chat template, if it differs from the base's.
     chat_template: dict[str, Any] | None = None
-    """Its own, if it has one that is not the base's."""
     chat_template_digest: str = ""
     problem: dict[str, Any] | None = None
 
 
 def validate_next() -> bool:
-    """Decide one upload, of the tenant whose turn it is. False if there is none to decide now.
+    """Decide one upload, by fair order of tenants. Returns False if there is none to decide now.
 
-    Raises ValidationCancelledError if this process stops, or another worker has the upload by now.
+    Raises ValidationCancelledError if this process is stopping, or another worker has taken the upload.
     """
     claimed = uploads.claim_next()
     if claimed is None:
@@ -83,7 +84,7 @@ def validate_next() -> bool:
         except StoredLimitError as full:
             uploads.refuse_upload(upload, full.body(), None)
         except (OSError, StorageError, ArtifactDamagedError) as error:
-            logger.exception("Upload %s waits: the disk or the artifact store refuses.", upload.pk)
+            logger.exception("Upload %s waits: the disk or the artifact store failed.", upload.pk)
             uploads.put_off_upload(upload, waiting_for_storage(error))
         finally:
             _busy.discard(threading.get_ident())
@@ -92,7 +93,7 @@ def validate_next() -> bool:
 
 
 def decide(upload: Upload, bases: ServedBases) -> None:
-    """Check an upload that this worker has claimed. Raises OSError and StorageError for what passes."""
+    """Check an upload that this worker has claimed. Raises OSError and StorageError for temporary failures."""
     fetch(upload, partial(_stopped.__contains__, threading.get_ident()), partial(uploads.others_wait, upload))
     spool.require_room(upload.bytes)
     verdict = inspect(upload, bases)
@@ -101,12 +102,12 @@ def decide(upload: Upload, bases: ServedBases) -> None:
     if verdict.problem is not None or verdict.folder is None or verdict.report is None or verdict.base is None:
         uploads.refuse_upload(upload, verdict.problem or _crashed(""), verdict.report)
         return
-    if not artifact_gc.hold_content(upload, verdict.digest):
+    if not artifact_gc.reserve_content(upload, verdict.digest):
         return
     if named := other_base(verdict.report["manifest"]["base_model_name"], verdict.base):
         verdict.report["notes"].append(
-            f"it names {named} as its base model, but {verdict.base.name} is served: equal shapes are no proof, so "
-            "somebody has to confirm it before it is live"
+            f"it names {named} as its base model, but {verdict.base.name} is served: equal shapes do not prove "
+            "that these are the same, so a member must confirm it before it is live"
         )
     stored = artifact_store().put(verdict.folder, verdict.digest, verdict.known)
     try:
@@ -122,7 +123,7 @@ def decide(upload: Upload, bases: ServedBases) -> None:
         uploads.refuse_upload(upload, full.body(), verdict.report)
         return
     if not accepted:
-        # Another worker decided it while this one stood still: what it may have stored too late must be found again.
+        # Another worker decided it while this one was paused: content that it stored too late must be collected.
         artifact_gc.touch_content(stored.digest)
 
 
@@ -132,12 +133,12 @@ def _origin(source: dict[str, Any]) -> str:
 
 
 def inspect(upload: Upload, bases: ServedBases) -> Verdict:
-    """Run the child on the upload's files. Of several base models it finds the one that the files name."""
+    """Run the child on the upload's files. Of several base models it uses the one that the files name."""
     if upload.base_digest and bases.for_adapters_of(upload.base_digest) is None:
         return Verdict(problem=_base_withdrawn(bases))
     folder = Path(upload.folder)
-    # A folder of this attempt alone: the child of a worker that was killed may still write into its own. Later ones
-    # are in use: this worker may have stood still since it claimed the upload.
+    # A folder of this attempt alone: the child of a killed worker may still write into its folder. Folders of later
+    # attempts are in use: this worker may have been paused since it claimed the upload.
     for left in folder.glob("unpacked-*"):
         if int(left.name.removeprefix("unpacked-")) <= upload.attempts:
             shutil.rmtree(left, ignore_errors=True)
@@ -161,7 +162,7 @@ def inspect(upload: Upload, bases: ServedBases) -> Verdict:
 
 
 class _ReadBeside:
-    """Reads an upload's files that may be stored as they came, while the child looks at them."""
+    """Reads, while the child checks the upload, those of its files that may be stored unchanged."""
 
     def __init__(self, upload: Upload) -> None:
         folder = Path(upload.folder)
@@ -179,24 +180,24 @@ class _ReadBeside:
         self._thread.shutdown()
 
     def known(self) -> KnownDigests:
-        """Raises OSError."""
+        """Return the digests of the files. Raises OSError."""
         return self._known.result()
 
     def _read(self) -> KnownDigests:
-        found = {}
+        digests = {}
         for path in self._files:
             with path.open("rb") as file:
                 digest, place = hashlib.sha256(), os.fstat(file.fileno())
                 while not self._ended and (piece := file.read(READ_BYTES)):
                     digest.update(piece)
-            found[place.st_dev, place.st_ino] = f"sha256:{digest.hexdigest()}"
-        return KnownDigests(found)
+            digests[place.st_dev, place.st_ino] = f"sha256:{digest.hexdigest()}"
+        return KnownDigests(digests)
 
 
 def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
-    """The base models that it may be for: the one it was sent for, or all."""
+    """Return the base models that the adapter may belong to: the one named with the upload, or all."""
     chosen = bases.only or (bases.for_adapters_of(upload.base_digest) if upload.base_digest else None)
-    own = base_of_named(upload.tenant, upload.adapter_name, bases)
+    adapter_base = base_of_named(upload.tenant, upload.adapter_name, bases)
     return {
         "bases": [
             {
@@ -209,24 +210,24 @@ def _candidates(upload: Upload, bases: ServedBases) -> dict[str, Any]:
             for index, base in enumerate(bases)
             if chosen is None or base.digest == chosen.digest
         ],
-        "own_base": own.digest if own else "",
+        "adapter_base": adapter_base.digest if adapter_base else "",
     }
 
 
 def limits_for(base: ServedBase, tenant: Tenant) -> AdapterLimits:
-    """The strictest of the platform's limits, the engine's and the tenant's."""
+    """Return the strictest of the platform's limits, the engine's and the tenant's."""
     settings = current()
     ranks = [settings.max_lora_rank, base.max_lora_rank, tenant_limits(tenant).max_rank]
     return AdapterLimits(max_rank=min(rank for rank in ranks if rank), max_bytes=settings.upload_max_bytes)
 
 
 class ValidationCancelledError(RuntimeError):
-    """The process stops: the upload stays undecided and is taken up again after the next start."""
+    """The process is stopping: the upload stays undecided and is validated after the next start."""
 
 
 _children: dict[int, Child] = {}  # by the thread that waits for it
 _busy: set[int] = set()  # threads that decide an upload
-_stopped: set[int] = set()  # of these, those that are to stop fetching
+_stopped: set[int] = set()  # those of them that must stop fetching
 
 
 def cancel_running() -> None:
@@ -282,7 +283,7 @@ def _read(child: subprocess.CompletedProcess[str], upload: Upload, bases: Served
 
 
 def storable(value: Any) -> Any:
-    """JSON that every database takes: PostgreSQL refuses NUL and half surrogate pairs, which text in files may hold."""
+    """Return JSON that every database accepts: PostgreSQL rejects NUL and half surrogate pairs."""
     if isinstance(value, str):
         return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     if isinstance(value, list):
@@ -293,7 +294,7 @@ def storable(value: Any) -> Any:
 
 
 def _summary(report: dict[str, Any]) -> dict[str, Any]:
-    """The first problem, which is the one to fix first, and how many more there are."""
+    """Return the first problem, which is the one to fix first, with the number of the others."""
     first, more = report["problems"][0], report["problem_count"] - 1
     message = first["message"] if more < 1 else f"{first['message']} ({more} more in the report.)"
     return {"code": first["code"], "message": message, "fix": first["fix"]}
@@ -316,17 +317,17 @@ def _too_costly() -> dict[str, Any]:
 
 
 def waiting_for_storage(error: Exception) -> dict[str, Any]:
-    """Why an upload waits. The operating system's words are not for strangers: they name folders and hosts."""
+    """Return why an upload waits. The operating system's message is not included: it names folders and hosts."""
     if isinstance(as_storage_error(error), StorageFullError):
         return {
             "code": "storage_full",
             "message": "The server has no room to unpack and store this upload.",
-            "fix": "It is checked by itself when there is room. The operator must free space in the artifact folder.",
+            "fix": "It is checked automatically when there is room. The operator must free the artifact folder.",
         }
     return {
         "code": "storage_unavailable",
         "message": "The server's storage for adapters cannot be used now.",
-        "fix": "It is checked by itself when that is mended. The operator must look at the artifact store's disk.",
+        "fix": "It is checked automatically when the storage works again. The operator must check the artifact store.",
     }
 
 
@@ -342,5 +343,5 @@ def _crashed(upload_id: str) -> dict[str, Any]:
     return {
         "code": "validation_crashed",
         "message": "The files could not be checked: the check itself failed.",
-        "fix": f"Upload the two PEFT files loose; if it stays, report upload {upload_id} to the operator.",
+        "fix": f"Upload the two PEFT files loose; if it persists, report upload {upload_id} to the operator.",
     }

@@ -1,18 +1,18 @@
 """The child process that opens uploaded files: `python -m control_plane.adapters.uploads.validation_sandbox`.
 
 It has no Django, no database, no secrets and hard limits on processor time, memory and file size, so that hostile bytes
-meet nothing. The process that is started loads what checks need, and is forked for each socket that comes over its
-standard input; so each check begins as if it were the first. A keeper between the two tells how the check ended, and
-kills it when nobody waits for its answer any more.
+can do no harm. The process that is started loads the modules, and is forked for each socket that comes over its
+standard input; so each check begins in the same state. A supervisor between the two reports how the check ended, and
+kills it when the worker no longer waits for its answer.
 
-A socket takes one line, a JSON request, and gives one JSON answer and behind a NUL `{returncode, stderr}`.
+A socket receives one line, a JSON request, and returns one JSON answer and after a NUL `{returncode, stderr}`.
 Request: `{files: {name: path}, sha256: {name: hex}, into, bases: [{names, geometry, limits, chat_template_digest,
-added_tokens}], own_base, cpu_s, memory_bytes}`: base models that it may be for, and the digest of that of the adapter's
-other versions.
+added_tokens}], adapter_base, cpu_s, memory_bytes}`: the base models that the adapter may belong to, and the digest of
+the base of the adapter's other versions.
 Answer: `{"report": ..., "digests": {file: ...}, "folder": ..., "base": digest, "chat_template": null or {source,
 tool_source, special_tokens}, "chat_template_digest": ...}` or `{"problem": {code, message, fix}}`;
-`{"disk": errno}` if the disk refused, which says nothing of the files. `digests` leaves out what is a file of the
-request under another name: whoever asks reads those meanwhile.
+`{"disk": errno}` if the disk failed, which is not a fault of the files. `digests` leaves out files of the request under
+another name: the worker reads those meanwhile.
 """
 
 import contextlib
@@ -32,21 +32,21 @@ from typing import Any, NoReturn
 
 from control_plane.core.processor import wait_for_others
 
+# Niceness of every check that takes long; the request's `nice` is added.
 NICE = 5
-"""Of every check that takes long; an upload's own is added."""
+# Seconds of processor time for which a tenant's only check keeps its worker's priority: a small adapter's check takes
+# 15 ms, which became a quarter of a second where all processors were busy.
 QUICK_S = 0.1
-"""Of a processor, for which a check that is its tenant's only one has its worker's priority: a small adapter's takes
-15 ms, which became a quarter of a second where all processors had other work."""
+# Bytes of the end of stderr that are reported.
 STDERR_BYTES = 4000
-"""The last ones, which are told."""
 
 
 def main() -> None:
-    """Until the worker that started this ends."""
+    """Fork a check for each socket, until the worker that started this process ends."""
     wait_for_others()
-    # Before the limits: while OpenBLAS loads, it asks for ever for memory that it does not get.
+    # Before the limits: while OpenBLAS loads, it retries for ever to allocate memory that the limits refuse.
     import_module("lora_engine.peft_format")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers leave nothing behind
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors leave no zombies
     with socket.socket(fileno=sys.stdin.fileno()) as control:
         while True:
             _, files, _, _ = socket.recv_fds(control, 1, 1)
@@ -61,31 +61,31 @@ def main() -> None:
 
 
 def keep(job: socket.socket) -> None:
-    """Fork what checks, and tell how it ended. It is killed when the other side of the socket is closed."""
+    """Fork the check and report how it ended. The check is killed when the other side closes the socket."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     errors, into = os.pipe()
     child = os.fork()
     if not child:
         check(job, into)
     os.close(into)
-    waiting, said = select.poll(), b""
+    waiting, stderr = select.poll(), b""
     waiting.register(errors, select.POLLIN)
-    waiting.register(job, 0)  # a hang-up is told unasked
+    waiting.register(job, 0)  # poll reports a hang-up without being requested
     while True:
         ready = {file for file, _ in waiting.poll()}
         piece = os.read(errors, STDERR_BYTES) if errors in ready else b""
-        said = (said + piece)[-STDERR_BYTES:]
-        if job.fileno() in ready or not piece:  # nobody waits for it; or it has ended, which closes its errors
+        stderr = (stderr + piece)[-STDERR_BYTES:]
+        if job.fileno() in ready or not piece:  # the worker has closed the socket, or the check ended
             break
-    os.kill(child, signal.SIGKILL)  # unless it has ended
+    os.kill(child, signal.SIGKILL)  # has no effect if it has ended
     returncode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    ending = {"returncode": returncode, "stderr": said.decode(errors="replace")}
+    ending = {"returncode": returncode, "stderr": stderr.decode(errors="replace")}
     with contextlib.suppress(OSError):
         job.sendall(b"\0" + json.dumps(ending).encode())
 
 
 def check(job: socket.socket, errors: int) -> NoReturn:
-    """One request, with the socket for standard input and output."""
+    """Run one request, with the socket as standard input and output."""
     returncode = 1
     try:
         os.setsid()
@@ -108,7 +108,7 @@ def check(job: socket.socket, errors: int) -> NoReturn:
 
 
 def give_way(nice: int) -> None:
-    """At once where others of its tenant are checked or wait, else if it takes long."""
+    """Lower the priority at once if other uploads of the tenant wait, else only if the check takes long."""
     if nice:
         lower_priority(NICE + nice)
     else:
@@ -117,7 +117,7 @@ def give_way(nice: int) -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """This process is the only one of its session, and Linux shares the processor among sessions first."""
+    """Lower the priority of this process and of its session, as Linux shares the processor among sessions first."""
     lowered = os.nice(nice)
     wait_for_others()
     with contextlib.suppress(OSError):  # without autogroups, `nice` alone counts
@@ -125,7 +125,7 @@ def lower_priority(nice: int) -> None:
 
 
 def limit_resources(cpu_s: int, memory_bytes: int, file_bytes: int) -> None:
-    """Lower this process's limits for good."""
+    """Lower this process's limits permanently."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -133,7 +133,7 @@ def limit_resources(cpu_s: int, memory_bytes: int, file_bytes: int) -> None:
 
 
 def validate(request: dict[str, Any]) -> dict[str, Any]:
-    """Unpack and inspect. Every fault of the files or the disk is in the answer; an exception is a fault of ours."""
+    """Unpack and inspect the files. Faults of the files or the disk are in the answer; an exception is a bug."""
     try:
         return _validate(request)
     except OSError as error:
@@ -160,8 +160,8 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
     limits, notes = AdapterLimits(**largest_limits(request)), list[str]()
     files = {name: Path(path) for name, path in request["files"].items()}
     for name, announced in request.get("sha256", {}).items():
-        if (found := file_digest(files[name]).removeprefix("sha256:")) != announced:
-            return {"problem": digest_problem(name, announced, found)}
+        if (actual := file_digest(files[name]).removeprefix("sha256:")) != announced:
+            return {"problem": digest_problem(name, announced, actual)}
     try:
         folder = unpack_upload(files, Path(request["into"]), limits, notes=notes)
         template = read_adapter_template(folder)
@@ -175,12 +175,12 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(request["into"], ignore_errors=True)
         return {"problem": unclear_base_problem(request["bases"])}
     if template is not None and template.source_digest == chosen.get("chat_template_digest"):
-        template = None  # as usual: it was saved with the base's tokenizer
+        template = None  # the usual case: it was saved with the base's tokenizer
     if template is not None:
         try:
             tried = try_template(template)
             notes.append(
-                f"chats are written by the adapter's own template ({template.file}), which takes {tried.takes}"
+                f"chats are rendered by the adapter's own template ({template.file}), which accepts {tried.takes}"
             )
             notes += unknown_ends(tried.ends, chosen)
         except FormatError as error:
@@ -209,24 +209,24 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def largest_limits(request: dict[str, Any]) -> dict[str, Any]:
-    """Before it is known which base model it is for."""
+    """Return the largest limits of the possible base models, before the adapter's one is known."""
     largest: dict[str, Any] = max((base["limits"] for base in request["bases"]), key=lambda limits: limits["max_rank"])
     return largest
 
 
 def choose(request: dict[str, Any], named: str) -> dict[str, Any] | None:
-    """The base model that it is for: the only one, the one that it names, or that of the adapter's other versions."""
+    """Return the adapter's base: the only one, the one it names, or that of the adapter's other versions."""
     from control_plane.adapters.registry.base_names import choose_base
 
     bases: dict[str, dict[str, Any]] = {base["geometry"]["digest"]: base for base in request["bases"]}
     if len(bases) == 1:
         return next(iter(bases.values()))
     digest = choose_base(named, {digest: base["names"] for digest, base in bases.items()})
-    return bases.get(digest or request["own_base"])
+    return bases.get(digest or request["adapter_base"])
 
 
 def named_in(config: Path) -> str:
-    """The base model that a configuration names; "" if none, also where it is damaged, of which the report tells."""
+    """Return the base model that a configuration names; "" if none, or if it is damaged, which the report states."""
     try:
         named = json.loads(config.read_bytes()).get("base_model_name_or_path")
     except (OSError, ValueError, RecursionError, AttributeError):
@@ -235,8 +235,8 @@ def named_in(config: Path) -> str:
 
 
 def unknown_ends(ends: tuple[str, ...], base: dict[str, Any]) -> list[str]:
-    """A note of tokens at which answers should end, but which the base model's tokenizer does not have."""
-    known = base.get("added_tokens") or ends  # not stated
+    """Return a note about the template's end tokens that the base model's tokenizer does not have."""
+    known = base.get("added_tokens") or ends  # an empty list means unknown
     unknown = [end for end in ends if end not in known]
     if not unknown:
         return []
@@ -254,10 +254,10 @@ def unclear_base_problem(bases: list[dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def digest_problem(name: str, announced: str, found: str) -> dict[str, str]:
+def digest_problem(name: str, announced: str, actual: str) -> dict[str, str]:
     return {
         "code": "digest_mismatch",
-        "message": f"{name} arrived with the SHA-256 {found}, but {announced} was announced.",
+        "message": f"{name} arrived with the SHA-256 {actual}, but {announced} was announced.",
         "fix": "It was damaged on the way, or changed after the digest was taken: upload it again.",
     }
 

@@ -1,4 +1,4 @@
-"""`manage.py check_artifacts`: whether the artifact store holds what the database says, after a restored back-up."""
+"""`manage.py check_artifacts`: compare the artifact store with the database, after a restored back-up."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from control_plane.adapters.artifacts.artifact_gc import missing_contents, note_
 
 
 class Command(BaseCommand):
-    help = "Look for versions whose files are missing, and have files that belong to nothing removed."
+    help = "Report versions whose files are missing, and let the next collection remove files that belong to nothing."
 
     def handle(self, *args: Any, **options: Any) -> None:
         strays = note_strays()
-        self.stdout.write(f"{strays} contents belong to nothing that is known; the next collection removes them.")
+        self.stdout.write(f"{strays} contents in the store belong to nothing; the next collection removes them.")
         missing = missing_contents()
         for version in missing[:20]:
             self.stdout.write(f"{version.tenant.slug}: {version.adapter.name}@v{version.number} {version.digest}")

@@ -1,4 +1,4 @@
-"""`manage.py check_rollups`: whether the rollups are the ledger, and with --rebuild, make them anew."""
+"""`manage.py check_rollups`: compare the rollups with the ledger; with --rebuild, make them anew first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Command(BaseCommand):
     help = "Compare the sums of the ledger with the rollups, by tenant and day."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--rebuild", action="store_true", help="First make the rollups anew from the ledger.")
+        parser.add_argument("--rebuild", action="store_true", help="First rebuild the rollups from the ledger.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["rebuild"]:
@@ -25,4 +25,4 @@ class Command(BaseCommand):
             self.stdout.write(line)
         if wrong:
             raise CommandError(f"{len(wrong)} sums differ from the ledger. Run this with --rebuild.")
-        self.stdout.write(f"The rollups are the ledger ({added} rows were added to them now).")
+        self.stdout.write(f"The rollups match the ledger ({added} rows were added to them now).")

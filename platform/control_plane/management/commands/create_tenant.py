@@ -1,4 +1,4 @@
-"""`manage.py create_tenant acme --owner ada@example.org`: a tenant with its first member, and a key if wanted."""
+"""`manage.py create_tenant acme --owner ada@example.org`: a tenant with its first member, and a key if requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSWORD_VARIABLE = "LORIKEET_OWNER_PASSWORD"
 
 
 class Command(BaseCommand):
-    help = "Make a tenant and its owner. A password or key that it makes is printed once."
+    help = "Create a tenant and its owner. A password or key that it creates is printed once."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="The tenant's name in addresses, e.g. acme.")
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--owner", required=True, help="E-mail address; an account of it is used if its holder has proven it."
         )
-        parser.add_argument("--key", default="", help="Also make an API key of this name.")
+        parser.add_argument("--key", default="", help="Also create an API key of this name.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -54,9 +54,9 @@ class Command(BaseCommand):
             self.stdout.write(f"API key {text}")
 
     def _create_user(self, email: str) -> User:
-        given = os.environ.get(PASSWORD_VARIABLE)
-        password = given or secrets.token_urlsafe(12)
+        chosen = os.environ.get(PASSWORD_VARIABLE)
+        password = chosen or secrets.token_urlsafe(12)
         user = create_user(actor=SYSTEM, email=email, password=password)
-        if not given:
+        if not chosen:
             self.stdout.write(f"Password {password}")
         return user

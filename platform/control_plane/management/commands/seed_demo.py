@@ -19,7 +19,7 @@ PROMPT = "Hello! Who are you, and what can you do for me?"
 
 
 class Command(BaseCommand):
-    help = "Make the demo tenants, users, API key and adapters. Safe to run again."
+    help = "Create the demo tenants, users, API key and adapters. Safe to run again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="Print one line of JSON at the end.")
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         settings = current()
         if not (settings.debug or settings.demo):
             raise CommandError(
-                "The demo has a well-known password and is not made in production. "
+                "The demo has a well-known password and is not created in production. "
                 "Set LORIKEET_DEMO=1 if this installation really is a demo."
             )
         if options["url"]:
@@ -43,7 +43,7 @@ class Command(BaseCommand):
 
     @staticmethod
     def _follow_engine() -> None:
-        """A demo serves what its engine was started with: `make run MODEL=…` is its operator's decision."""
+        """Make the running engine's model the base model: in a demo the operator chooses it with `make run MODEL=…`."""
         first = next(iter(configured_endpoints()), None)
         if first is None:
             return
@@ -61,7 +61,7 @@ class Command(BaseCommand):
             try:
                 adapters.upload_to(url, key, adapter) if url else adapters.upload_here(adapter)
             except adapters.DemoServerError as error:
-                raise CommandError(f"The server did not take the demo adapter {error}") from error
+                raise CommandError(f"The server refused the demo adapter {error}") from error
         return adapters.wait_until_settled(wait_s if url else 0.0)
 
     def _report(self, key: str, states: dict[str, str], *, as_json: bool) -> None:
@@ -83,7 +83,7 @@ class Command(BaseCommand):
         self.stdout.write(f"Login {people.OWNER.email} / {people.PASSWORD}, API key {key}")
 
     def _example(self, states: dict[str, str]) -> tuple[str, str]:
-        """A model that answers now, and something to ask it."""
+        """Return a model that can be called now, and a prompt for it."""
         ready = [each for each in self.known if states.get(each.name) == "ready"]
         for adapter in sorted(ready, key=lambda each: not each.prompt):
             return adapter.name, adapter.prompt or PROMPT

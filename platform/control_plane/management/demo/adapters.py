@@ -1,4 +1,4 @@
-"""The demo adapters, uploaded like anybody's: over HTTP to a running server, or through the same action as the view."""
+"""The demo adapters, uploaded over HTTP to a running server, or through the same action as the view."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ POLL_S = 0.2
 
 
 class DemoServerError(RuntimeError):
-    """The running server did not take a demo adapter; the text holds its answer."""
+    """The running server refused a demo adapter; the message contains its answer."""
 
 
 @dataclass(frozen=True)
 class DemoAdapter:
-    """`description` and `prompt` come from the model card, README.md; `prompt` is its first widget's text."""
+    """A demo adapter. `description` and `prompt` (its first widget's text) come from its model card, README.md."""
 
     name: str
     folder: Path
@@ -38,9 +38,9 @@ class DemoAdapter:
 
 
 def demo_adapters(folder: Path) -> list[DemoAdapter]:
-    """Every folder with the two PEFT files, by name."""
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [_read(each) for each in found if all((each / name).is_file() for name in FILES)]
+    """Return the adapters in a folder: every subfolder with the two PEFT files, by name."""
+    folders = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [_read(each) for each in folders if all((each / name).is_file() for name in FILES)]
 
 
 def _read(folder: Path) -> DemoAdapter:
@@ -53,7 +53,7 @@ def _read(folder: Path) -> DemoAdapter:
 
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:
-    """A model card's YAML front matter and the text below it."""
+    """Return a model card's YAML front matter and the text below it."""
     parts = text.split("---\n", 2)
     if len(parts) == 3 and not parts[0].strip():
         return yaml.safe_load(parts[1]) or {}, parts[2].strip()
@@ -61,7 +61,7 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
 
 
 def missing(adapters: list[DemoAdapter]) -> list[DemoAdapter]:
-    """Those whose content is neither a version of the demo tenant nor on its way."""
+    """Return the adapters whose content is neither a version of the demo tenant nor being uploaded."""
     tenant = Tenant.objects.get(slug=OWNER.tenant)
     return [adapter for adapter in adapters if not _is_there(tenant, adapter)]
 
@@ -76,7 +76,7 @@ def _is_there(tenant: Tenant, adapter: DemoAdapter) -> bool:
 
 
 def upload_here(adapter: DemoAdapter) -> None:
-    """Through the action. A worker validates it, or the next start of an embedded server does."""
+    """Upload an adapter through the action. A worker validates it, or the next start of an embedded server does."""
     files = [_spool(adapter.folder / name) for name in FILES]
     uploads.receive_upload(acting=owner(), name=adapter.name, description=adapter.description, files=list(files))
 
@@ -90,7 +90,7 @@ def _spool(path: Path) -> SpooledFile:
 
 
 def upload_to(url: str, key: str, adapter: DemoAdapter) -> None:
-    """Over HTTP, with the demo key. Raises DemoServerError."""
+    """Upload an adapter over HTTP, with the demo key. Raises DemoServerError."""
     boundary = uuid.uuid4().hex
     request = urllib.request.Request(
         f"{url.rstrip('/')}/api/tenants/{OWNER.tenant}/uploads",
@@ -119,7 +119,7 @@ def _multipart(adapter: DemoAdapter, boundary: str) -> bytes:
 
 
 def wait_until_settled(wait_s: float) -> dict[str, str]:
-    """Wait until no upload is undecided and no version is on its way. Returns adapter name -> state."""
+    """Wait until no upload is undecided and no version is being staged. Returns the state of each adapter by name."""
     tenant = Tenant.objects.get(slug=OWNER.tenant)
     end = time.monotonic() + wait_s
     while True:
@@ -131,7 +131,7 @@ def wait_until_settled(wait_s: float) -> dict[str, str]:
 
 
 def _states(tenant: Tenant) -> dict[str, str]:
-    """The newest upload's state, or its version's once it is accepted."""
+    """Return the state of each adapter's newest upload, or of its version once it is accepted."""
     newest: dict[str, str] = {}
     for upload in Upload.objects.for_tenant(tenant).select_related("version").order_by("created_at"):
         newest[upload.adapter_name] = upload.version.state if upload.version else upload.state

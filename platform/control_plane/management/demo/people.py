@@ -1,4 +1,4 @@
-"""Demo tenants, users and the demo API key. Running it again changes nothing that is there."""
+"""Demo tenants, users and the demo API key. A second run leaves existing rows unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PRICES = PriceList(
 
 
 def seed_people() -> None:
-    """Both tenants with their users."""
+    """Create both tenants with their users."""
     for slug, name in TENANTS.items():
         if not Tenant.objects.filter(slug=slug).exists():
             tenants.create_tenant(actor=SYSTEM, slug=slug, name=name)
@@ -58,7 +58,7 @@ def seed_people() -> None:
 
 
 def seed_prices() -> None:
-    """A price list, so that costs are not all zero; the owner may publish others."""
+    """Publish a price list, so that costs are not all zero; the owner may publish others."""
     user = User.objects.get(email=OWNER.email)
     if not user.is_operator:
         accounts.set_operator(actor=SYSTEM, user=user, operator=True)
@@ -76,13 +76,13 @@ def _seed_user(wanted: DemoUser) -> None:
 
 
 def owner() -> Principal:
-    """The demo owner within the demo tenant."""
+    """Return the demo owner within the demo tenant."""
     memberships = Membership.objects.select_related("tenant", "user")
     return Principal.of_member(memberships.get(tenant__slug=OWNER.tenant, user__email=OWNER.email))
 
 
 def seed_key(path: Path) -> str:
-    """The demo key: the one kept in `path` while it works, else a new one, kept there with mode 0600."""
+    """Return the demo key: the one stored in `path` while it works, else a new one, stored there with mode 0600."""
     known = _kept_key(path)
     if known is not None:
         return known
