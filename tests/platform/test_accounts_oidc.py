@@ -385,7 +385,7 @@ def test_signed_content_that_is_no_object(acme: Any, provider: Provider, payload
     provider.faults["/token"] = respond(200, json.dumps({"id_token": token}).encode())
     client = APIClient()
     sign_in(client)
-    assert failure(client) in ("its ID token is not valid JSON.", "its ID token is no JSON object.")
+    assert failure(client) in ("its ID token is not valid JSON.", "its ID token is not a JSON object.")
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_what_is_no_model_is_told(acme: Any, host: Any, source: str) -> None:
 def test_an_address_whose_signature_has_ended(hub: HubServer, bring: Any) -> None:
     hub.status = 403
     refused = bring(f"{hub.url}/bucket/my.zip?X-Amz-Signature=hidden").reason
-    assert (refused["code"], refused["fix"]) == ("source_forbidden", "Sign it again, and import that.")
+    assert (refused["code"], refused["fix"]) == ("source_forbidden", "Sign it again, and import the new address.")
 
 
 def test_an_archive_at_a_signed_address(acme: Any, hub: HubServer, bring: Any) -> None:

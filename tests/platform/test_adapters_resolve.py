@@ -166,11 +166,11 @@ def test_several_adapters_as_one(acme: Any, ready_version: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("support+", "no adapter with a weight"),
-        ("support:0", "no adapter with a weight"),
-        ("support:11", "no adapter with a weight"),
-        ("support:nan", "no adapter with a weight"),
-        ("support:0.5:2", "no adapter with a weight"),
+        ("support+", "not an adapter with a weight"),
+        ("support:0", "not an adapter with a weight"),
+        ("support:11", "not an adapter with a weight"),
+        ("support:nan", "not an adapter with a weight"),
+        ("support:0.5:2", "not an adapter with a weight"),
         ("support+legal+support:2", "twice"),
         ("+".join("abcde"), "combines 5"),
         ("support+fake-base", "is the base model"),

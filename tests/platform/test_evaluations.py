@@ -109,34 +109,34 @@ def test_a_sets_life(acme: Any, globex: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"{", "it is no JSON: Expecting property name"),
-        (b"[" * 100_000, "it is no JSON"),
+        (b"{", "it is not JSON: Expecting property name"),
+        (b"[" * 100_000, "it is not JSON"),
         (b'{"prompt": "a", "expected": 4}', '"expected" must be a text'),
         (b'{"prompt": "a", "expected": " "}', '"expected" must be a text'),
         (b'{"prompt": "a"}', '"expected" must be a text'),
         (b'{"expected": "a"}', 'it needs a "prompt" or "messages"'),
         (b'{"prompt": "a", "messages": [{}], "expected": "a"}', 'it needs a "prompt" or "messages"'),
         (b'{"prompt": "", "expected": "a"}', '"prompt" must be a text'),
-        (b'{"prompt": "a", "expected": "a", "answer": 1}', '"answer" is no field'),
+        (b'{"prompt": "a", "expected": "a", "answer": 1}', '"answer" is not a field'),
         (b'{"messages": [], "expected": "a"}', '"messages" must be a list'),
-        (b'{"messages": [{"role": "user", "content": "a"}], "expected": "a"}', "all have a prompt, or all"),
-        (b'{"prompt": "a\\u0000", "expected": "a"}', "zero character"),
+        (b'{"messages": [{"role": "user", "content": "a"}], "expected": "a"}', "all must have a prompt, or all"),
+        (b'{"prompt": "a\\u0000", "expected": "a"}', "NUL character"),
         (b'{"prompt": "\\ud800", "expected": "a"}', "half a surrogate pair"),
-        (b"\xff\xfe", "it is no UTF-8 text"),
-        (b'"text"', "it is no JSON object"),
+        (b"\xff\xfe", "it is not UTF-8 text"),
+        (b'"text"', "it is not a JSON object"),
     ],
 )
 def test_a_damaged_line_is_named(acme: Any, line: bytes, why: str) -> None:
     found = error(new_set(acme.client(), acme, content=ITEMS + line + b"\n" + ITEMS), 400)
     assert found["code"] == "bad_evaluation_set" and found["param"] == "file"
-    assert found["message"].startswith("Line 4 is no item") and why in found["message"]
+    assert found["message"].startswith("Line 4 is not an item") and why in found["message"]
 
 
 def test_sets_are_bounded(acme: Any, settings: Any) -> None:
     few = {"evaluation_max_items": 2, "evaluation_max_bytes": 200}
     settings.LORIKEET = settings.LORIKEET.model_copy(update=few)
     client = acme.client()
-    assert error(new_set(client, acme, content=b"\n"), 400)["message"] == "The set holds no item."
+    assert error(new_set(client, acme, content=b"\n"), 400)["message"] == "The set contains no item."
     assert "more than 2 items" in error(new_set(client, acme, content=ITEMS * 2), 413)["message"]
     assert "larger than 200 bytes" in error(new_set(client, acme, content=b" " * 201), 413)["message"]
     messages = b'{"messages": [{"role": "user", "content": "a"}], "expected": "a"}'

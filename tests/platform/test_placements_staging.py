@@ -698,7 +698,7 @@ def test_a_first_version_is_live_when_it_was_tried(
 
     def probe(engine: Any, placement: Placement, patience_s: float) -> bool:
         if looks:
-            with pytest.raises(ModelLoadingError, match="A host tries"):
+            with pytest.raises(ModelLoadingError, match="A host is trying"):
                 resolve_model(version.tenant, version.adapter.name)
             assert resolve_model(version.tenant, f"{version.adapter.name}@v1")[0].version == version
         looks.append(placement.host.name)
