@@ -169,7 +169,7 @@ def word_findings(path: Path, tree: ast.Module) -> Iterator[Finding]:
     for line, name in identifiers(tree):
         if name.strip("_").lower() in ALLOWED:
             continue
-        bad = {part.lower() for part in NAME.findall(name)} & WORDS
+        bad = {part.lower() for part in NAME.findall(name.replace("NotFound", ""))} & WORDS
         if bad:
             yield Finding(path, line, f"the name {name!r} contains {', '.join(sorted(bad))!r}")
 
