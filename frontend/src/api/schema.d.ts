@@ -752,7 +752,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Active adapters, by name if not said otherwise, all or a part. */
+        /** @description List active adapters, by name unless sorted otherwise, all or a part. */
         get: operations["list_adapters"];
         put?: never;
         post?: never;
@@ -769,7 +769,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One adapter with its versions and aliases. */
+        /** @description Read an adapter with its versions and aliases. */
         get: operations["read_adapter"];
         put?: never;
         post?: never;
@@ -788,7 +788,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** @description Make the alias, or point it at another version. Requests that run keep the version they started with. */
+        /** @description Create the alias, or point it at another version. Running requests keep the version they started with. */
         put: operations["set_alias"];
         post?: never;
         /** @description Remove the alias. */
@@ -805,12 +805,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description How the canary does beside the alias's own version. */
+        /** @description Compare a canary with the alias's regular version. */
         get: operations["read_canary"];
-        /** @description Give a version a share of the alias's requests. It ends by itself if its figures speak against it. */
+        /** @description Give a version a share of the alias's requests. The canary ends by itself if it performs worse. */
         put: operations["set_canary"];
         post?: never;
-        /** @description All requests go to the alias's own version again. */
+        /** @description End the canary: all requests go to the alias's regular version again. */
         delete: operations["stop_canary"];
         options?: never;
         head?: never;
@@ -826,7 +826,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Point the alias at the version it pointed at before. */
+        /** @description Point the alias back at its previous version. */
         post: operations["roll_back_alias"];
         delete?: never;
         options?: never;
@@ -861,10 +861,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** @description What a version must score to be live, or a canary of it. New versions are evaluated by themselves. */
+        /** @description Set the score that a version needs to become live or a canary. New versions are evaluated automatically. */
         put: operations["set_promotion_rule"];
         post?: never;
-        /** @description Any ready version may be live. */
+        /** @description Remove the rule: any ready version may become live. */
         delete: operations["remove_promotion_rule"];
         options?: never;
         head?: never;
@@ -878,11 +878,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One version with its validation report and where it is staged. */
+        /** @description Read a version with its validation report and placements. */
         get: operations["read_version"];
         put?: never;
         post?: never;
-        /** @description Delete a version for good. Refused while an alias or a canary needs it; its usage stays in the ledger. */
+        /** @description Delete a version permanently. Refused while an alias or a canary needs it; its usage stays in the ledger. */
         delete: operations["delete_version"];
         options?: never;
         head?: never;
@@ -898,7 +898,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Take a version out of use. Refused while an alias or a canary needs it. It can be restored for a while. */
+        /** @description Archive a version. Refused while an alias or a canary needs it. It can be restored for a while. */
         post: operations["archive_version"];
         delete?: never;
         options?: never;
@@ -915,7 +915,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Say that the base model which the version names (`named_base`) is the one that is served. */
+        /** @description Confirm that the base model which the version names (`named_base`) is the served one. */
         post: operations["confirm_base"];
         delete?: never;
         options?: never;
@@ -932,7 +932,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Say that a version may be live although it is flagged (`asks_for_effect`). */
+        /** @description Confirm that a version may be live although it is flagged (`asks_for_effect`). */
         post: operations["confirm_effect"];
         delete?: never;
         options?: never;
@@ -949,7 +949,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Make this version the live one: what the bare adapter name means from now on. */
+        /** @description Make this version the live one, which the bare adapter name means. */
         post: operations["promote_version"];
         delete?: never;
         options?: never;
@@ -983,7 +983,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Bring an archived version back to the hosts. */
+        /** @description Restore an archived version. It is staged on the hosts again. */
         post: operations["restore_version"];
         delete?: never;
         options?: never;
@@ -1015,7 +1015,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What was archived and can be restored, all or a part; the latest first unless it is sorted otherwise. */
+        /** @description List the archived adapters that can be restored, all or a part; the latest first unless sorted otherwise. */
         get: operations["list_archived_adapters"];
         put?: never;
         post?: never;
@@ -1035,7 +1035,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Delete an archived adapter for good; its usage stays in the ledger. */
+        /** @description Delete an archived adapter permanently; its usage stays in the ledger. */
         delete: operations["delete_archived_adapter"];
         options?: never;
         head?: never;
@@ -1051,7 +1051,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** @description Bring an archived adapter back, with its versions and aliases. Its versions are staged again. */
+        /** @description Restore an archived adapter with its versions and aliases. The versions are staged again. */
         post: operations["restore_adapter"];
         delete?: never;
         options?: never;
@@ -1169,10 +1169,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The buckets that this tenant keeps credentials for. The keys are never shown. */
+        /** @description List the buckets that this tenant has credentials for. The keys are never shown. */
         get: operations["list_bucket_credentials"];
         put?: never;
-        /** @description Import from a bucket with these credentials from now on. They are kept encrypted. */
+        /** @description Set the credentials with which a bucket is imported from. They are stored encrypted. */
         post: operations["set_bucket_credentials"];
         delete?: never;
         options?: never;
@@ -1190,7 +1190,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Forget them. */
+        /** @description Remove the credentials of a bucket. */
         delete: operations["remove_bucket_credentials"];
         options?: never;
         head?: never;
@@ -1222,10 +1222,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description All of them: fifty at most. */
+        /** @description List the tenant's evaluation sets, fifty at most. */
         get: operations["list_evaluation_sets"];
         put?: never;
-        /** @description Keep prompts with expected answers. A set never changes, so that its scores can be compared. */
+        /** @description Create a set of prompts with expected answers. It never changes, so that its scores can be compared. */
         post: operations["create_evaluation_set"];
         delete?: never;
         options?: never;
@@ -1240,7 +1240,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One set, without its items. */
+        /** @description Read a set, without its items. */
         get: operations["read_evaluation_set"];
         put?: never;
         post?: never;
@@ -1258,10 +1258,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Newest first; `search` by the adapter's name. */
+        /** @description List evaluations, newest first; `search` by the adapter's name. */
         get: operations["list_evaluations"];
         put?: never;
-        /** @description Score a version, the live one and the base model once it is ready, by requests that wait for all others. */
+        /** @description Score a version, the live one and the base model once it is ready. The requests yield to all others. */
         post: operations["start_evaluation"];
         delete?: never;
         options?: never;
@@ -1276,11 +1276,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description How far it is, and what came of it. */
+        /** @description Read an evaluation's progress or result. */
         get: operations["read_evaluation"];
         put?: never;
         post?: never;
-        /** @description Cancel it and its batch; it stays in the list. */
+        /** @description Cancel an evaluation and its batch; it stays in the list. */
         delete: operations["cancel_evaluation"];
         options?: never;
         head?: never;
@@ -1432,10 +1432,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Branches that adapters follow, and what was found at the last look. */
+        /** @description List the branches that adapters follow, with the result of the last check. */
         get: operations["list_follows"];
         put?: never;
-        /** @description Have an adapter follow a branch: imported soon, and whenever it has moved, as a new version. */
+        /** @description Have an adapter follow a branch: imported soon, and as a new version whenever the branch has moved. */
         post: operations["add_follow"];
         delete?: never;
         options?: never;
@@ -1453,7 +1453,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** @description Follow it no longer. The versions stay. */
+        /** @description Stop following a branch. The versions stay. */
         delete: operations["remove_follow"];
         options?: never;
         head?: never;
@@ -1501,9 +1501,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Whether requests may name repositories of the Hub as their model, and which they have. */
+        /** @description Read if requests may name repositories of the Hub as their model, and those imported for requests. */
         get: operations["read_hub_models"];
-        /** @description Let requests name repositories of the Hub, of all organisations or of some, or no longer. */
+        /** @description Let requests name repositories of the Hub, of all organisations or of some, or end that. */
         put: operations["set_hub_models"];
         post?: never;
         delete?: never;
@@ -1519,12 +1519,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Whether this tenant has a token for the Hub. It is never shown. */
+        /** @description Read if this tenant has a token for the Hub. The token itself is never shown. */
         get: operations["read_hub_token"];
-        /** @description Import private repositories with this token from now on. It is kept encrypted. */
+        /** @description Set the token with which private repositories are imported. It is stored encrypted. */
         put: operations["set_hub_token"];
         post?: never;
-        /** @description Forget the token. */
+        /** @description Remove the token. */
         delete: operations["remove_hub_token"];
         options?: never;
         head?: never;
@@ -1747,7 +1747,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What can be called: the base models, then every adapter with a ready live version, all or a part. */
+        /** @description List the models: the base models, then every adapter with a ready live version, all or a part. */
         get: operations["list_models"];
         put?: never;
         post?: never;
@@ -2030,7 +2030,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description What the tenant's adapters take. */
+        /** @description Read the storage that the tenant's adapters take. */
         get: operations["read_storage"];
         put?: never;
         post?: never;
@@ -2065,10 +2065,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The newest uploads first. */
+        /** @description List uploads, the newest first. */
         get: operations["list_uploads"];
         put?: never;
-        /** @description Upload an adapter. It is checked in the background; read the upload or listen for `upload.updated`. */
+        /** @description Upload an adapter. It is validated in the background; read the upload or listen for `upload.updated`. */
         post: operations["create_upload"];
         delete?: never;
         options?: never;
@@ -2083,11 +2083,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description One upload with its validation report once it is decided. */
+        /** @description Read an upload, with its validation report once it is decided. */
         get: operations["read_upload"];
         put?: never;
         post?: never;
-        /** @description Give an upload or an import up that is not decided yet, and remove what has come of it. */
+        /** @description Cancel an upload or an import that is not decided yet, and remove its files. */
         delete: operations["cancel_upload"];
         options?: never;
         head?: never;
@@ -2509,7 +2509,7 @@ export interface components {
          * @enum {string}
          */
         ActorKind: "user" | "key" | "system";
-        /** @description An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest. */
+        /** @description An adapter in a list. Rank, targets, size and base are those of the live version, else of the newest. */
         Adapter: {
             aliases: components["schemas"]["Alias"][];
             base_model: string | null;
@@ -2576,7 +2576,7 @@ export interface components {
             name: string;
             versions: number;
         };
-        /** @description An adapter as lists show it. Rank, targets, size and base are those of the live version, else of the newest. */
+        /** @description An adapter in a list. Rank, targets, size and base are those of the live version, else of the newest. */
         AdapterSummary: {
             base_model: string | null;
             bytes: number | null;
@@ -2615,7 +2615,7 @@ export interface components {
             /** @description What callers put into `model`; else the engine's name for it, or that by which it was served. */
             name?: string;
         };
-        /** @description Of a quantised base: how far a version's answers are from those on the unquantised one, beside the base's own. */
+        /** @description The distance of a version's answers on a quantised base from those on the unquantised one, and the base's own. */
         Agreement: {
             /** @description With the version. */
             adapter: components["schemas"]["AgreementFigures"] | null;
@@ -2632,7 +2632,7 @@ export interface components {
             /** @description Why it differs, or why it was not measured and what to do. */
             reason: string;
         };
-        /** @description Answers as they were served beside those of the same model without its quantisation. */
+        /** @description Served answers compared with those of the same model without its quantisation. */
         AgreementFigures: {
             /** @description How many the unquantised model chooses too, behind the same text. */
             agreeing: number;
@@ -2688,7 +2688,7 @@ export interface components {
             arguments: string;
             name: string;
         };
-        /** @description An item of an evaluation set; what was answered is null where only probabilities were asked for. */
+        /** @description An item of an evaluation set; answers are null where only probabilities were requested. */
         AnsweredItem: {
             base: string | null;
             expected: string;
@@ -2741,7 +2741,7 @@ export interface components {
             rotated_at: string | null;
             scopes: components["schemas"]["KeyScope"][];
         };
-        /** @description An adapter that can be restored, with what was archived with it. */
+        /** @description An adapter that can be restored, with the versions that were archived with it. */
         ArchivedAdapter: {
             /** Format: date-time */
             archived_at: string;
@@ -2953,7 +2953,7 @@ export interface components {
          * @enum {string}
          */
         BatchState: "validating" | "in_progress" | "finalizing" | "completed" | "failed" | "expired" | "cancelling" | "cancelled";
-        /** @description What a bucket is read with. The key is never shown. */
+        /** @description The credentials for a bucket. The keys are never shown. */
         BucketCredentials: {
             /** @description Its name. What was kept for it before is replaced. */
             bucket: string;
@@ -2967,7 +2967,7 @@ export interface components {
             /** @default us-east-1 */
             region: string;
         };
-        /** @description What a bucket is read with. The key is never shown. */
+        /** @description The credentials for a bucket. The keys are never shown. */
         BucketCredentialsRequest: {
             access_key_id: string;
             /** @description Its name. What was kept for it before is replaced. */
@@ -3060,14 +3060,14 @@ export interface components {
             arguments: string;
             name: string;
         };
-        /** @description How a canary does beside the alias's own version. Null without a canary. */
+        /** @description The figures of a canary and of the alias's regular version; null without a canary. */
         CanaryComparison: {
             canary: components["schemas"]["VersionStats"] | null;
-            /** @description Below so many nothing is judged. */
+            /** @description Requests of each version below which nothing is judged. */
             least_requests: number;
             own: components["schemas"]["VersionStats"] | null;
         };
-        /** @description The last canary that was ended by its own figures. */
+        /** @description The last canary that was ended for its figures. */
         CanaryRollback: {
             /** Format: date-time */
             at: string;
@@ -3244,7 +3244,7 @@ export interface components {
             /** @description For role assistant. */
             tool_calls?: components["schemas"]["ToolCall"][] | null;
         };
-        /** @description The chat template that came with an adapter, by which its chats are written. */
+        /** @description The chat template of an adapter, by which its chats are rendered. */
         ChatTemplate: {
             source: string;
             special_tokens: {
@@ -3678,7 +3678,7 @@ export interface components {
             /** @description Of an answer. */
             max_tokens: number;
             /**
-             * @description exact: the answer is the expected text, white space around either left out; contains: that is in it; logprob: the mean natural log-probability of its tokens behind the prompt. A score is the mean over all items.
+             * @description exact: the answer is the expected text, white space around either ignored; contains: the answer contains it; logprob: the mean natural log-probability of its tokens after the prompt. A score is the mean over all items.
              *
              *     * `exact` - Exact
              *     * `contains` - Contains
@@ -3940,7 +3940,7 @@ export interface components {
          * @enum {string}
          */
         HostState: "unknown" | "online" | "draining" | "offline";
-        /** @description A branch whose every move becomes a version of an adapter. */
+        /** @description A branch: whenever it moves, the adapter gets a new version. */
         HubFollow: {
             /** Format: date-time */
             readonly checked_at: string | null;
@@ -3957,14 +3957,14 @@ export interface components {
             /** @description hub:org/name@branch or hub:org/name/folder@branch */
             source: string;
         };
-        /** @description A branch whose every move becomes a version of an adapter. */
+        /** @description A branch: whenever it moves, the adapter gets a new version. */
         HubFollowRequest: {
             /** @description The adapter. */
             name: string;
             /** @description hub:org/name@branch or hub:org/name/folder@branch */
             source: string;
         };
-        /** @description A repository that a request named, and what came of it. */
+        /** @description A repository that a request named, and the state of its import. */
         HubModel: {
             adapter: string;
             name: string;
@@ -3975,7 +3975,7 @@ export interface components {
             upload: string;
             version?: number | null;
         };
-        /** @description A repository that a request named, and what came of it. */
+        /** @description A repository that a request named, and the state of its import. */
         HubModelRequest: {
             adapter: string;
             name: string;
@@ -3986,7 +3986,7 @@ export interface components {
             upload: string;
             version?: number | null;
         };
-        /** @description Whether requests may name repositories of the Hub as their model. */
+        /** @description The permission for requests to name repositories of the Hub as their model. */
         HubModels: {
             enabled: boolean;
             /** @description The latest. */
@@ -3994,7 +3994,7 @@ export interface components {
             /** @description Only of these; empty = of all. */
             organizations?: string[];
         };
-        /** @description Whether requests may name repositories of the Hub as their model. */
+        /** @description The permission for requests to name repositories of the Hub as their model. */
         HubModelsRequest: {
             enabled: boolean;
             /** @description Only of these; empty = of all. */
@@ -4330,7 +4330,7 @@ export interface components {
              */
             type?: "message";
         };
-        /** @description A name that can be put into `model`. */
+        /** @description A name that can be used as `model`. */
         Model: {
             adapter: string | null;
             /** @description Further ids of the same adapter. */
@@ -4430,7 +4430,7 @@ export interface components {
              */
             key?: string;
         };
-        /** @description Of a version, or of what an upload becomes. */
+        /** @description An evaluation to start, of a version, or of the version that an upload becomes. */
         NewEvaluationRequest: {
             adapter?: string;
             /**
@@ -4456,7 +4456,7 @@ export interface components {
             /** @description Of an answer; none for logprob. By default 64. */
             max_tokens?: number;
             /**
-             * @description exact: the answer is the expected text, white space around either left out; contains: that is in it; logprob: the mean natural log-probability of its tokens behind the prompt. A score is the mean over all items.
+             * @description exact: the answer is the expected text, white space around either ignored; contains: the answer contains it; logprob: the mean natural log-probability of its tokens after the prompt. A score is the mean over all items.
              *
              *     * `exact` - Exact
              *     * `contains` - Contains
@@ -4904,7 +4904,7 @@ export interface components {
             /** @description Null in a base model's list. */
             readonly storage_per_gb_month: number | null;
         };
-        /** @description The same prompt, continued by the base model and with the version. Changes are of log-probabilities. */
+        /** @description A prompt, continued by the base model and with the version. Changes are of log-probabilities. */
         ProbedPrompt: {
             adapter_tokens: string[];
             base_tokens: string[];
@@ -4928,7 +4928,7 @@ export interface components {
             fix: string;
             message: string;
         };
-        /** @description What a version must score before it is live, or a canary of it. */
+        /** @description The score that a version must reach before it becomes live, or a canary of it. */
         PromotionRule: {
             /**
              * Format: uuid
@@ -4941,7 +4941,7 @@ export interface components {
             /** @description The evaluation set; new versions are evaluated with it by themselves. */
             set: string;
         };
-        /** @description Of one of the prompts, with the tokens that the unquantised model chooses behind the same text. */
+        /** @description The agreement on one prompt, with the tokens that the unquantised model chooses after the same text. */
         PromptAgreement: {
             adapter: components["schemas"]["AgreementFigures"];
             adapter_tokens: string[];
@@ -5315,7 +5315,7 @@ export interface components {
             /** @description Seconds for which the old secret is still accepted. By default 86400. */
             grace_s?: number;
         };
-        /** @description How a version answered an evaluation set, beside the base model and what was live then. */
+        /** @description A version's score on an evaluation set, with those of the base model and the live version of that time. */
         Score: {
             /** Format: date-time */
             at: string;
@@ -5659,7 +5659,7 @@ export interface components {
          * @enum {string}
          */
         StatementLineKind: "input" | "cached_input" | "output" | "batch_input" | "batch_cached_input" | "batch_output" | "storage";
-        /** @description What a tenant keeps. Content that several versions share counts once, but for each adapter in the list. */
+        /** @description A tenant's storage. Content shared by several versions counts once, but for each adapter in the list. */
         Storage: {
             /** @description How many there are. */
             adapter_count: number;
@@ -6084,7 +6084,7 @@ export interface components {
             created_at: string;
             created_by?: string | null;
             description: string;
-            /** @description What has come of an import that is still being fetched; null for everything else. */
+            /** @description Return the bytes fetched so far of an import in progress; null for every other upload. */
             readonly fetched_bytes: number | null;
             files: components["schemas"]["UploadedFile"][];
             /** Format: uuid */
@@ -6105,7 +6105,7 @@ export interface components {
             /** @description What its sender announced, in hex. */
             sha256?: string | null;
         };
-        /** @description Where an import comes from; of an address neither the query nor a token. */
+        /** @description The source of an import; for a URL without its query, and never with a token. */
         UploadSource: {
             /** @description What the revision meant when it began. */
             commit?: string | null;
@@ -6166,7 +6166,7 @@ export interface components {
             message: string;
             tensor: string | null;
         };
-        /** @description What the validation found. `problems` is capped; `problem_count` is not. */
+        /** @description The result of a validation. `problems` is capped; `problem_count` is not. */
         ValidationReport: {
             checks: components["schemas"]["ValidationCheck"][];
             manifest: components["schemas"]["AdapterManifest"] | null;
@@ -6239,7 +6239,7 @@ export interface components {
              */
             verdict: (components["schemas"]["VerdictEnum"] | components["schemas"]["NullEnum"]) | null;
         };
-        /** @description What a version did to a few prompts when the first host tried it, before it was ready. */
+        /** @description The effect of a version on a few prompts when the first host tried it, before it was ready. */
         VersionEffect: {
             /** @description With the unquantised base; null where the host's base is not quantised. */
             agreement: components["schemas"]["Agreement"] | null;
@@ -6271,7 +6271,7 @@ export interface components {
          * @enum {string}
          */
         VersionState: "validated" | "staging" | "ready" | "failed" | "archived" | "deleted";
-        /** @description Requests since the canary began; times are medians without the adapter's load. */
+        /** @description A version's requests since the canary began; times are medians without the adapter's load. */
         VersionStats: {
             failed: number;
             /** Format: double */
