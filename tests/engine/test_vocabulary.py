@@ -38,7 +38,8 @@ def by_ranks(size: int, world: int, ask: Callable[[Vocabulary], torch.Tensor]) -
 
 @pytest.mark.parametrize(("size", "world"), [(12, 1), (12, 2), (12, 4), (13, 2), (10, 4), (7, 3)])
 def test_ranks_together_are_as_one(size: int, world: int) -> None:
-    matrix, hidden, ids = torch.randn(size, 6), torch.randn(5, 6), torch.randint(size, (9,))
+    matrix, hidden = torch.randn(size, 6, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
+    ids = torch.randint(size, (9,))
     logits = hidden @ matrix.T
 
     def columns(vocabulary: Vocabulary) -> torch.Tensor:
