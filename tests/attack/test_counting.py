@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.apps import apps
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.platform_fixtures import Org
 
 from control_plane.billing.refusals import actions as refusals
 from control_plane.billing.refusals.actions import Count, Reason
-from control_plane.billing.refusals.models import DailyRefusals, Refusal
+from control_plane.billing.refusals.models import Refusal
 from control_plane.billing.reports.operator import operator_report
 from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.counters import Counts
@@ -67,15 +65,3 @@ def test_it_still_does_when_the_rows_by_minute_are_forgotten(acme: Org) -> None:
     assert Refusal.objects.count() == 1
     assert operator_report(last_days(90))["outcomes"]["refused"] == 8
     assert operator_report(last_days(7))["outcomes"]["refused"] == 1
-
-
-def test_an_installation_that_runs_already_keeps_its_counts(acme: Org, globex: Org) -> None:
-    refuse(acme, 5)
-    refuse(acme, 2, code="no_ready_host")
-    refuse(globex, 1)
-    before = sorted(DailyRefusals.objects.values_list("tenant_id", "start", "count"))
-    DailyRefusals.objects.all().delete()
-    importlib.import_module("control_plane.billing.refusals.migrations.0003_days_so_far").add_up(apps, None)
-    assert sorted(DailyRefusals.objects.values_list("tenant_id", "start", "count")) == before
-    refuse(acme, 1)
-    assert sum(DailyRefusals.objects.values_list("count", flat=True)) == 9

@@ -11,9 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.core.management import CommandError, call_command
-from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.fake_engine import BASE_DIGEST, Behaviour, FakeEngine, FakeEngineThread
 from lorikeet_testing.platform_fixtures import Org, Uploader
@@ -24,6 +22,7 @@ from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.config import current
 from control_plane.core.db import run_db
 from control_plane.core.errors import LorikeetError
+from control_plane.core.jobs import clocks
 from control_plane.fleet.base_models.actions import AdaptersDoNotFitError, set_base_model
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.fleet.hosts import actions as fleet_actions
@@ -434,9 +433,9 @@ def test_what_failed_is_tried_again_after_growing_pauses(
     engines: SimpleNamespace, acme: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version, placement = fail_for_good(acme, engines)
-    events, clock = AuditEvent.objects.count(), timezone.now()
+    events, clock = AuditEvent.objects.count(), clocks.database_time()
     pauses = []
-    monkeypatch.setattr(actions.timezone, "now", lambda: clock)
+    monkeypatch.setattr(clocks, "database_time", lambda: clock)
     for _ in range(9):
         engines.one.engine.behaviour.stage_failures[version.digest] = "invalid_artifact"
         Placement.objects.update(next_attempt_at=clock)
@@ -464,36 +463,3 @@ def test_many_failures_are_tried_a_few_at_a_time(
     failed = [Placement(version=version, host=host, phase=StagingPhase.FAILED) for version in versions]
     Placement.objects.bulk_create(failed)
     assert [actions.requeue_failed(host) for _ in range(3)] == [3, 2, 0]
-
-
-# -- an installation that runs already -----------------------------------------------------
-
-
-def decide() -> BaseModel | None:
-    import importlib
-
-    importlib.import_module("control_plane.fleet.hosts.migrations.0004_decide_base_model").decide(apps, None)
-    return BaseModel.objects.first()
-
-
-def test_a_new_version_goes_on_with_what_is_served(names: Any, acme: Org) -> None:
-    names("alpha", "beta")
-    fleet_actions.record_boot("alpha", describe(OTHER))
-    fleet_actions.record_boot("beta", describe())
-    BaseModel.objects.all().delete()
-    version = add_version(acme.tenant, "support")
-    old = add_version(acme.tenant, "old")
-    AdapterVersion.objects.filter(pk=old.pk).update(base_digest="sha256:older", state=VersionState.READY)
-    AdapterVersion.objects.filter(pk=version.pk).update(state=VersionState.READY)
-    add_version(acme.tenant, "third")
-    beta = EngineHost.objects.get(name="beta")
-    Placement.objects.create(version=old, host=beta, phase=StagingPhase.READY, boot_id=beta.boot_id)
-    row = decide()
-    assert row is not None
-    assert row.digest == BASE_DIGEST, "that of most adapters"
-    assert row.adapters_of == ["sha256:older"], "what runs there goes on"
-
-
-def test_a_new_installation_decides_nothing_at_the_migration(names: Any) -> None:
-    names("alpha")
-    assert decide() is None

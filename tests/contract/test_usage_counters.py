@@ -1,4 +1,4 @@
-"""The figures of usage are those of `usage/counters.py`, in the wire contract, the tables and the console's API."""
+"""The usage figures of `billing/usage/counters.py` are in the wire contract, the tables and the console's API."""
 
 from __future__ import annotations
 

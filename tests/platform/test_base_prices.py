@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.utils import timezone
 from lorikeet_testing.ledger import record_event
 from lorikeet_testing.platform_fixtures import Org
@@ -31,7 +29,7 @@ from control_plane.billing.usage import recovery
 from control_plane.billing.usage.aggregation import aggregate
 from control_plane.billing.usage.base_models import named_bases
 from control_plane.billing.usage.counters import Counts
-from control_plane.billing.usage.models import DailyTotals, Outcome, OverallTotals, UsageEvent
+from control_plane.billing.usage.models import Outcome, UsageEvent
 from control_plane.billing.usage.rollup_check import differences
 from control_plane.billing.usage.sums import last_days, today
 from control_plane.fleet.hosts.models import BaseModel, EngineHost
@@ -309,16 +307,3 @@ def test_a_journal_of_before_its_host_changed(acme: Any, bases: dict[str, BaseMo
     lookup = recovery._Lookup(acme.tenant, [pb.UsageRecord(adapter_digest=version.digest)])
     served = recovery._base_of("h")
     assert (lookup._base_of(version, served), lookup._base_of(None, served)) == (bases["large"].pk, bases["small"].pk)
-
-
-def test_sums_of_before_are_taken_apart(acme: Any, bases: dict[str, BaseModel]) -> None:
-    """By the migration, where the ledger said base models before the sums by day and over time did."""
-    fill(acme, bases)
-    aggregate()
-    for model in (DailyTotals, OverallTotals):
-        model.objects.all().delete()
-    take_apart = importlib.import_module("control_plane.billing.usage.migrations.0011_base_models_in_sums").take_apart
-    take_apart(apps, None)
-    aggregate()
-    assert differences() == []
-    assert len(set(DailyTotals.objects.values_list("base_id", flat=True))) == len(bases) + 1

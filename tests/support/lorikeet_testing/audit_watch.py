@@ -88,7 +88,7 @@ UNAUDITED_PLACES = {
     "core/jobs/claims.py renew": "which worker has it",
 }
 # What models do for whoever saves them.
-_OF_MODELS = ("models.py", "tenants/scope.py")
+_OF_MODELS = ("models.py", "identity/tenants/scope.py")
 
 
 class AuditWatch:
@@ -130,7 +130,7 @@ class AuditWatch:
 
 
 def product_place(frame: FrameType | None) -> str | None:
-    """The innermost product code on the stack, as "keys/actions.py create_key"; None if a test did it itself."""
+    """Return the innermost product code on the stack, as "identity/keys/actions.py create_key", or None for a test."""
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(PRODUCT) and "/migrations/" not in file and not file.endswith(_OF_MODELS):

@@ -28,7 +28,8 @@ def adapter_of(sizes: Mapping[str, int], url_of: Callable[[str], str], place: st
     if CONFIG_FILE not in names or not any(map(is_weights, names)):
         known = recognise(list(sizes))
         below = sorted((name.rpartition("/")[0] for name in sizes if name.endswith(f"/{CONFIG_FILE}")), key=_in_order)
-        if known is None and below:
+        # An archive beside a folder with an adapter is not why the import fails: name the folder.
+        if below and (known is None or known[0] == "nested_archive"):
             known = _in_folders(below, place)
         raise SourceProblemError(
             *(known or ("missing_file", f"{place} holds no {CONFIG_FILE} with weights.", "Check the name of it."))
