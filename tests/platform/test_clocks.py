@@ -105,7 +105,7 @@ CLOCK_READERS = {
     "core/jobs/clock_watch.py": "tells how far the clocks are apart",
     "core/jobs/clocks.py": "tells how far the clocks are apart",
     "core/jobs/expiry.py": REDIS + "; beat's and workers' clocks do not meet",
-    "core/jobs/fair_queue.py": "whose turn it is: a tenant served by a clock that is ahead waits behind others that wait",
+    "core/jobs/fair_queue.py": "a tenant that was served by a clock that is ahead waits behind others that wait",
     "identity/keys/actions.py": READ,
     "identity/keys/last_used.py": SHOWN,
     "identity/keys/models.py": READ,
