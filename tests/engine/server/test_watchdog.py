@@ -53,4 +53,4 @@ def test_the_process_says_where_its_threads_are():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == EXIT_STATUS
     assert "the_device_hangs" in done.stderr
-    assert "to be started anew" in done.stderr
+    assert "to be restarted" in done.stderr
