@@ -28,6 +28,17 @@ TOOLS = (
     "tests/support/lorikeet_testing/topology.py",
 )
 
+# Packages whose docstrings and names keep the rules of CONTRIBUTING's section "English". The others follow.
+PLAIN_ENGLISH = (
+    *(f"platform/control_plane/{group}" for group in ("adapters", "console", "core", "gateway", "identity")),
+    *(f"platform/control_plane/billing/{package}" for package in ("limits", "prices", "refusals", "reports", "slo")),
+    "platform/control_plane/billing/usage",
+    *(f"platform/control_plane/fleet/{package}" for package in ("base_models", "hosts", "joining", "placements")),
+    "platform/control_plane/management",
+    "inference_engine",
+    "kernels",
+)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -86,6 +97,7 @@ def python_checks() -> list[Check]:
         Check("mypy, strict", script("-m", "mypy", *PACKAGES, *TOOLS)),
         Check("ruff", script("-m", "ruff", "check", ".")),
         Check("ruff format", script("-m", "ruff", "format", "--check", ".")),
+        Check("English", script("-m", "scripts.prose", *PLAIN_ENGLISH)),
         Check("import directions", program("lint-imports")),
         Check("source roots", source_roots_are_no_packages),
         Check("protobuf modules are current", script("-m", "scripts.wire", "--check")),
