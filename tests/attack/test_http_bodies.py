@@ -258,7 +258,7 @@ def test_a_budget_is_shared(settings: Any) -> None:
     assert (own.value.status, all_of_it.value.status) == (429, 503)
     shared.give_back(3, 25)
     shared.take("new", 25)
-    assert shared.held == 100
+    assert shared.in_flight == 100
 
 
 @pytest.mark.django_db(transaction=True)
