@@ -255,7 +255,7 @@ async def test_sockets_of_a_tenant_wait_in_one_line(served: Served, monkeypatch:
     writers = [(await upgrade(served.port, "/tenant"))[1] for _ in range(8)]
     for writer in writers:
         writer.write(frame(TEXT, bytes(30_000)))
-    while len(served.state.connections) < 8 or not all(connection._held for connection in served.state.connections):
+    while len(served.state.connections) < 8 or not all(connection._buffer for connection in served.state.connections):
         await asyncio.sleep(0.005)
     monkeypatch.setattr(websocket_protocol.BoundedWebSocket, "_read", counted_look)
     monkeypatch.setattr(websocket_protocol.BoundedWebSocket, "_take_up", counted_take)

@@ -267,7 +267,7 @@ def test_after_a_restored_backup(acme: Any, two: Any, store: Any, capsys: Any) -
     second.delete()
     Content.objects.filter(digest=second.digest).delete()
     call_command("check_artifacts")
-    assert "1 contents belong to nothing" in capsys.readouterr().out
+    assert "1 contents in the store belong to nothing" in capsys.readouterr().out
     assert artifact_gc.collect(NOW) == 1
     assert list(store.digests()) == [first.digest]
     store.remove(first.digest)

@@ -170,7 +170,7 @@ def left_in_redis(client: redis.Redis, runtime: Runtime) -> Left:
 def left_in_memory(runtime: Runtime) -> Left:
     limiter, store = runtime.reservations._limiter, runtime.idempotency._answers
     assert isinstance(limiter, MemoryLimiter) and isinstance(store, MemoryStore)
-    left: Left = {"keys": sum(answer.body is None for _, answer in store._held.values())}
+    left: Left = {"keys": sum(answer.body is None for _, answer in store._entries.values())}
     for name, tenant in limiter._tenants.items():
         left[name] = len(tenant.leases) + tenant.open.total() + tenant.reserved.total()
     return left
