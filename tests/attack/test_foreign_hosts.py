@@ -349,7 +349,7 @@ def test_adapters_of_the_old_one_are_not_called_and_come_back_with_it(engines: S
     assert version.state == VersionState.FAILED
     assert version.error is not None and version.error["code"] == FOREIGN and "another" in version.error["message"]
     assert placed() == set()
-    with pytest.raises(LorikeetError, match="made for the base model fake-base"):
+    with pytest.raises(LorikeetError, match="trained for the base model fake-base"):
         admit(acme.principal(), "support")
     with pytest.raises(LorikeetError) as refused:
         restage_version(acting=acme.principal(), version=version)
