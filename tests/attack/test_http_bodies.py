@@ -230,7 +230,8 @@ async def test_reading_what_is_refused_is_charged_to_its_tenant(gateway: Any, ac
         while (refused := await ask(bearers[0])).status == 400:  # it holds nothing
             pass
     assert (refused.status, refused.code) == (429, "too_many_refused_requests")
-    assert refused.headers["retry-after"] == "1"
+    # One second for the processor time of one body, and more where a busy machine stretches it.
+    assert 1 <= int(refused.headers["retry-after"]) <= 5
     assert (await ask(bearers[1])).status == 400
     left.level = 0.1
     assert (await ask(bearers[0])).status == 400
