@@ -45,7 +45,7 @@ async def test_a_caller_has_so_many_reads_at_work(monkeypatch: pytest.MonkeyPatc
     site.go.set()
     await asyncio.gather(*many, *asked, return_exceptions=True)
     assert len(site.working) == 12
-    assert not turns._turns
+    assert not turns._slots
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0.001)
     site.go.set()
     await asyncio.gather(*many)
-    assert not turns._turns
+    assert not turns._slots
 
 
 async def answered(turns: CallerLimits, asked: dict[str, Any]) -> tuple[int, str]:
