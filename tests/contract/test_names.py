@@ -54,7 +54,7 @@ def request_texts() -> Iterator[tuple[str, str, bool]]:
                     yield name.removeprefix("Patched").removesuffix("Request"), field, "items" in schema
 
 
-def subclasses(kind: type) -> Iterator[type]:
+def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     for each in kind.__subclasses__():
         yield each
         yield from subclasses(each)

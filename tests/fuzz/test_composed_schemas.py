@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 from hypothesis import strategies as st
 from lorikeet_testing.composed_schemas import composed_schema
 from lorikeet_testing.constrained_walks import Walker

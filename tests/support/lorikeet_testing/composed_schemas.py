@@ -9,7 +9,7 @@ NAMES = ("a", "b", "ab", "score")
 PATTERNS = ("^a$", "^a", "b", "^(a|b)$", "^[a-c]{1,3}$", "^score$", r"\d", "^x{2}$", r"^\s?x$")
 _BOUNDS = (-3, -1, 0, 0.1, 0.15, 0.25, 1, 2, 3, 7, 10, 99)
 _MULTIPLES = (1, 2, 3, 7, 0.5, 0.1, 0.01, 0.25, 1.5)
-_VALUES = (None, True, 1, 2, 7, "a", "ab", "x", 0.5, [], {}, ["a"], {"a": 1})
+_VALUES: tuple[Any, ...] = (None, True, 1, 2, 7, "a", "ab", "x", 0.5, [], {}, ["a"], {"a": 1})
 _TYPES = ("string", "integer", "null", "boolean", "array", "object")
 _DEEPEST = 2
 
