@@ -100,9 +100,9 @@ def forget(folder: Path) -> None:
 
 
 def file_time() -> datetime | None:
-    """Return the time that the artifact file system gives a new file; None if it is full."""
+    """Return the time that the artifact file system gives a new file; None if it is full or away."""
     try:
-        with tempfile.TemporaryFile(dir=_made(spool_folder())) as file:
+        with tempfile.TemporaryFile(dir=current().artifacts) as file:
             return datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
     except OSError:
         return None
