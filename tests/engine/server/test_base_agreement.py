@@ -278,11 +278,9 @@ async def test_a_checkpoint_in_fp8_is_compared_with_its_dequantised_weights(
         async with running(config, ops) as host:
             found.append((await compared(host, await stage(host, adapter))).agreement)
     assert all(agreement.dequantised and not agreement.layer_changes for agreement in found)
-    assert (found[0].outcome, found[0].base.mean_distance, found[0].adapter.mean_distance) == (
-        pb.Agreement.AGREES,
-        0,
-        0,
-    )
+    assert found[0].outcome == pb.Agreement.AGREES
+    # Sums of float32 in another order, on some processors.
+    assert max(found[0].base.mean_distance, found[0].adapter.mean_distance) < 1e-6
     assert 0.001 < found[1].base.mean_distance < 0.5 and 0.001 < found[1].adapter.mean_distance < 0.5
 
 
