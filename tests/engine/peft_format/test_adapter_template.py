@@ -52,7 +52,7 @@ def test_it_is_found(tmp_path: Path, files: Files, file: str, packed: Any) -> No
     answer = decide(tmp_path, files, packed=packed)
     assert answer["chat_template"] == {"source": CHATML, "tool_source": "", "special_tokens": {"eos_token": "<e>"}}
     (note,) = (note for note in answer["report"]["notes"] if file in note)
-    assert note.endswith("which takes system messages, several turns")
+    assert note.endswith("which accepts system messages, several turns")
     assert answer["chat_template_digest"].startswith("sha256:")
     assert sorted(path.name for path in (tmp_path / "unpacked").iterdir()) == [
         "adapter_config.json",
@@ -65,7 +65,7 @@ def test_a_template_for_tools_beside_another(tmp_path: Path) -> None:
     named = [{"name": "default", "template": ALPACA}, {"name": "tool_use", "template": with_tools}]
     answer = decide(tmp_path, {CONFIG: config(chat_template=named, eos_token="</s>")})
     assert (answer["chat_template"]["source"], answer["chat_template"]["tool_source"]) == (ALPACA, with_tools)
-    assert any("which takes tools" in note for note in answer["report"]["notes"])
+    assert any("which accepts tools" in note for note in answer["report"]["notes"])
 
 
 def test_the_bases_own_is_none(tmp_path: Path) -> None:
