@@ -22,6 +22,7 @@ from .adapters.layout import PackedAdapter, TargetShapes
 from .adapters.load_times import LoadTime
 from .adapters.source import AdapterSource
 from .config import EngineConfig
+from .errors import RequestError
 from .memory import PageKind, PageMap, PageOwner, PagePool, PoolStats, page_map
 from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
@@ -35,7 +36,6 @@ from .request import (
     PinnedPrefix,
     PinState,
     PromptLogprobs,
-    RequestError,
     RequestFinished,
     RequestUsage,
     StepOutput,
@@ -48,9 +48,9 @@ from .scheduling.merged_adapter import MergeableWeights
 from .scheduling.prefill_budget import PrefillBudgetReport
 from .scheduling.scheduler import StepPlan, too_large_for_host
 from .scheduling.scheduler_stats import QueueReport, WaitingRequest
-from .scheduling.sequence import RequestState, Sequence, State
+from .scheduling.sequence import RequestState, Sequence, State, detokenizer_for
 from .structured import Grammars
-from .text import Tokenizer, detokenizer_for
+from .text import Tokenizer
 
 log = logging.getLogger(__name__)
 

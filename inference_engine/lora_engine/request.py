@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from .errors import RequestError
+
 if TYPE_CHECKING:
     from .structured import Grammar
 
@@ -17,22 +19,6 @@ if TYPE_CHECKING:
 MAX_TOP_LOGPROBS = 20
 # Choices of one request, as in OpenAI's API.
 MAX_CHOICES = 128
-
-
-class RequestError(Exception):
-    """A request that cannot be served: what happened, and what to do.
-
-    ``code`` is stable and machine-readable; ``param`` names the request field at fault.
-    ``retry_after_ms`` is set for refusals that pass with time.
-    """
-
-    def __init__(self, code: str, message: str, fix: str = "", *, param: str = "", retry_after_ms: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.fix = fix
-        self.param = param
-        self.retry_after_ms = retry_after_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ import torch
 from .adapters.device_tier import AdapterSlot
 from .adapters.layout import AdapterLayout, PackedAdapter
 from .config import EngineConfig
+from .errors import RequestError
 from .memory import PagePool, PoolGeometry
-from .request import GenerationRequest, RequestError, RequestUsage
+from .request import GenerationRequest, RequestUsage
 from .scheduling.core import SchedulingCore
 from .scheduling.sequence import Chunk, RequestState, Sequence
 from .text import IncrementalDetokenizer

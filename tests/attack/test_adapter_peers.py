@@ -31,8 +31,8 @@ from control_plane.fleet.transport.endpoint import endpoint_of
 from lora_engine.adapters import peers as reading
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.download import Artifact
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.peers import Peer
+from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 from lora_engine.server import service
 from lora_engine.server.host import EngineHost as Host

@@ -36,7 +36,7 @@ from control_plane.core.db import run_db
 from control_plane.core.http.body_guard import BodyGuard
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.download import Artifact
-from lora_engine.adapters.errors import StageError
+from lora_engine.errors import StageError
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server.journal import JournalError, UsageJournal
 from lora_engine.wire import engine_pb2 as pb

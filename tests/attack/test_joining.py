@@ -32,8 +32,8 @@ from control_plane.fleet.transport.errors import HostError
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.audit.models import AuditEvent
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StartupError
 from lora_engine.server import joining
-from lora_engine.server.errors import StartupError
 from lora_engine.server.identity import BadCertificateError, certificate_request, new_key, private_pem
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc

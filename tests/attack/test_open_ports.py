@@ -9,7 +9,7 @@ import pytest
 
 from control_plane.core.config import Settings, SettingsError, is_local
 from lora_engine.config import EngineConfig
-from lora_engine.server.errors import StartupError
+from lora_engine.errors import StartupError
 from lora_engine.server.listening import bind, make_server
 from lora_engine.server.metrics import MetricsServer, Pages
 from lora_engine.start_progress import StartProgress

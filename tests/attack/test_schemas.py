@@ -15,7 +15,7 @@ from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks, R
 from control_plane.gateway.dispatch.errors import ApiError
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.constraints.constraint import MOST_BYTES
-from lora_engine.structured.workers import MaskWorkers
+from lora_engine.structured.masks import MaskWorkers
 
 
 def large(variant: int, properties: int = 1500) -> RequestedConstraint:

@@ -23,8 +23,9 @@ from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.errors import RequestError
 from lora_engine.peft_format import SafetensorsFile, inspect_adapter
-from lora_engine.request import ChoiceSoFar, GenerationRequest, PromptLogprobs, RequestError, SamplingParams
+from lora_engine.request import ChoiceSoFar, GenerationRequest, PromptLogprobs, SamplingParams
 
 pytestmark = pytest.mark.usefixtures("few_programs")
 UNTIED, TIED, SCALED = "llama2-mha", "llama3-scaled-rope-tied", "gemma2-soft-caps"

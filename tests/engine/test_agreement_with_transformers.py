@@ -31,18 +31,11 @@ from peft import PeftModel
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.errors import RequestError
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.model.graph_shapes import GraphShape
 from lora_engine.model.triton_ops import ALL_GROUPS, lora_shape
-from lora_engine.request import (
-    Embedding,
-    GenerationRequest,
-    Pooling,
-    PoolingKind,
-    PromptLogprobs,
-    RequestError,
-    SamplingParams,
-)
+from lora_engine.request import Embedding, GenerationRequest, Pooling, PoolingKind, PromptLogprobs, SamplingParams
 from lora_engine.sampling import sample
 from lora_kernels.kernel_variants import KernelVariant
 

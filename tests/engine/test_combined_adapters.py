@@ -18,13 +18,13 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from lora_engine.adapters.combining import combine
 from lora_engine.adapters.delta_norms import delta_norms
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter, TargetShapes, pack_adapter
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.adapters.targets import LoraSharding
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.errors import StageError
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import (
     WEIGHTS_FILE,

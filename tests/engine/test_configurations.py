@@ -15,8 +15,8 @@ from lorikeet_testing.tiny_models import FAMILIES as TINY
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.auto import CONFIG_MAPPING
 
+from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.families import FAMILIES
 from lora_engine.model.rope import RotaryPairs, inverse_frequencies, rotary_table
 

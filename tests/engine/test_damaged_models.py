@@ -15,8 +15,8 @@ from lorikeet_testing.tiny_models import save_model
 from safetensors.torch import load_file, save_file
 
 from lora_engine.config import EngineConfig
+from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.families import FAMILIES
 from lora_engine.model.loading import load_model
 

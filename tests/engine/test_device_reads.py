@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from lora_engine.errors import UnsupportedModel
 from lora_engine.model import device_reads
 from lora_engine.model.checkpoint import Checkpoint
 from lora_engine.model.device_reads import DeviceCheckpoint
-from lora_engine.model.errors import UnsupportedModel
 
 
 class Copied:

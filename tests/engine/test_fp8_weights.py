@@ -22,8 +22,8 @@ from transformers import AutoModelForCausalLM
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.errors import UnsupportedModel
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import load_model
 from lora_engine.model.parallel import Parallel
 from lora_engine.model.quantization import read_quantization

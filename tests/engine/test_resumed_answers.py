@@ -16,7 +16,8 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
-from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestError, RequestUsage, SamplingParams
+from lora_engine.errors import RequestError
+from lora_engine.request import ChoiceSoFar, GenerationRequest, RequestUsage, SamplingParams
 from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"

@@ -23,20 +23,13 @@ from hypothesis import strategies as st
 from lora_engine.adapters.layout import AdapterLayout, PackedAdapter, TargetShapes
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.errors import RequestError
 from lora_engine.memory import PageKind, PagePool, PoolGeometry
 from lora_engine.model.batch import StepBatch
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.parallel import Parallel
-from lora_engine.request import (
-    GenerationRequest,
-    PinnedPrefix,
-    PinState,
-    RequestError,
-    RequestFinished,
-    SamplingParams,
-    Slo,
-)
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, SamplingParams, Slo
 from lora_engine.scheduling.queue_policies import queue_policies
 from lora_engine.scheduling.sequence import MOST_SPANS
 

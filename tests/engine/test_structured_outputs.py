@@ -18,10 +18,11 @@ from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.engine import Engine
-from lora_engine.request import GenerationRequest, RequestError, SamplingParams
+from lora_engine.errors import RequestError
+from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.structured import Grammars, TokenMasks
-from lora_engine.structured.token_masks import MaskBatch
+from lora_engine.structured.masks import MaskBatch
 from lora_engine.text import ChatTemplate
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
@@ -122,7 +123,7 @@ def test_every_kind_beside_free_answers(any_engine: Engine) -> None:
 
 def test_masks_computed_together(any_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every grammar taken for quick from its first mask on."""
-    monkeypatch.setattr("lora_engine.structured.grammars.TRIED", 0)
+    monkeypatch.setattr("lora_engine.structured.masks.TRIED", 0)
     sizes: list[int] = []
     compute = MaskBatch.compute
 
@@ -364,7 +365,7 @@ def test_a_model_without_an_end_cannot_be_constrained(engine: Engine, monkeypatc
 def test_a_grammar_whose_masks_take_long_has_other_threads(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     grammar = engine.grammars.compile(Constraint(Kind.REGEX, "[a-z]{3}"))
     usual, masks = grammar.lane, grammar.start()
-    monkeypatch.setattr("lora_engine.structured.grammars.SLOW_S", -1.0)
+    monkeypatch.setattr("lora_engine.structured.masks.SLOW_S", -1.0)
     masks.begin_mask()
     assert ready(masks).mask.any()
     assert grammar.lane is not usual

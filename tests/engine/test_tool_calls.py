@@ -12,7 +12,7 @@ import pytest
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.translation import generation_request
 from lora_engine.text import ChatTemplate, Tokenizer

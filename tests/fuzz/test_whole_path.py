@@ -28,12 +28,12 @@ from lorikeet_testing.tiny_models import VOCAB, adapter_at, geometry_of, pack_fo
 
 from control_plane.adapters.uploads.validation_sandbox import validate
 from lora_engine.adapters.combining import combine
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
+from lora_engine.errors import StageError
 from lora_engine.peft_format import (
     CONFIG_FILE,
     WEIGHTS_FILE,

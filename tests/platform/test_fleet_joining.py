@@ -31,8 +31,8 @@ from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role
+from lora_engine.errors import StartupError
 from lora_engine.server import joining
-from lora_engine.server.errors import StartupError
 from lora_engine.server.identity import Identity, expiry
 from lora_engine.wire import engine_pb2 as pb
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
+from lora_engine.errors import StageError
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import ModuleLora
 
-from .errors import StageError
 from .host_memory import HostMemory
 from .layout import AdapterLayout, ModuleSlot, PackedAdapter, TargetShapes, plan_layer
 from .tensors import module_rows, pool_rows_per_row

@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 
 from .download import Artifact, Progress
-from .errors import StageError
 
 log = logging.getLogger(__name__)
 

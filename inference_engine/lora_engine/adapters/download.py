@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest
 
-from .errors import StageError
 from .peers import Peer, PeerError
 
 log = logging.getLogger(__name__)

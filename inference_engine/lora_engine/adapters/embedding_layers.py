@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from lora_engine.errors import StageError
 from lora_engine.memory.page_pool import PagePool, PoolGeometry
 from lora_engine.peft_format import EMBEDDING, HEAD, AdapterManifest, EmbeddingLayer, SafetensorsFile
 
-from .errors import StageError
 from .tensors import as_torch, pool_rows_per_row, read_tensor
 
 # Bytes of a matrix that are compared at a time.

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import torch
 
+from lora_engine.errors import StageError
 from lora_engine.peft_format import BIAS, LORA_BIAS, MAGNITUDE, AdapterManifest, ModuleLora, SafetensorsFile
 
-from .errors import StageError
 from .taken_out import BaseMatrices, factors
 from .targets import COLUMN_PARALLEL, TargetShapes, shard
 from .tensors import module_rows, pool_rows_per_row, read_tensor

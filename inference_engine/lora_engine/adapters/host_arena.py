@@ -7,7 +7,8 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
-from .errors import StageError
+from lora_engine.errors import StageError
+
 from .layout import PackedAdapter
 
 

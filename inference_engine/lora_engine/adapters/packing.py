@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from lora_engine.errors import StageError
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import (
     WEIGHTS_FILE,
@@ -23,7 +24,6 @@ from .combining import Weighted, combine
 from .delta_norms import Norms, delta_norms
 from .embedding_layers import BaseEmbeddingLayers, against_base
 from .epilogue import BaseModules
-from .errors import StageError
 from .host_memory import HostMemory
 from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout
 

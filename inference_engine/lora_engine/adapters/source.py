@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 
 from .layout import PackedAdapter
 

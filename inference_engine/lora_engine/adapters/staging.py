@@ -16,13 +16,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 
+from lora_engine.errors import RequestError, StageError
 from lora_engine.peft_format import digests_of, is_combined, parts_of
-from lora_engine.request import RequestError
 
 from .delta_norms import Norms
 from .disk_tier import DiskTier
 from .download import Artifact
-from .errors import StageError
 from .host_arena import HostArena
 from .layout import PackedAdapter
 from .load_times import LoadTimes

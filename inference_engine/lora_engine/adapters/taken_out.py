@@ -14,9 +14,9 @@ from typing import Protocol
 
 import torch
 
+from lora_engine.errors import StageError
 from lora_engine.peft_format import ModuleLora, SafetensorsFile
 
-from .errors import StageError
 from .tensors import read_tensor
 
 _FIX = (

@@ -30,10 +30,10 @@ import triton
 import lora_engine
 import lora_kernels
 from lora_engine.config import EngineConfig
+from lora_engine.errors import UnsupportedModel
 from lora_engine.execution.graph_runner import GraphInputs
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.model.config import ModelConfig
-from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.graph_shapes import graph_sizes, usual_graphs
 from lora_engine.model.loading import build_transformer, choose_dtype, fp8_kv, quantises
 from lora_engine.model.parallel import Parallel

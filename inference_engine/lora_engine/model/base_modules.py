@@ -10,13 +10,12 @@ import torch
 
 from lora_engine.adapters import epilogue
 from lora_engine.adapters.device_tier import group_offsets
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.layout import COLUMN_PARALLEL, TARGET_GROUPS
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StageError, UnsupportedModel
 from lora_kernels.fp8_tensors import Fp8Matrix, fits, quantise, rows_of
 
 from .digests import files_state
-from .errors import UnsupportedModel
 from .loading import LoadedModel, quantises
 from .weights import MATRICES, Matrix, ModelWeights, StoredModules
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
+from lora_engine.errors import UnsupportedModel
 from lora_kernels.fp8_tensors import Fp8Matrix
 
 from .config import read_json_object
-from .errors import UnsupportedModel
 
 Shape = tuple[int, ...]
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import UnsupportedModel
+from lora_engine.errors import UnsupportedModel
+
 from .families import FAMILIES, Family, Settings
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_ropes

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import torch
 
+from lora_engine.errors import UnsupportedModel
 from lora_kernels.fp8_tensors import Fp8Matrix
 
 from .checkpoint import AGAIN, Checkpoint
-from .errors import UnsupportedModel
 
 log = logging.getLogger(__name__)
 

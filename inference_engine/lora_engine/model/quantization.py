@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lora_engine.errors import UnsupportedModel
 from lora_kernels.fp8_tensors import BLOCK
-
-from .errors import UnsupportedModel
 
 Raw = Mapping[str, Any]
 

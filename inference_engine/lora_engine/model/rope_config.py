@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .errors import UnsupportedModel
+from lora_engine.errors import UnsupportedModel
+
 from .families import Family, Settings
 
 _WITH_ORIGINAL_LENGTH = ("llama3", "yarn", "longrope")

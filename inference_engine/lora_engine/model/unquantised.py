@@ -21,13 +21,13 @@ from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.packing import Packer, PoolPacker
 from lora_engine.adapters.targets import TargetShapes
 from lora_engine.config import EngineConfig
+from lora_engine.errors import UnsupportedModel
 from lora_engine.memory.page_pool import PagePool
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
 
 from .base_modules import BaseModules
 from .batch import EmbeddingLayerSpan, LoraSpan, PrefillSpan, StepBatch
 from .digests import files_state
-from .errors import UnsupportedModel
 from .loading import LoadedModel, base_embedding_layers, quantises
 from .parallel import Parallel
 from .transformer import Transformer

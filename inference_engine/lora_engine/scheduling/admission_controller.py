@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 
 from .admissions import AdmissionPolicy
 from .forecast import Forecast

@@ -14,9 +14,10 @@ from lora_engine.adapters.device_copies import DeviceCopies
 from lora_engine.adapters.device_tier import AdapterTable, DeviceMirror, DeviceTier
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.config import EngineConfig
+from lora_engine.errors import RequestError
 from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
 from lora_engine.peft_format import digests_of
-from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestError, RequestUsage
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestUsage
 from lora_engine.text import IncrementalDetokenizer
 
 from .admission_controller import AdmissionController

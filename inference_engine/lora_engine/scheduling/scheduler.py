@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import AdapterSource
+from lora_engine.errors import RequestError
 from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
-from lora_engine.request import RequestError
 
 from .decode_set import DecodeSet
 from .evictor import Evictor

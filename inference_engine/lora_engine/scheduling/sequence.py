@@ -15,7 +15,7 @@ from lora_engine.memory import Activation, PrefixKey
 from lora_engine.request import GenerationRequest, PoolingKind, RequestUsage
 from lora_engine.sampling import SamplingRow
 from lora_engine.structured import TokenMasks
-from lora_engine.text import IncrementalDetokenizer
+from lora_engine.text import IncrementalDetokenizer, Tokenizer
 
 _NEVER = sys.maxsize
 
@@ -336,6 +336,19 @@ class Chunk:
     def samples(self) -> bool:
         """True if the chunk reaches the sequence's end, so that its last row yields a token."""
         return self.tokens == self.sequence.remaining
+
+
+def detokenizer_for(request: GenerationRequest, tokenizer: Tokenizer) -> IncrementalDetokenizer:
+    """Return a detokenizer for one choice of the request's answer."""
+    sampling = request.sampling
+    return IncrementalDetokenizer(
+        tokenizer,
+        sampling.stop,
+        sampling.include_stop,
+        continues_text=request.continues_text,
+        min_tokens=sampling.min_tokens,
+        shown=tokenizer.special_ids if sampling.keep_special_tokens else request.shown_special_ids,
+    )
 
 
 def _ms(seconds: float) -> int:

@@ -15,15 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from lora_engine.adapters.delta_norms import Norms
 from lora_engine.adapters.staging import AdapterTiers
-from lora_engine.request import (
-    GenerationRequest,
-    PromptLogprobs,
-    RequestError,
-    RequestFinished,
-    SamplingParams,
-    Slo,
-    StepOutput,
-)
+from lora_engine.errors import RequestError
+from lora_engine.request import GenerationRequest, PromptLogprobs, RequestFinished, SamplingParams, Slo, StepOutput
 from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb

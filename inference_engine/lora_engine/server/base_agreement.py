@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 import torch
 
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.staging import AdapterTiers
-from lora_engine.model.errors import UnsupportedModel
+from lora_engine.errors import StageError, UnsupportedModel
 from lora_engine.model.unquantised import MOST_TOKENS, Reading, Text, UnquantisedModel
 from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb

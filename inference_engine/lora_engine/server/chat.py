@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lora_engine.constraints import Constraint, Kind
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import (
     CallDelta,

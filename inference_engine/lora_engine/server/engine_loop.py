@@ -11,16 +11,9 @@ from typing import Protocol, TypeVar
 
 from lora_engine.adapters.device_tier import DeviceAdapter
 from lora_engine.adapters.load_times import LoadTime
+from lora_engine.errors import RequestError
 from lora_engine.memory import PageMap, PoolStats
-from lora_engine.request import (
-    GenerationRequest,
-    PinnedPrefix,
-    PinState,
-    RequestError,
-    RequestFinished,
-    RequestUsage,
-    StepOutput,
-)
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, RequestUsage, StepOutput
 from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.scheduling.scheduler_stats import QueueReport, WaitingRequest

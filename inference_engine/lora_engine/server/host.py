@@ -17,21 +17,17 @@ from lora_engine.adapters.download import Artifact
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.peers import Peer
 from lora_engine.adapters.staging import AdapterTiers, Phase
+from lora_engine.errors import RequestError
 from lora_engine.memory import PoolStats
 from lora_engine.model.unquantised import UnquantisedModel
 from lora_engine.peft_format import is_combined
-from lora_engine.request import (
-    GenerationRequest,
-    RequestError,
-    RequestFinished,
-    RequestUsage,
-    StepOutput,
-)
+from lora_engine.request import GenerationRequest, RequestFinished, RequestUsage, StepOutput
 from lora_engine.scheduling.merge_policies import MergeReport
 from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
 from lora_engine.scheduling.scheduler_stats import QueueReport
+from lora_engine.scheduling.sequence import detokenizer_for
 from lora_engine.structured import Grammars
-from lora_engine.text import Tokenizer, detokenizer_for
+from lora_engine.text import Tokenizer
 from lora_engine.text.output import ChatOutput, ChoiceParser
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import Heartbeat

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StartupError
 
-from .errors import StartupError
 from .identity import (
     BadCertificateError,
     HostIdentity,

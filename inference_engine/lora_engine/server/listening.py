@@ -14,8 +14,8 @@ import grpc
 import grpc.aio
 
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StartupError
 
-from .errors import StartupError
 from .grants import GrantInterceptor
 from .identity import HostIdentity
 from .service import TokenInterceptor

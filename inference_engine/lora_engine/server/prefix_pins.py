@@ -14,15 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lora_engine.adapters.staging import AdapterTiers
-from lora_engine.request import (
-    GenerationRequest,
-    PinnedPrefix,
-    PinState,
-    RequestError,
-    RequestFinished,
-    Slo,
-    StepOutput,
-)
+from lora_engine.errors import RequestError
+from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, Slo, StepOutput
 from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 

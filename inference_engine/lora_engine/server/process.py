@@ -22,10 +22,10 @@ from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine, build_runner
+from lora_engine.errors import StartupError, UnsupportedModel
 from lora_engine.model.base_modules import base_modules
 from lora_engine.model.config import ModelConfig
 from lora_engine.model.digests import DigestMemory
-from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel, base_embedding_layers, load_model
 from lora_engine.model.unquantised import unquantised_model
 from lora_engine.peft_format import AdapterLimits, BaseGeometry
@@ -39,7 +39,6 @@ from lora_engine.wire import engine_pb2_grpc
 from . import arguments, logs
 from .chat import ChatFormat
 from .end_note import EndNote
-from .errors import StartupError
 from .host import EngineHost
 from .identity import HostIdentity
 from .joining import joined

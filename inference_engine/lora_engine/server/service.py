@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from lora_engine.adapters.errors import StageError
+from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc

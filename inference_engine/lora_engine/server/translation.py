@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import takewhile
 
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.staging import Phase, StageEvent
 from lora_engine.constraints import Constraint, Kind
+from lora_engine.errors import RequestError, StageError
 from lora_engine.memory import PageMap
 from lora_engine.request import (
     ChoiceSoFar,
@@ -18,7 +18,6 @@ from lora_engine.request import (
     Pooling,
     PoolingKind,
     PromptLogprobs,
-    RequestError,
     RequestUsage,
     SamplingParams,
     Slo,

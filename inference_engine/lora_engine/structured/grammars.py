@@ -19,64 +19,16 @@ from lora_engine.constraints import (
     compile_constraint,
     load_library,
 )
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.text import Tokenizer
 
-from .token_masks import Mask, TokenMasks
-from .workers import Lane, MaskWorkers
+from .masks import Grammar, MaskWorkers, TokenMasks
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLTokenizer
 
 # Compiled constraints that are kept; those of ordinary schemas take some hundred kilobytes each.
 KEPT = 256
-# Mean seconds for a mask above which a grammar is slow, and number of masks in the mean. Usual masks take 3 µs, one in
-# a hundred 400 µs, one in 1,000 2 ms.
-SLOW_S, MEAN_OF = 0.003, 16
-# Masks that are computed alone before a grammar counts as quick.
-TRIED = 32
-# Share of late batches among the last ones from which on their grammars are timed alone again.
-LATE = 0.15
-
-
-class Grammar:
-    """A compiled constraint, whose ``start`` returns the masks of a new sequence."""
-
-    def __init__(self, constraint: Constraint, matcher: LLMatcher, first_mask: Mask, workers: MaskWorkers) -> None:
-        self.constraint = constraint
-        self.matcher = matcher
-        self.first_mask = first_mask
-        self.mean_mask_s = 0.0
-        self._untried, self._late = TRIED, 0.0
-        self._workers = workers
-
-    @property
-    def is_slow(self) -> bool:
-        """True if its masks take longer than a step, so that waiting for them is useless."""
-        return self.mean_mask_s > SLOW_S
-
-    @property
-    def is_quick(self) -> bool:
-        """True if its masks have been quick enough to be computed in a batch with those of others."""
-        return self._untried <= 0 and not self.is_slow
-
-    @property
-    def lane(self) -> Lane:
-        return self._workers.slow if self.is_slow else self._workers.usual
-
-    def mask_took(self, seconds: float) -> None:
-        """Add a mask's duration to the mean of the last few; in any schema one mask in some thousands takes long."""
-        self.mean_mask_s += (seconds - self.mean_mask_s) / MEAN_OF
-        self._untried -= 1
-
-    def batch_came(self, *, late: bool) -> None:
-        """Record a batch with some of its masks as in time or too late for its step, also by a mean."""
-        self._late += (late - self._late) / MEAN_OF
-        if self._late > LATE:
-            self._untried, self._late = TRIED, 0.0
-
-    def start(self) -> TokenMasks:
-        return TokenMasks(self)
 
 
 class Grammars:

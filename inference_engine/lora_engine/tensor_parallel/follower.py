@@ -21,9 +21,9 @@ from lora_engine.adapters.device_tier import AdapterSlot, group_offsets
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.config import EngineConfig
 from lora_engine.engine import build_runner
+from lora_engine.errors import UnsupportedModel
 from lora_engine.execution.step_inputs import StepInputs
 from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan
-from lora_engine.model.errors import UnsupportedModel
 from lora_engine.model.loading import LoadedModel
 from lora_engine.model.merging import MergedLayers
 from lora_engine.model.parallel import Parallel

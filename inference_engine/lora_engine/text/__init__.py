@@ -1,7 +1,7 @@
 """Conversion between text and token ids: tokeniser, chat template, and detokenising as tokens arrive."""
 
 from .chat_template import ChatTemplate
-from .detokenizer import IncrementalDetokenizer, detokenizer_for
+from .detokenizer import IncrementalDetokenizer
 from .tokenizer import Tokenizer, TokenizerError
 
-__all__ = ["ChatTemplate", "IncrementalDetokenizer", "Tokenizer", "TokenizerError", "detokenizer_for"]
+__all__ = ["ChatTemplate", "IncrementalDetokenizer", "Tokenizer", "TokenizerError"]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from lora_engine.chat_templates import CompiledTemplate, TemplateProcess, TemplateSyntaxError, TooCostlyError
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 
 from .model_files import TokenizerError, read_json, special_tokens
 

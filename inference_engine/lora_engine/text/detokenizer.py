@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import codecs
 
-from lora_engine.request import GenerationRequest
-
 from .tokenizer import Tokenizer
 
 _utf8 = codecs.getincrementaldecoder("utf-8")
@@ -102,16 +100,3 @@ class IncrementalDetokenizer:
             if any(stop.startswith(tail) for stop in self._stop):
                 return at
         return len(text)
-
-
-def detokenizer_for(request: GenerationRequest, tokenizer: Tokenizer) -> IncrementalDetokenizer:
-    """Return a detokenizer for one choice of the request's answer."""
-    sampling = request.sampling
-    return IncrementalDetokenizer(
-        tokenizer,
-        sampling.stop,
-        sampling.include_stop,
-        continues_text=request.continues_text,
-        min_tokens=sampling.min_tokens,
-        shown=tokenizer.special_ids if sampling.keep_special_tokens else request.shown_special_ids,
-    )

@@ -10,7 +10,7 @@ import pytest
 
 from lora_engine.adapters.disk_tier import DiskTier
 from lora_engine.adapters.download import Artifact
-from lora_engine.adapters.errors import StageError
+from lora_engine.errors import StageError
 
 BIG = 1 << 30
 

@@ -15,12 +15,12 @@ from lorikeet_testing.tiny_models import save_model
 
 from lora_engine.adapters.device_tier import group_offsets
 from lora_engine.adapters.epilogue import ModuleTensors, compute, read
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_memory import PageableMemory
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.targets import TargetShapes
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StageError
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.model.base_modules import BaseModules, base_modules
 from lora_engine.model.config import ModelConfig

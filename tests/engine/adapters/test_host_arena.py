@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.host_arena import HostArena
 from lora_engine.adapters.layout import AdapterLayout, PackedAdapter
+from lora_engine.errors import StageError
 
 
 def packed(digest: str, num_bytes: int = 40) -> PackedAdapter:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from lorikeet_testing.adapter_files import GEOMETRY, make_tensors, save_adapter
 
-from lora_engine.adapters.errors import StageError
 from lora_engine.adapters.taken_out import factors
+from lora_engine.errors import StageError
 from lora_engine.peft_format import WEIGHTS_FILE, AdapterLimits, AdapterManifest, SafetensorsFile, inspect_adapter
 
 TARGETS = ("q_proj", "down_proj")

@@ -23,6 +23,7 @@ from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
+from lora_engine.errors import RequestError
 from lora_engine.memory import PageKind, PageMap, PageOwner, PoolStats
 from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import TARGETS, AdapterLimits
@@ -30,7 +31,6 @@ from lora_engine.request import (
     GenerationRequest,
     PinnedPrefix,
     PinState,
-    RequestError,
     RequestFinished,
     RequestUsage,
     StepOutput,

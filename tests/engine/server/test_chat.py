@@ -10,20 +10,15 @@ import pytest
 from tokenizers import AddedToken
 
 from lora_engine.constraints import Constraint, Kind
-from lora_engine.request import (
-    Embedding,
-    PromptLogprobs,
-    RequestError,
-    RequestFinished,
-    RequestUsage,
-    TokenDelta,
-)
+from lora_engine.errors import RequestError
+from lora_engine.request import Embedding, PromptLogprobs, RequestFinished, RequestUsage, TokenDelta
+from lora_engine.scheduling.sequence import detokenizer_for
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.host import Live
 from lora_engine.server.metrics import HostMetrics
 from lora_engine.server.translation import delta_message, detokenize, generation_request, is_compiled
 from lora_engine.structured import Grammars
-from lora_engine.text import ChatTemplate, Tokenizer, detokenizer_for
+from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import Parsed, ToolFormat
 from lora_engine.wire import engine_pb2 as pb
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import threading
 import time
 
-from lora_engine.request import GenerationRequest, RequestError, SamplingParams, StepOutput
+from lora_engine.errors import RequestError
+from lora_engine.request import GenerationRequest, SamplingParams, StepOutput
 from lora_engine.server.engine_loop import EngineLoop
 
 

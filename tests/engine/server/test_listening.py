@@ -12,8 +12,8 @@ import pytest
 from lorikeet_testing.engine_client import connected, text_request
 
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StartupError
 from lora_engine.server import arguments
-from lora_engine.server.errors import StartupError
 from lora_engine.server.listening import InstanceLock, bind, clear_stale_socket, make_server, socket_path
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc

@@ -8,7 +8,8 @@ import pytest
 from lorikeet_testing.engine_client import text_request
 from lorikeet_testing.tiny_models import save_tokenizer
 
-from lora_engine.request import PinState, RequestError
+from lora_engine.errors import RequestError
+from lora_engine.request import PinState
 from lora_engine.server import prefix_pins
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.translation import beginning

@@ -8,7 +8,7 @@ from lorikeet_testing.template_families import FAMILIES, SPECIAL
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.text import ChatTemplate, TokenizerError
 
 CHATML = (

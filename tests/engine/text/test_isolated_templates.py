@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.server.chat import MAX_ADAPTER_TEMPLATES, ChatFormat
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb

@@ -23,12 +23,12 @@ import pytest
 from lorikeet_testing.tool_outputs import cut, read
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
+from lora_engine.scheduling.sequence import detokenizer_for
 from lora_engine.server.chat import ChatFormat
 from lora_engine.server.translation import generation_request
 from lora_engine.structured.grammars import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
-from lora_engine.text.detokenizer import detokenizer_for
 from lora_engine.text.output import ToolFormat
 from lora_engine.wire import engine_pb2 as pb
 

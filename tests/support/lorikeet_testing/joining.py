@@ -13,8 +13,8 @@ from rest_framework.test import APIClient
 from control_plane.fleet.joining.join_tokens import create_token
 from control_plane.identity.access.actor import SYSTEM
 from lora_engine.config import EngineConfig
+from lora_engine.errors import StartupError
 from lora_engine.server import joining
-from lora_engine.server.errors import StartupError
 from lora_engine.server.identity import HostIdentity
 
 URL = "http://127.0.0.1:8000"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.scheduling.forecast import Forecast
 from lora_engine.scheduling.queue_policies import PolicyContext
 from lora_engine.scheduling.registry import Registry

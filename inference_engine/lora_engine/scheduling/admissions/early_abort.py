@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lora_engine.request import RequestError
+from lora_engine.errors import RequestError
 from lora_engine.scheduling.forecast import Forecast
 from lora_engine.scheduling.queue_policies import PolicyContext
 from lora_engine.scheduling.sequence import Sequence

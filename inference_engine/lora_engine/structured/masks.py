@@ -1,28 +1,84 @@
-"""The state of a sequence in its grammar, and the masks of its next tokens."""
+"""Compiled grammars, the masks of allowed tokens that they compute for sequences, and the threads that compute them.
+
+An ordinary mask takes some microseconds, less than a thread needs to acquire the interpreter lock, and a step needs
+hundreds of masks. So the masks of quick grammars are computed together by one call of the library, which acquires the
+lock once and has its threads. The masks of a new grammar, or of one in a late batch, are computed alone and timed for a
+while. Slow grammars have separate threads: a few hard grammars, by chance or by intent, cannot delay others.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from lora_engine.constraints import Constraint, first_line
-from lora_engine.request import RequestError
+from lora_engine.constraints import Constraint, first_line, load_library
+from lora_engine.errors import RequestError
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
-
-    from .grammars import Grammar
 
 log = logging.getLogger(__name__)
 
 # One bit for each token of the model's vocabulary, the first token in the lowest bit.
 Mask = npt.NDArray[np.int32]
+# Mean seconds for a mask above which a grammar is slow, and number of masks in the mean. Usual masks take 3 µs, one in
+# a hundred 400 µs, one in 1,000 2 ms.
+SLOW_S, MEAN_OF = 0.003, 16
+# Masks that are computed alone before a grammar counts as quick.
+TRIED = 32
+# Share of late batches among the last ones from which on their grammars are timed alone again.
+LATE = 0.15
+# Seconds that a step waits for its batch before it continues with work that needs the interpreter lock. Most batches
+# take a millisecond or two; a thread that competes with the step thread for the lock gets it late (docs/LOG.md).
+WAITED_S = 0.01
+
+
+class Grammar:
+    """A compiled constraint, whose ``start`` returns the masks of a new sequence."""
+
+    def __init__(self, constraint: Constraint, matcher: LLMatcher, first_mask: Mask, workers: MaskWorkers) -> None:
+        self.constraint = constraint
+        self.matcher = matcher
+        self.first_mask = first_mask
+        self.mean_mask_s = 0.0
+        self._untried, self._late = TRIED, 0.0
+        self._workers = workers
+
+    @property
+    def is_slow(self) -> bool:
+        """True if its masks take longer than a step, so that waiting for them is useless."""
+        return self.mean_mask_s > SLOW_S
+
+    @property
+    def is_quick(self) -> bool:
+        """True if its masks have been quick enough to be computed in a batch with those of others."""
+        return self._untried <= 0 and not self.is_slow
+
+    @property
+    def lane(self) -> Lane:
+        return self._workers.slow if self.is_slow else self._workers.usual
+
+    def mask_took(self, seconds: float) -> None:
+        """Add a mask's duration to the mean of the last few; in any schema one mask in some thousands takes long."""
+        self.mean_mask_s += (seconds - self.mean_mask_s) / MEAN_OF
+        self._untried -= 1
+
+    def batch_came(self, *, late: bool) -> None:
+        """Record a batch with some of its masks as in time or too late for its step, also by a mean."""
+        self._late += (late - self._late) / MEAN_OF
+        if self._late > LATE:
+            self._untried, self._late = TRIED, 0.0
+
+    def start(self) -> TokenMasks:
+        return TokenMasks(self)
 
 
 class TokenMasks:
@@ -147,6 +203,66 @@ class MaskBatch:
         if not self._late:
             for grammar in self._grammars:
                 grammar.batch_came(late=False)
+
+
+class Lane:
+    """A pool of threads with a queue of tasks; the threads are started at first use."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._name = name
+        self._most = threads
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
+
+    def submit(self, task: Callable[[], None]) -> None:
+        if not self._threads:
+            self._start()
+        self._tasks.put(task)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def _start(self) -> None:
+        with self._starting:
+            for number in range(len(self._threads), self._most):
+                thread = threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except Exception:
+                log.exception("a task of %s failed", self._name)
+
+
+class MaskWorkers:
+    """The lanes of mask threads: for batches, for masks computed alone, and for slow ones."""
+
+    def __init__(self) -> None:
+        cores = os.cpu_count() or 1
+        self._threads = max(2, min(16, cores * 3 // 4))  # the library's threads, for all batches together
+        self._executor: LLExecutor | None = None
+        self.batches = Lane("mask-batches", 3)  # a step's batch does not wait for a late one of an earlier step
+        # On few cores there are more threads than cores: a mask of some milliseconds must not delay those after it.
+        self.usual = Lane("masks", max(4, min(8, cores - 1)))
+        self.slow = Lane("slow-masks", 2)
+
+    def compute_together(self, quick: list[TokenMasks]) -> None:
+        """Compute the masks of quick grammars, at least one; the call may return before late ones are ready."""
+        if self._executor is None:
+            self._executor = load_library().LLExecutor(self._threads)
+        batch = MaskBatch(quick, self._executor)
+        self.batches.submit(batch.compute)
+        batch.wait(WAITED_S)
+
+    def close(self) -> None:
+        self.batches.close()
+        self.usual.close()
+        self.slow.close()
 
 
 def too_complex(constraint: Constraint, error: str) -> RequestError:
