@@ -21,7 +21,7 @@ from typing import Any
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
 from lora_engine.peft_format import adapter_digest, folder_digests
-from lora_engine.server.host import EngineHost
+from lora_engine.server.host import HostServer
 from lora_engine.server.process import build_host
 from lora_engine.server.session import ClientSession
 from lora_engine.wire import engine_pb2 as pb
@@ -31,35 +31,35 @@ BUSY, TOKENS = 8, 400
 PATIENCE_S = 60.0
 
 
-async def stage(host: EngineHost, folder: Path) -> tuple[str, float]:
+async def stage(host: HostServer, folder: Path) -> tuple[str, float]:
     """The digest, and how many ms it took to bring it into host memory."""
     files = folder_digests(folder)
     request = pb.StageAdapterRequest(
         digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files
     )
     began = time.perf_counter()
-    events = [event async for event in host.stage(request)]
+    events = [event async for event in host.staging.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return request.digest, 1000 * (time.perf_counter() - began)
 
 
-async def probe(host: EngineHost, digest: str) -> float:
+async def probe(host: HostServer, digest: str) -> float:
     """Milliseconds."""
     began = time.perf_counter()
-    reply = await host.probe(digest, PATIENCE_S)
+    reply = await host.staging.probe(digest, PATIENCE_S)
     assert reply.effect.verdict == pb.AdapterEffect.ACTS, reply
     return 1000 * (time.perf_counter() - began)
 
 
-async def busy(host: EngineHost, name: str) -> float:
+async def busy(host: HostServer, name: str) -> float:
     """Milliseconds between tokens of requests that run all at once."""
     for number in range(BUSY):
         sampling = pb.Sampling(max_tokens=TOKENS, ignore_eos=True)
-        host.submit(
+        host.requests.submit(
             ClientSession(), pb.Submit(request_id=f"{name}{number}", text="Once", tenant="a", sampling=sampling)
         )
     began = time.perf_counter()
-    while not host.idle:
+    while not host.requests.idle:
         await asyncio.sleep(0.002)
     return 1000 * (time.perf_counter() - began) / TOKENS
 

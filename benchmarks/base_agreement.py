@@ -25,7 +25,7 @@ import torch
 from lora_engine.config import EngineConfig
 from lora_engine.model.loading import load_model
 from lora_engine.peft_format import adapter_digest, folder_digests
-from lora_engine.server.host import EngineHost
+from lora_engine.server.host import HostServer
 from lora_engine.server.process import build_host
 from lora_engine.server.session import ClientSession
 from lora_engine.wire import engine_pb2 as pb
@@ -35,33 +35,33 @@ BUSY = 8
 PATIENCE_S = 60.0
 
 
-async def stage(host: EngineHost, folder: Path) -> str:
+async def stage(host: HostServer, folder: Path) -> str:
     files = folder_digests(folder)
     request = pb.StageAdapterRequest(
         digest=adapter_digest(files), source_uri=folder.resolve().as_uri(), file_digests=files
     )
-    events = [event async for event in host.stage(request)]
+    events = [event async for event in host.staging.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return request.digest
 
 
-async def compared(host: EngineHost, digest: str) -> pb.AdapterEffect:
+async def compared(host: HostServer, digest: str) -> pb.AdapterEffect:
     while True:
-        effect = (await host.probe(digest, PATIENCE_S)).effect
+        effect = (await host.staging.probe(digest, PATIENCE_S)).effect
         if effect.agreement.outcome != pb.Agreement.PENDING:
             return effect
         await asyncio.sleep(0.01)
 
 
-async def busy(host: EngineHost, name: str, tokens: int) -> float:
+async def busy(host: HostServer, name: str, tokens: int) -> float:
     """Milliseconds between tokens of requests that run all at once."""
     for number in range(BUSY):
         sampling = pb.Sampling(max_tokens=tokens, ignore_eos=True)
-        host.submit(
+        host.requests.submit(
             ClientSession(), pb.Submit(request_id=f"{name}{number}", text="Once", tenant="a", sampling=sampling)
         )
     began = time.perf_counter()
-    while not host.idle:
+    while not host.requests.idle:
         await asyncio.sleep(0.002)
     return 1000 * (time.perf_counter() - began) / tokens
 

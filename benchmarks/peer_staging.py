@@ -44,7 +44,7 @@ from lora_engine.adapters.download import Artifact  # noqa: E402
 from lora_engine.adapters.peers import Peer  # noqa: E402
 from lora_engine.config import EngineConfig  # noqa: E402
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests  # noqa: E402
-from lora_engine.server.host import EngineHost  # noqa: E402
+from lora_engine.server.host import HostServer  # noqa: E402
 from lora_engine.server.identity import HostIdentity, Identity, IdentityFiles, certificate_request, new_key, private_pem  # noqa: E402
 from lora_engine.server.listening import bind, make_server  # noqa: E402
 from lora_engine.server.service import EngineService  # noqa: E402
@@ -68,7 +68,9 @@ async def _serve_peer(folder: Path, port: Any) -> None:
     own = HostIdentity(identity, IdentityFiles(folder))
     config = EngineConfig(model=folder, data_dir=folder, listen="127.0.0.1:0")
     server = make_server(config)
-    host = cast(EngineHost, SimpleNamespace(adapter_folder=DiskTier(folder / "disk", MOST).reading))
+    host = cast(
+        HostServer, SimpleNamespace(staging=SimpleNamespace(readers=0, folder=DiskTier(folder / "disk", MOST).reading))
+    )
     engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host, own), server)
     port.put(int(bind(server, config, own).rpartition(":")[2]))
     await server.start()

@@ -18,9 +18,8 @@ import common
 
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad, RoutingPolicy
-from lora_engine.adapters.load_times import LoadTime
 from lora_engine.request import GenerationRequest
-from lora_engine.server.translation import load_time_message, newcomer_message, tenant_message
+from lora_engine.server.messages import fill
 from lora_engine.simulation import SimulatedEngine
 from lora_engine.wire import engine_pb2 as pb
 
@@ -71,12 +70,12 @@ class Host:
         return pb.HostStatus(
             running=len(core.scheduler.running),
             waiting=len(core.queue),
-            tenants=[tenant_message(share) for share in report.tenants],
-            first_token=newcomer_message(report.newcomer),
+            tenants=[fill(pb.TenantShare(), share) for share in report.tenants],
+            first_token=report.newcomer and fill(pb.FirstTokenForecast(), report.newcomer),
             adapters=[pb.AdapterResidency(digest=d, tier=self._tier(d), bytes=ADAPTER_BYTES) for d in self._digests],
             load_times=pb.LoadTimes(
-                to_device=load_time_message(LoadTime(1, COPY_PAGE_S * 16, 0.0)),
-                from_disk=load_time_message(LoadTime(1, DISK_S, 0.0)),
+                to_device=pb.LoadTime(loads=1, fixed_s=COPY_PAGE_S * 16),
+                from_disk=pb.LoadTime(loads=1, fixed_s=DISK_S),
             ),
         )
 

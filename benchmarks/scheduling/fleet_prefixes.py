@@ -25,7 +25,7 @@ import common
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad
 from lora_engine.request import GenerationRequest, SamplingParams
-from lora_engine.server.translation import newcomer_message, tenant_message
+from lora_engine.server.messages import fill
 from lora_engine.simulation import Ended, SimulatedEngine
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.prompt_prefixes import Mark, RecentPrefixes, prefix_marks
@@ -89,11 +89,11 @@ class Host:
         status = pb.HostStatus(
             running=len(core.scheduler.running),
             waiting=len(core.queue),
-            tenants=[tenant_message(share) for share in report.tenants],
-            first_token=newcomer_message(report.newcomer),
+            tenants=[fill(pb.TenantShare(), share) for share in report.tenants],
+            first_token=report.newcomer and fill(pb.FirstTokenForecast(), report.newcomer),
         )
         self.prefixes.keep(16 * len(core.prefixes))
-        self.told[web] = self.prefixes.tell(status, self.told[web])
+        self.told[web] = self.prefixes.report(status, self.told[web])
         return status
 
 

@@ -45,10 +45,9 @@ from control_plane.fleet.routing.migration import (
     is_uneven,
 )
 from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad
-from lora_engine.adapters.load_times import LoadTime
 from lora_engine.request import ChoiceSoFar, GenerationRequest
 from lora_engine.scheduling.sequence import RequestState
-from lora_engine.server.translation import load_time_message, newcomer_message, tenant_message
+from lora_engine.server.messages import fill
 from lora_engine.simulation import Ended, SimulatedAdapter, SimulatedEngine
 from lora_engine.wire import engine_pb2 as pb
 
@@ -198,12 +197,12 @@ class Host:
             waiting=len(core.queue),
             tokens_per_second=sum(tokens for _, tokens in self._made) / 2.0,
             pool=pb.PoolPages(total=pool.total, kv=pool.kv, reserved=pool.reserved),
-            tenants=[tenant_message(share) for share in report.tenants],
-            first_token=newcomer_message(report.newcomer),
+            tenants=[fill(pb.TenantShare(), share) for share in report.tenants],
+            first_token=report.newcomer and fill(pb.FirstTokenForecast(), report.newcomer),
             adapters=[pb.AdapterResidency(digest=d, tier=self._tier(d), bytes=27 << 20) for d in self._digests],
             load_times=pb.LoadTimes(
-                to_device=load_time_message(LoadTime(1, COPY_PAGE_S * 16, 0.0)),
-                from_disk=load_time_message(LoadTime(1, DISK_S, 0.0)),
+                to_device=pb.LoadTime(loads=1, fixed_s=COPY_PAGE_S * 16),
+                from_disk=pb.LoadTime(loads=1, fixed_s=DISK_S),
             ),
         )
 

@@ -28,11 +28,11 @@ class StageError(Exception):
         self.message = message
         self.fix = fix
         self.passes = passes
+        self.retry_after_ms = 1000 if passes else 0
 
     def as_request_error(self) -> RequestError:
         """Return the same error for a request that waits for the adapter."""
-        retry_after_ms = 1000 if self.passes else 0
-        return RequestError(self.code, self.message, self.fix, param="model", retry_after_ms=retry_after_ms)
+        return RequestError(self.code, self.message, self.fix, param="model", retry_after_ms=self.retry_after_ms)
 
 
 class UnsupportedModel(Exception):

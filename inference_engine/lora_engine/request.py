@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import RequestError
 
@@ -272,6 +272,13 @@ class TokenDelta:
         return not more and len(self.token_ids) == 1
 
 
+class PreemptionSpan(NamedTuple):
+    """A pre-emption in milliseconds: its start since submission, and its duration."""
+
+    at_ms: int
+    ms: int
+
+
 @dataclass(slots=True)
 class RequestUsage:
     """The usage of a request with any outcome; times are in milliseconds, ``device_us`` in microseconds."""
@@ -292,7 +299,7 @@ class RequestUsage:
     decode_ms: int = 0
     preemptions: int = 0
     preempted_ms: int = 0
-    preemption_spans: list[tuple[int, int]] = field(default_factory=list)  # start since submission, and duration
+    preemption_spans: list[PreemptionSpan] = field(default_factory=list)
     adapter_loaded_from: str = ""  # tier from which its adapter was loaded: "disk" | "host"
     device_us: int = 0  # share of the device time of its steps, in proportion to tokens
 

@@ -35,7 +35,7 @@ from lora_engine.adapters.peers import Peer
 from lora_engine.errors import StageError
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, folder_digests
 from lora_engine.server import service
-from lora_engine.server.host import EngineHost as Host
+from lora_engine.server.host import HostServer
 from lora_engine.server.identity import HostIdentity
 from lora_engine.server.listening import bind, make_server
 from lora_engine.server.service import EngineService
@@ -54,10 +54,10 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.host = SimpleNamespace(adapter_readers=0, adapter_folder=self._folder)
+        self.host = SimpleNamespace(staging=SimpleNamespace(readers=0, folder=self._folder))
         self.readers = list[int]()  # how many there were when each began
         self._disk = disk
-        self.service = kind(cast(Host, self.host), identity)
+        self.service = kind(cast(HostServer, self.host), identity)
         self._server = self._run(self._start(machine, identity))
 
     async def _start(self, machine: Machine, identity: HostIdentity) -> Any:
@@ -71,7 +71,7 @@ class Server:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     def _folder(self, digest: str) -> AbstractContextManager[Path]:
-        self.readers.append(self.host.adapter_readers)
+        self.readers.append(self.host.staging.readers)
         return self._disk.reading(digest)
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ def test_not_more_at_once_than_may(
     assert read(peer, artifact.digest) == grpc.StatusCode.RESOURCE_EXHAUSTED
     monkeypatch.setattr(service, "_MOST_READERS", 1)
     assert {read(peer, artifact.digest) for _ in range(3)} == {b"{}"}, "who has read makes room"
-    assert server.readers == [1, 1, 1] and server.host.adapter_readers == 0, "and heartbeats tell how many there are"
+    assert server.readers == [1, 1, 1] and server.host.staging.readers == 0, "and heartbeats tell how many there are"
 
 
 def test_hosts_that_joined_and_say_that_they_have_it_are_asked(

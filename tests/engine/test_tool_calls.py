@@ -14,7 +14,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.engine import Engine
 from lora_engine.errors import RequestError
 from lora_engine.server.chat import ChatFormat
-from lora_engine.server.translation import generation_request
+from lora_engine.server.input_processor import InputProcessor
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import ChoiceParser, ToolFormat
 from lora_engine.wire import engine_pb2 as pb
@@ -41,7 +41,7 @@ def demo_format(**settings: Any) -> ChatFormat:
 def answer(engine: Engine, chat: pb.Chat, format: ChatFormat | None = None, **sampling: Any) -> tuple[str, list[Any]]:
     """Text and calls (name, arguments) of choice 0, as the host reads them."""
     submit = pb.Submit(request_id=f"r{id(chat)}", chat=chat, sampling=pb.Sampling(**{"max_tokens": 120, **sampling}))
-    request, output = generation_request(submit, engine.tokenizer, format or demo_format(), engine.grammars)
+    request, output = InputProcessor(engine.tokenizer, format or demo_format(), engine.grammars).request(submit)
     assert output is not None
     parser: ChoiceParser = output.choice(0)
     engine.add_request(request)
@@ -88,8 +88,8 @@ def test_text_stays_free_beside_strict_tools(engine: Engine) -> None:
 
 
 def test_without_tools_nothing_is_read_or_held(engine: Engine) -> None:
-    request, output = generation_request(
-        pb.Submit(chat=chat_of(MODES.NONE, CLOCK)), engine.tokenizer, demo_format(), engine.grammars
+    request, output = InputProcessor(engine.tokenizer, demo_format(), engine.grammars).request(
+        pb.Submit(chat=chat_of(MODES.NONE, CLOCK))
     )
     assert output is None and request.grammar is None
     assert "get_time" not in engine.tokenizer.decode(request.prompt_token_ids)
@@ -98,7 +98,7 @@ def test_without_tools_nothing_is_read_or_held(engine: Engine) -> None:
 def test_a_model_whose_calls_cannot_be_read_refuses_tools(engine: Engine) -> None:
     submit = pb.Submit(chat=chat_of(MODES.AUTO, WEATHER))
     with pytest.raises(RequestError) as caught:
-        generation_request(submit, engine.tokenizer, demo_format(tool_format="none"), engine.grammars)
+        InputProcessor(engine.tokenizer, demo_format(tool_format="none"), engine.grammars).request(submit)
     assert (caught.value.code, caught.value.param) == ("tools_not_supported", "tools")
 
 

@@ -32,7 +32,7 @@ class Host:
     def beat(self) -> pb.HostStatus:
         forecast = pb.FirstTokenForecast(seconds=self.first_token_s, prompt_token_s=1e-3)
         status = pb.HostStatus(first_token=forecast, running=self.running)
-        self.told = self.cached.tell(status, self.told)
+        self.told = self.cached.report(status, self.told)
         self.prediction.observed(status)
         return status
 
@@ -125,17 +125,17 @@ def test_both_sides_keep_the_same_whatever_is_forgotten() -> None:
         if rnd.random() < 0.3:
             cached.keep(rnd.uniform(1000, 20_000))
         if rnd.random() < 0.4:
-            told = cached.tell(status := pb.HostStatus(), told)
+            told = cached.report(status := pb.HostStatus(), told)
             known.observe(status)
             assert list(known._known) == list(cached._used)
     cached.keep(0)
-    cached.tell(status := pb.HostStatus(), told)
+    cached.report(status := pb.HostStatus(), told)
     known.observe(status)
     assert not known._known and cached._tokens == 0
     late, whole = KnownPrefixes(), pb.HostStatus()
     for prompt in prompts:
         cached.used(prompt, 700)
-    cached.tell(whole, 0)
+    cached.report(whole, 0)
     late.observe(whole)
     assert list(late._known) == list(cached._used), "one that comes later is told all"
 

@@ -27,9 +27,9 @@ PREFILL_TILE = 64  # tokens of an attention kernel's tile; a shortened prefill c
 
 @dataclass(frozen=True, slots=True)
 class PrefillBudgetReport:
-    """The objective between tokens that is enforced, in seconds (0: none), and the steps whose prefill it cut."""
+    """The objective between tokens that is enforced, in milliseconds (0: none), and the steps whose prefill it cut."""
 
-    objective_s: float = 0.0
+    objective_ms: float = 0.0
     limited_steps: int = 0
 
 
@@ -55,7 +55,7 @@ class PrefillBudget:
     @property
     def report(self) -> PrefillBudgetReport:
         enforced = self._objective_of and self._objective < math.inf
-        return PrefillBudgetReport(self._objective if enforced else 0.0, self._limited_steps)
+        return PrefillBudgetReport(self._objective * 1000 if enforced else 0.0, self._limited_steps)
 
     # The objectives in effect.
 

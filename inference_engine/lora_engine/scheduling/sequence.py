@@ -12,7 +12,7 @@ from enum import Enum
 from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
 from lora_engine.memory import Activation, PrefixKey
-from lora_engine.request import GenerationRequest, PoolingKind, RequestUsage
+from lora_engine.request import GenerationRequest, PoolingKind, PreemptionSpan, RequestUsage
 from lora_engine.sampling import SamplingRow
 from lora_engine.structured import TokenMasks
 from lora_engine.text import IncrementalDetokenizer, Tokenizer
@@ -112,7 +112,8 @@ class RequestState:
         lost_ms = _ms(until - sequence.preempted_at)
         self.usage.preempted_ms += lost_ms
         if len(self.usage.preemption_spans) < MOST_SPANS:
-            self.usage.preemption_spans.append((_ms(sequence.preempted_at - self.timeline.submitted), lost_ms))
+            at_ms = _ms(sequence.preempted_at - self.timeline.submitted)
+            self.usage.preemption_spans.append(PreemptionSpan(at_ms, lost_ms))
         sequence.preempted_at = None
 
 

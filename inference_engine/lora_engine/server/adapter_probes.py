@@ -17,14 +17,12 @@ from lora_engine.adapters.delta_norms import Norms
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.errors import RequestError
 from lora_engine.request import GenerationRequest, PromptLogprobs, RequestFinished, SamplingParams, Slo, StepOutput
-from lora_engine.structured import Grammars
 from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
 from .base_agreement import MOMENT_S, Answer, AnswerPair, BaseAgreement
-from .chat import ChatFormat
 from .engine_loop import EngineLoop
-from .translation import generation_request
+from .input_processor import InputProcessor
 
 PROBING = "lorikeet:probe"  # tenant name of these requests
 NEW_TOKENS = 6
@@ -77,17 +75,13 @@ class AdapterProbes:
         self,
         engine: EngineLoop,
         tiers: AdapterTiers,
-        tokenizer: Tokenizer,
-        chat_format: ChatFormat,
-        grammars: Grammars,
+        inputs: InputProcessor,
         agreement: BaseAgreement | None = None,
     ) -> None:
         """Create the runner. ``agreement`` compares with the unquantised base, where the base is quantised."""
         self._engine = engine
         self._tiers = tiers
-        self._tokenizer = tokenizer
-        self._chat_format = chat_format
-        self._grammars = grammars
+        self._inputs = inputs
         self._agreement = agreement
         self._running: dict[str, _Probe] = {}
         self._base_answers: OrderedDict[tuple[int, ...], _Probe] = OrderedDict()  # by prompt tokens
@@ -122,7 +116,7 @@ class AdapterProbes:
             raise _busy() from None
         finally:
             self._tiers.release(digest)
-        effect = effect_of(pairs, layers, self._tokenizer, embedding_layers)
+        effect = effect_of(pairs, layers, self._inputs.tokenizer, embedding_layers)
         effect.elapsed_ms = round((time.monotonic() - began) * 1000)
         if self._agreement is None:
             return effect
@@ -132,25 +126,20 @@ class AdapterProbes:
         ]
         return await self._agreement.compare(key, digest, answers, effect, min(MOMENT_S, patience_s))
 
-    def without_probes(self, output: StepOutput) -> StepOutput:
-        """Take the probes' output out of a step's output and return the rest."""
+    def take(self, output: StepOutput) -> None:
+        """Take the probes' output from a step's."""
         if not self._running:
-            return output
+            return
         for delta in output.deltas:
             if probe := self._running.get(delta.request_id):
                 probe.token_ids += delta.token_ids
                 _settle(probe.begun, bool(probe.token_ids))
                 probe.prompt += [delta.of_prompt] if isinstance(delta.of_prompt, PromptLogprobs) else []
-        deltas = [delta for delta in output.deltas if delta.request_id not in self._running]
-        finished = [item for item in output.finished if not self._ended(item)]
-        return replace(output, deltas=deltas, finished=finished)
-
-    def _ended(self, item: RequestFinished) -> bool:
-        probe = self._running.pop(item.request_id, None)
-        if probe is not None and not probe.done.done():
-            probe.done.set_result(item)
-            _settle(probe.begun)
-        return probe is not None
+        for item in output.finished:
+            probe = self._running.pop(item.request_id, None)
+            if probe is not None and not probe.done.done():
+                probe.done.set_result(item)
+                _settle(probe.begun)
 
     async def _invocation(self, digest: str) -> list[int]:
         """Load the adapter into host memory and return the tokens that its prompts must end with (empty for most)."""
@@ -164,10 +153,9 @@ class AdapterProbes:
     def _prompts(self, template: pb.ChatTemplate | None = None) -> Iterator[GenerationRequest]:
         for submit in (*(_chat(question, template) for question in QUESTIONS), pb.Submit(text=TEXT)):
             try:
-                request, _output = generation_request(submit, self._tokenizer, self._chat_format, self._grammars)
+                request, _output = self._inputs.request(submit)
             except RequestError:  # the model has no chat template, or its template refuses this chat
-                text = pb.Submit(text=submit.chat.messages[0].content)
-                request, _output = generation_request(text, self._tokenizer, self._chat_format, self._grammars)
+                request, _output = self._inputs.request(pb.Submit(text=submit.chat.messages[0].content))
             sampling = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True)
             yield replace(request, tenant=PROBING, sampling=sampling, slo=Slo(background=True), prompt_logprobs=TOP)
 

@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
-from lora_engine.adapters.device_tier import DeviceAdapter
-from lora_engine.adapters.load_times import LoadTime
+from lora_engine.engine import Engine
 from lora_engine.errors import RequestError
-from lora_engine.memory import PageMap, PoolStats
-from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, RequestUsage, StepOutput
-from lora_engine.scheduling.merge_policies import MergeReport
-from lora_engine.scheduling.prefill_budget import PrefillBudgetReport
-from lora_engine.scheduling.scheduler_stats import QueueReport, WaitingRequest
+from lora_engine.request import GenerationRequest, RequestFinished, RequestUsage, StepOutput
 
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Seconds between two steps while every request waits for its adapter. A finished load wakes the thread earlier.
 _WAITING_POLL_S = 0.005
 # Seconds before the next iteration after one that failed.
 _RETRY_AFTER_ERROR_S = 0.1
-
-
-class EngineLike(Protocol):
-    """The methods of ``lora_engine.engine.Engine`` that the server needs."""
-
-    steps: int
-
-    def add_request(self, request: GenerationRequest) -> None: ...
-    def abort(self, request_id: str) -> None: ...
-    def has_work(self) -> bool: ...
-    def step(self) -> StepOutput: ...
-    @property
-    def failure(self) -> str: ...
-    def use_idle_time(self) -> bool: ...
-    def drop_adapter(self, digest: str) -> bool: ...
-    def pin_adapters(self, digests: Iterable[str]) -> list[str]: ...
-    def pinned_adapters(self) -> list[str]: ...
-    def pin_prefixes(self, prefixes: Iterable[PinnedPrefix]) -> dict[str, PinState]: ...
-    def pinned_prefixes(self) -> dict[str, PinState]: ...
-    def pool_stats(self) -> PoolStats: ...
-    def prefix_tokens(self) -> int | None: ...
-    def page_map(self) -> PageMap: ...
-    def device_adapters(self) -> list[DeviceAdapter]: ...
-    def queue_report(self) -> QueueReport: ...
-    def merge_report(self) -> MergeReport: ...
-    def prefill_budget_report(self) -> PrefillBudgetReport: ...
-    def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]: ...
-    @property
-    def device_load_time(self) -> LoadTime: ...
-    def weight_norms(self, layer: int) -> list[float]: ...
-    @property
-    def num_running(self) -> int: ...
-    @property
-    def num_waiting(self) -> int: ...
 
 
 class EngineLoop:
@@ -70,7 +34,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        engine: EngineLike,
+        engine: Engine,
         deliver: Callable[[StepOutput], None],
         on_failure: Callable[[str], None] = lambda reason: None,
     ) -> None:
@@ -82,7 +46,7 @@ class EngineLoop:
         self._wakeup = threading.Condition()
         self._awake = False
         self._stopping = False
-        self._live: dict[str, GenerationRequest] = {}
+        self._requests: dict[str, GenerationRequest] = {}
         self._iterations, self._in_step = 0, False
         self._thread = threading.Thread(target=self._run, name="engine-steps")
 
@@ -107,7 +71,7 @@ class EngineLoop:
     def abort(self, request_id: str) -> None:
         self._post(lambda _output: self._engine.abort(request_id))
 
-    def call(self, function: Callable[[EngineLike], T]) -> Future[T]:
+    def call(self, function: Callable[[Engine], T]) -> Future[T]:
         """Run ``function(engine)`` between two steps."""
         future: Future[T] = Future()
         self._post(lambda _output: _fulfil(future, function, self._engine))
@@ -146,7 +110,9 @@ class EngineLoop:
             finally:
                 self._in_step = False
         if output.deltas or output.finished:
-            self._deliver_output(output)
+            for finished in output.finished:
+                self._requests.pop(finished.request_id, None)
+            self._deliver(output)
         elif not busy and self._engine.use_idle_time():
             return
         elif not busy or not self._engine.num_running:
@@ -178,13 +144,13 @@ class EngineLoop:
                 log.exception("a request could not be added", extra={"request_id": request.request_id})
             output.finished.append(_unfinished(request, "refused", error))
         else:
-            self._live[request.request_id] = request
+            self._requests[request.request_id] = request
 
     def _step(self, output: StepOutput) -> None:
         try:
             produced = self._engine.step()
         except Exception as cause:
-            log.exception("an engine step failed; its %d requests fail with it", len(self._live))
+            log.exception("an engine step failed; its %d requests fail with it", len(self._requests))
             produced = self._fail_all(cause)
         output.step = produced.step
         output.deltas += produced.deltas
@@ -192,13 +158,13 @@ class EngineLoop:
 
     def _fail_all(self, cause: Exception) -> StepOutput:
         """End every request with its real usage: it is not known which one made the step fail."""
-        for request_id in list(self._live):
+        for request_id in list(self._requests):
             self._try(lambda request_id=request_id: self._engine.abort(request_id))  # type: ignore[misc]
         aborted = self._try(self._engine.step)
         output = aborted or StepOutput(self._engine.steps)
         ended = {finished.request_id: finished for finished in output.finished}
         error = _engine_error(cause)
-        for request_id, request in self._live.items():
+        for request_id, request in self._requests.items():
             finished = ended.get(request_id)
             if finished is None:
                 output.finished.append(_unfinished(request, "failed", error))
@@ -214,13 +180,19 @@ class EngineLoop:
             log.exception("cleaning up after a failed step failed too")
             return None
 
-    def _deliver_output(self, output: StepOutput) -> None:
-        for finished in output.finished:
-            self._live.pop(finished.request_id, None)
-        self._deliver(output)
+
+def on_event_loop(function: Callable[P, None]) -> Callable[P, None]:
+    """Return a function for any thread that calls ``function`` on this event loop, unless the loop has ended."""
+    loop = asyncio.get_running_loop()
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(partial(function, *args, **kwargs))
+
+    return call
 
 
-def _fulfil(future: Future[T], function: Callable[[EngineLike], T], engine: EngineLike) -> None:
+def _fulfil(future: Future[T], function: Callable[[Engine], T], engine: Engine) -> None:
     if not future.set_running_or_notify_cancel():  # the caller cancelled it
         return
     try:

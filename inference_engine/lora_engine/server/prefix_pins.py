@@ -10,19 +10,18 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.errors import RequestError
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, Slo, StepOutput
-from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb
+from lora_engine.wire.prompt_prefixes import RecentPrefixes, prefix_marks
 
-from .chat import ChatFormat
 from .engine_loop import EngineLoop
-from .tenant_threads import TenantThreads
-from .translation import beginning, error_message
+from .input_processor import InputProcessor
+from .messages import error_message
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +58,16 @@ class PrefixPins:
         self,
         engine: EngineLoop,
         tiers: AdapterTiers,
-        tokenizer: Tokenizer,
-        chat_format: ChatFormat,
-        threads: TenantThreads,
+        inputs: InputProcessor,
         page_tokens: int,
-        reject_base: Callable[[str], RequestError | None],
+        recent: RecentPrefixes,
     ) -> None:
-        """Create the keeper. ``reject_base`` returns the error for another base model, or None."""
+        """Create the keeper. ``recent`` gets the pinned prefixes as recently used ones, for dispatchers."""
         self._engine = engine
         self._tiers = tiers
-        self._tokenizer = tokenizer
-        self._chat_format = chat_format
-        self._threads = threads
+        self._inputs = inputs
         self._page_tokens = page_tokens
-        self._reject_base = reject_base
+        self._recent = recent
         self._read: dict[str, _Read] = {}
         self._wanted: dict[str, PinnedPrefix] = {}
         self._failed: dict[str, tuple[RequestError, float]] = {}  # and the time until which it is not retried
@@ -94,7 +89,11 @@ class PrefixPins:
         while self._missing(states) and time.monotonic() < until:
             await asyncio.sleep(_PATIENCE_POLL_S)
             states = await self._states()
-        return pb.PinPrefixesReply(prefixes=[self._state(prefix.name, states) for prefix in prefixes])
+        reply = pb.PinPrefixesReply(prefixes=[self._state(prefix.name, states) for prefix in prefixes])
+        for prefix, state in zip(prefixes, reply.prefixes, strict=True):
+            if state.state == pb.PrefixState.KEPT:
+                self._recent.used(prefix_marks(prefix.prompt), state.tokens)
+        return reply
 
     def take(self, output: StepOutput) -> None:
         """Take the ends of this keeper's requests from a step's output."""
@@ -112,12 +111,10 @@ class PrefixPins:
         known = self._read.get(prefix.name)
         if known is not None and known.prompt == prompt and now - known.at < _TOKENS_KEPT_S:
             return known
-        if error := self._reject_base(prefix.prompt.base_digest):
+        if error := self._inputs.reject_base(prefix.prompt.base_digest):
             return _Read(prompt, now, [], error)
         try:
-            ids = await self._threads.submit(
-                prefix.prompt.tenant, beginning, prefix.prompt, self._tokenizer, self._chat_format
-            )
+            ids = await self._inputs.common_tokens(prefix.prompt)
         except RequestError as error:
             return _Read(prompt, now, [], error)
         except Exception:

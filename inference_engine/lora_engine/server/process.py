@@ -39,8 +39,9 @@ from lora_engine.wire import engine_pb2_grpc
 from . import arguments, logs
 from .chat import ChatFormat
 from .end_note import EndNote
-from .host import EngineHost
+from .host import HostServer
 from .identity import HostIdentity
+from .input_processor import InputProcessor
 from .joining import joined
 from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, bind, make_server, socket_path
@@ -162,15 +163,15 @@ async def _serve(
             await stack.enter_async_context(_metrics(pages, host))
         await server.start()
         loaded.progress.ready()
-        log.info("listening on %s", address, extra={"boot_id": host.boot_id, "model": loaded.name})
-        await _first_of(signals.first, host.failed, host.restarts)
+        log.info("listening on %s", address, extra={"boot_id": host.lifecycle.boot_id, "model": loaded.name})
+        await _first_of(signals.first, host.lifecycle.failed, host.lifecycle.restarts)
         restarts = await _requests_ended(host, signals)
         await _wind_down(host, server, signals, 0.0 if restarts else config.drain_seconds)
         if path := socket_path(config.listen):
             path.unlink(missing_ok=True)
     log.info("stopped")
-    if host.failed.is_set():
-        note.write(host.failure)
+    if host.lifecycle.failed.is_set():
+        note.write(host.lifecycle.failure)
         raise EngineFailed
     note.clear()
     if restarts:
@@ -208,25 +209,25 @@ class StopSignals:
         (self.second if self.first.is_set() else self.first).set()
 
 
-async def _requests_ended(host: EngineHost, signals: StopSignals) -> bool:
+async def _requests_ended(host: HostServer, signals: StopSignals) -> bool:
     """Wait for requests to end before a requested restart; False if none was requested or something else ends the
     engine.
     """
-    if not host.restarts.is_set():
+    if not host.lifecycle.restarts.is_set():
         return False
-    log.info("draining before a restart", extra={"boot_id": host.boot_id})
-    while not (host.may_restart or signals.first.is_set() or host.failed.is_set()):
+    log.info("draining before a restart", extra={"boot_id": host.lifecycle.boot_id})
+    while not (host.may_restart or signals.first.is_set() or host.lifecycle.failed.is_set()):
         await asyncio.sleep(0.02)
-    return host.may_restart and not (signals.first.is_set() or host.failed.is_set())
+    return host.may_restart and not (signals.first.is_set() or host.lifecycle.failed.is_set())
 
 
-async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSignals, drain_s: float) -> None:
+async def _wind_down(host: HostServer, server: grpc.aio.Server, signals: StopSignals, drain_s: float) -> None:
     """Let running requests end, abort the rest after ``drain_s``, and notify every client before closing."""
-    host.drain()
+    host.lifecycle.drain()
     log.info("draining", extra={"seconds": drain_s})
     if not await _idle_within(host, drain_s, signals.second):
         log.warning("aborting requests that are still running")
-        host.abort_all()
+        host.requests.abort_all()
         await _idle_within(host, _LAST_WORDS_S, asyncio.Event())
     await server.stop(_CLOSING_S)
     # Calls that were cut off end here; if the loop ended them, each would be logged as an error.
@@ -234,11 +235,11 @@ async def _wind_down(host: EngineHost, server: grpc.aio.Server, signals: StopSig
         await asyncio.wait(calls, timeout=_CLOSING_S)
 
 
-async def _idle_within(host: EngineHost, seconds: float, interrupted: asyncio.Event) -> bool:
+async def _idle_within(host: HostServer, seconds: float, interrupted: asyncio.Event) -> bool:
     deadline = time.monotonic() + seconds
-    while not host.idle and time.monotonic() < deadline and not interrupted.is_set():
+    while not host.requests.idle and time.monotonic() < deadline and not interrupted.is_set():
         await asyncio.sleep(0.02)
-    return host.idle
+    return host.requests.idle
 
 
 def _show(config: EngineConfig, pages: Pages) -> MetricsServer:
@@ -255,7 +256,7 @@ def _show(config: EngineConfig, pages: Pages) -> MetricsServer:
 
 
 @asynccontextmanager
-async def _metrics(pages: Pages, host: EngineHost) -> AsyncIterator[None]:
+async def _metrics(pages: Pages, host: HostServer) -> AsyncIterator[None]:
     pages.metrics = host.metrics.text
     refresh = asyncio.create_task(_refresh_metrics(host))
     try:
@@ -266,13 +267,13 @@ async def _metrics(pages: Pages, host: EngineHost) -> AsyncIterator[None]:
             await refresh
 
 
-async def _refresh_metrics(host: EngineHost) -> None:
+async def _refresh_metrics(host: HostServer) -> None:
     while True:
-        host.metrics.status = await host.status()
+        host.metrics.status = await host.status.read()
         await asyncio.sleep(_METRICS_EVERY_S)
 
 
-def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None = None) -> EngineHost:
+def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None = None) -> HostServer:
     """Build a host around a loaded model. ``leader`` leads its other ranks. Needs a running event loop."""
     runner = build_runner(config, loaded, leader)
     with loaded.progress.phase("digest"):  # most of it was computed during the load
@@ -284,14 +285,13 @@ def build_host(config: EngineConfig, loaded: LoadedModel, leader: Leader | None 
         template, loaded.tokenizer, tool_format=config.tool_format, reasoning_format=config.reasoning_format
     )
     log.info("tool calls are read as %s", chat_format.tools, extra={"reasoning": chat_format.reasoning is not None})
-    return EngineHost(
+    description = describe(engine, config, template)
+    return HostServer(
         engine,
-        loaded.tokenizer,
-        chat_format,
+        InputProcessor(loaded.tokenizer, chat_format, engine.grammars, description),
         tiers,
         UsageJournal(config.data_dir / "usage.sqlite3"),
-        describe(engine, config, template),
-        engine.grammars,
+        description,
         unquantised_model(config, loaded, base_geometry(loaded)),
     )
 

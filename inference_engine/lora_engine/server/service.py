@@ -1,4 +1,4 @@
-"""The gRPC service: each method calls ``EngineHost``."""
+"""The gRPC service: each method calls ``HostServer``."""
 
 # ruff: noqa: N802  (the method names are those of the wire contract)
 
@@ -21,7 +21,7 @@ from lora_engine.wire import engine_pb2_grpc
 from lora_engine.wire.adapter_list import AdapterChanges
 
 from .grants import granted_digest
-from .host import EngineHost
+from .host import HostServer
 from .identity import BadCertificateError, HostIdentity
 from .session import ClientSession
 
@@ -44,7 +44,7 @@ _BLOCK_BYTES = 1 << 20
 class EngineService(engine_pb2_grpc.EngineServicer):
     """The servicer of ``lorikeet.engine.v1.Engine``."""
 
-    def __init__(self, host: EngineHost, identity: HostIdentity | None = None) -> None:
+    def __init__(self, host: HostServer, identity: HostIdentity | None = None) -> None:
         self._host, self._identity = host, identity
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.EngineDescription:
@@ -58,11 +58,11 @@ class EngineService(engine_pb2_grpc.EngineServicer):
                 await context.write(message)
         finally:
             reader.cancel()
-            self._host.close_session(session)
+            self._host.requests.close_session(session)
             log.info("session of %s ended", session.client_id or "an unnamed client")
 
     async def StageAdapter(self, request: pb.StageAdapterRequest, context: Any) -> AsyncIterator[pb.StageEvent]:
-        async for event in self._host.stage(request):
+        async for event in self._host.staging.stage(request):
             yield event
 
     async def ReadAdapter(self, request: pb.ReadAdapterRequest, context: Any) -> AsyncIterator[pb.AdapterBytes]:
@@ -70,45 +70,45 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading another adapter")
         if request.file not in (CONFIG_FILE, WEIGHTS_FILE):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an adapter has no such file")
-        if self._host.adapter_readers >= _MOST_READERS:
+        if self._host.staging.readers >= _MOST_READERS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, "too many hosts read from this host; use another source"
             )
-        self._host.adapter_readers += 1
+        self._host.staging.readers += 1
         try:
-            with self._host.adapter_folder(request.digest) as folder, (folder / request.file).open("rb") as file:
+            with self._host.staging.folder(request.digest) as folder, (folder / request.file).open("rb") as file:
                 total = os.fstat(file.fileno()).st_size
                 while block := await asyncio.to_thread(file.read, _BLOCK_BYTES):
                     yield pb.AdapterBytes(data=block, total=total)
         except StageError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
         finally:
-            self._host.adapter_readers -= 1
+            self._host.staging.readers -= 1
 
     async def DropAdapter(self, request: pb.DropAdapterRequest, context: Any) -> pb.DropAdapterReply:
-        return pb.DropAdapterReply(was_resident=await self._host.drop(request.digest))
+        return pb.DropAdapterReply(was_resident=await self._host.staging.drop(request.digest))
 
     async def PinAdapters(self, request: pb.PinAdaptersRequest, context: Any) -> pb.PinAdaptersReply:
-        return pb.PinAdaptersReply(digests=await self._host.pin(request.digests))
+        return pb.PinAdaptersReply(digests=await self._host.staging.pin(request.digests))
 
     async def PinPrefixes(self, request: pb.PinPrefixesRequest, context: Any) -> pb.PinPrefixesReply:
-        return await self._host.pin_prefixes(request.prefixes)
+        return await self._host.prefix_pins.set(request.prefixes)
 
     async def ProbeAdapter(self, request: pb.ProbeAdapterRequest, context: Any) -> pb.ProbeAdapterReply:
-        return await self._host.probe(
+        return await self._host.staging.probe(
             request.digest,
             request.patience_ms / 1000,
             request.own_template if request.HasField("own_template") else None,
         )
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainReply:
-        self._host.drain(undo=request.undo)
-        status = await self._host.status()
+        self._host.lifecycle.drain(undo=request.undo)
+        status = await self._host.status.read()
         return pb.DrainReply(running=status.running, waiting=status.waiting)
 
     async def Restart(self, request: pb.RestartRequest, context: Any) -> pb.RestartReply:
-        restarts = self._host.restart(request.boot_id, request.wait_ms / 1000)
-        status = await self._host.status()
+        restarts = self._host.lifecycle.restart(request.boot_id, request.wait_ms / 1000)
+        status = await self._host.status.read()
         return pb.RestartReply(restarts=restarts, running=status.running, waiting=status.waiting)
 
     async def RequestCertificate(self, request: pb.RequestCertificateRequest, context: Any) -> pb.CertificateRequest:
@@ -138,17 +138,17 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         return pb.AckUsageReply(acknowledged=gone)
 
     async def Tokenize(self, request: pb.Submit, context: Any) -> pb.TokenizeReply:
-        return await self._host.tokenize(request)
+        return await self._host.inputs.tokenize(request)
 
     async def Detokenize(self, request: pb.TokenIds, context: Any) -> pb.DetokenizeReply:
-        return await self._host.detokenize(request)
+        return await self._host.inputs.detokenize(request)
 
     async def ListWaiting(self, request: pb.ListWaitingRequest, context: Any) -> pb.ListWaitingReply:
         limit = min(request.limit or _WAITING_SHOWN, _MOST_WAITING)
-        return pb.ListWaitingReply(requests=await self._host.waiting(request.tenant, limit))
+        return pb.ListWaitingReply(requests=await self._host.status.waiting(request.tenant, limit))
 
     async def MapPages(self, request: pb.MapPagesRequest, context: Any) -> pb.PageMap:
-        return await self._host.page_map()
+        return await self._host.status.page_map()
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
         interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
@@ -159,17 +159,17 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         def with_prefixes(status: pb.HostStatus) -> pb.HostStatus:
             nonlocal version
             if request.prefixes:
-                version = self._host.prefixes.tell(status, version)
+                version = self._host.prefixes.report(status, version)
             return status
 
         while True:
             if changes is None:
-                yield with_prefixes(await self._host.status())
+                yield with_prefixes(await self._host.status.read())
             else:
-                yield with_prefixes(changes.message(await self._host.heartbeat()))
+                yield with_prefixes(changes.message(await self._host.status.heartbeat()))
             for _ in range(load_every_ms, interval_ms, load_every_ms):
                 await asyncio.sleep(load_every_ms / 1000)
-                if (load := await self._host.load()) is not None:
+                if (load := await self._host.status.load()) is not None:
                     copy = pb.HostStatus()
                     copy.CopyFrom(load)  # the load is shared with other streams
                     yield with_prefixes(copy)
@@ -179,12 +179,12 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         async for message in messages:
             kind = message.WhichOneof("kind")
             if kind == "submit":
-                self._host.submit(session, message.submit)
+                self._host.requests.submit(session, message.submit)
             elif kind == "abort":
-                self._host.abort(session, message.abort.request_id)
+                self._host.requests.abort(session, message.abort.request_id)
             elif kind == "hello":
                 session.client_id = message.hello.client_id
-                session.welcome(self._host.boot_id, self._host.description.base_digest)
+                session.welcome(self._host.lifecycle.boot_id, self._host.description.base_digest)
                 log.info("session of %s began", session.client_id)
         session.end_when_idle()
 

@@ -84,6 +84,7 @@ class RecentPrefixes:
         self._used: dict[int, tuple[int, float]] = {}  # time of use, and tokens since the previous mark
         self._tokens = 0.0
         self.time = 0  # counts uses
+        self.enabled = True  # False for a host without a prefix cache
 
     def used(self, marks: Sequence[Mark], prompt_tokens: int) -> None:
         """Record that a prompt was computed or read from the cache; shorter prefixes count as used more recently."""
@@ -101,7 +102,7 @@ class RecentPrefixes:
         while self._used and (self._tokens > tokens or len(self._used) > MOST_FINGERPRINTS):
             self._remove(next(iter(self._used)))
 
-    def tell(self, status: pb.HostStatus, since: int) -> int:
+    def report(self, status: pb.HostStatus, since: int) -> int:
         """Add the fingerprints used after ``since`` to a heartbeat; return the ``since`` of the next one."""
         recent = []
         for fingerprint, (at, _) in reversed(self._used.items()):

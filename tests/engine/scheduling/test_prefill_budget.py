@@ -96,7 +96,7 @@ def test_steps_are_whole_again_when_nobody_asks_for_it() -> None:
     watched.submit("long", prompt=3000, output=2, count=2)
     watched.run(2)
     assert watched.prompts == [1024, 1024]
-    assert watched.engine.core.scheduler.prefill_budget.report.objective_s == 0
+    assert watched.engine.core.scheduler.prefill_budget.report.objective_ms == 0
 
 
 def test_prompts_get_their_floor_and_end() -> None:
@@ -111,7 +111,7 @@ def test_prompts_get_their_floor_and_end() -> None:
     watched.forget()
     watched.run(10)
     assert watched.prompts == [PREFILL_TILE] * 10
-    assert watched.engine.core.scheduler.prefill_budget.report.objective_s == 0.021
+    assert watched.engine.core.scheduler.prefill_budget.report.objective_ms == 21
     watched.run()
     assert any(name.startswith("long") for name in watched.times)
 
@@ -159,7 +159,7 @@ def test_what_cannot_be_kept_costs_nobody_anything(inter_token_ms: int) -> None:
     watched.forget()
     watched.run(1)
     assert watched.prompts == [1024 - 4]
-    assert watched.engine.core.scheduler.prefill_budget.report.objective_s == 0
+    assert watched.engine.core.scheduler.prefill_budget.report.objective_ms == 0
 
 
 @pytest.mark.parametrize("inter_token_ms", [0, 30])
@@ -190,8 +190,8 @@ def test_of_several_objectives_the_shortest_attainable_one_holds() -> None:
     reports = set()
     while watched.engine.has_work():
         watched.step()
-        reports.add(watched.engine.core.scheduler.prefill_budget.report.objective_s)
-    assert reports == {0.0, 0.025, 0.040}
+        reports.add(watched.engine.core.scheduler.prefill_budget.report.objective_ms)
+    assert reports == {0, 25, 40}
     assert watched.gaps("quick")[int(0.99 * len(watched.gaps("quick")))] <= 0.025
     assert watched.gaps("calm")[int(0.99 * len(watched.gaps("calm")))] <= 0.040
     assert len([name for name in watched.times if name.startswith("long")]) == 12
@@ -249,7 +249,7 @@ def enforced_in(engine: SimulatedEngine, steps: int, since: int = 0) -> list[boo
                 slo = {"inter_token_ms": objective} if step >= since else {}
                 assert engine.submit(request(f"{tenant} {sent[tenant]}", tenant, prompt, output, **slo))
         engine.step()
-        enforced.append(engine.core.scheduler.prefill_budget.report.objective_s > 0)
+        enforced.append(engine.core.scheduler.prefill_budget.report.objective_ms > 0)
     return enforced
 
 
@@ -292,4 +292,4 @@ def test_random_traffic_ends_and_leaves_nothing_behind(rnd: random.Random, order
     assert sum(e.outcome == "finished" for e in engine.ended) >= 55
     budget = engine.core.scheduler.prefill_budget
     assert not budget._objective_of and not budget._decoding_with
-    assert budget.report.objective_s == 0
+    assert budget.report.objective_ms == 0

@@ -23,6 +23,7 @@ from lora_engine.adapters.load_times import LoadTime
 from lora_engine.adapters.packing import PoolPacker
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.config import EngineConfig
+from lora_engine.engine import Engine
 from lora_engine.errors import RequestError
 from lora_engine.memory import PageKind, PageMap, PageOwner, PoolStats
 from lora_engine.memory.page_pool import PoolGeometry
@@ -49,7 +50,8 @@ from lora_engine.scheduling.scheduler_stats import (
     WaitingRequest,
 )
 from lora_engine.server.chat import ChatFormat
-from lora_engine.server.host import EngineHost
+from lora_engine.server.host import HostServer
+from lora_engine.server.input_processor import InputProcessor
 from lora_engine.server.journal import UsageJournal
 from lora_engine.server.listening import bind, make_server
 from lora_engine.server.service import EngineService
@@ -64,8 +66,8 @@ TEMPLATE = (
 )
 
 
-class LetterEngine:
-    """Implements ``EngineLike``: every request gets one token "x" per step and choice, after ``gate`` opens."""
+class LetterEngine(Engine):
+    """An engine without a model: every request gets one token "x" per step and choice, after ``gate`` opens."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         self.steps = 0
@@ -175,7 +177,7 @@ class LetterEngine:
         return MergeReport("sha256:merged", 3, 90)
 
     def prefill_budget_report(self) -> PrefillBudgetReport:
-        return PrefillBudgetReport(0.025, 17)
+        return PrefillBudgetReport(25, 17)
 
     def waiting_requests(self, tenant: str, limit: int) -> list[WaitingRequest]:
         return [WaitingRequest("w1", tenant, "", 1.5, 0.25, Reason("own_queue", "behind 3 requests"))][:limit]
@@ -211,18 +213,18 @@ def config(tmp_path) -> EngineConfig:
 
 
 @pytest.fixture
-async def host(tmp_path, engine, config) -> AsyncIterator[EngineHost]:
+async def host(tmp_path, engine, config) -> AsyncIterator[HostServer]:
     """Listens on ``config.listen`` until the test ends."""
     save_tokenizer(tmp_path)
     tokenizer = Tokenizer.load(tmp_path)
-    host = EngineHost(
+    grammars = Grammars(Tokenizer.load(tmp_path), GEOMETRY.vocab_size)
+    description = pb.EngineDescription(base_model="letters", page_tokens=16)
+    host = HostServer(
         engine,
-        tokenizer,
-        ChatFormat(ChatTemplate(TEMPLATE, {}), tokenizer),
+        InputProcessor(tokenizer, ChatFormat(ChatTemplate(TEMPLATE, {}), tokenizer), grammars, description),
         make_tiers(tmp_path),
         UsageJournal(config.data_dir / "usage.sqlite3"),
-        pb.EngineDescription(base_model="letters", page_tokens=16),
-        Grammars(Tokenizer.load(tmp_path), GEOMETRY.vocab_size),
+        description,
     )
     server = make_server(config)
     engine_pb2_grpc.add_EngineServicer_to_server(EngineService(host), server)

@@ -27,7 +27,7 @@ from lora_engine.model.unquantised import Text, UnquantisedModel, unquantised_mo
 from lora_engine.model.weights import ModelWeights, StreamedLayers, load_weights
 from lora_engine.peft_format import adapter_digest, folder_digests
 from lora_engine.server import base_agreement
-from lora_engine.server.host import EngineHost
+from lora_engine.server.host import HostServer
 from lora_engine.server.process import base_geometry, build_host
 from lora_engine.server.session import ClientSession
 from lora_engine.wire import engine_pb2 as pb
@@ -156,7 +156,7 @@ def test_an_unquantised_model_has_no_reference(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def running(config: EngineConfig, ops: Any = None) -> AsyncIterator[EngineHost]:
+async def running(config: EngineConfig, ops: Any = None) -> AsyncIterator[HostServer]:
     loaded = load_model(config)
     if ops is not None:
         loaded.model.ops = ops(loaded.model.shape)
@@ -168,19 +168,19 @@ async def running(config: EngineConfig, ops: Any = None) -> AsyncIterator[Engine
         host.stop()
 
 
-async def stage(host: EngineHost, folder: Path) -> str:
+async def stage(host: HostServer, folder: Path) -> str:
     files = folder_digests(folder)
     digest = adapter_digest(files)
     request = pb.StageAdapterRequest(digest=digest, source_uri=folder.resolve().as_uri(), file_digests=files)
-    events = [event async for event in host.stage(request)]
+    events = [event async for event in host.staging.stage(request)]
     assert events[-1].phase == pb.StageEvent.READY, events[-1]
     return digest
 
 
-async def compared(host: EngineHost, digest: str, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
+async def compared(host: HostServer, digest: str, own: pb.ChatTemplate | None = None) -> pb.AdapterEffect:
     """As the platform asks: again, as long as it is pending."""
     for _ in range(2000):
-        reply = await host.probe(digest, 60, own)
+        reply = await host.staging.probe(digest, 60, own)
         assert not reply.HasField("error"), reply.error
         if reply.effect.agreement.outcome != pb.Agreement.PENDING:
             return reply.effect
@@ -304,14 +304,14 @@ async def test_it_waits_for_nobody_and_makes_way_for_requests(tmp_path: Path, mo
     monkeypatch.setattr("lora_engine.server.adapter_probes.MOMENT_S", 0.0)
     async with running(settings(DEMO / "model", tmp_path / "data", pool_mb=0)) as host:
         digest = await stage(host, PIRATE)
-        first = (await host.probe(digest, 60)).effect
+        first = (await host.staging.probe(digest, 60)).effect
         assert (first.verdict, first.agreement.outcome) == (pb.AdapterEffect.ACTS, pb.Agreement.PENDING)
         sampling = pb.Sampling(max_tokens=100, ignore_eos=True)
-        host.submit(ClientSession(), pb.Submit(request_id="r", text="Once", tenant="acme", sampling=sampling))
+        host.requests.submit(ClientSession(), pb.Submit(request_id="r", text="Once", tenant="acme", sampling=sampling))
         effect = await compared(host, digest)
         assert list(effect.prompts) == list(first.prompts), "prompts are not tried again"
         assert effect.agreement.outcome == pb.Agreement.AGREES
         assert not host._agreement._known  # type: ignore[union-attr]
-        while not host.idle:
+        while not host.requests.idle:
             await asyncio.sleep(0.01)
-        await host.probe(digest, 60)  # and a host that stops in the middle of one stops at once
+        await host.staging.probe(digest, 60)  # and a host that stops in the middle of one stops at once

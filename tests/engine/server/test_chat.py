@@ -14,9 +14,10 @@ from lora_engine.errors import RequestError
 from lora_engine.request import Embedding, PromptLogprobs, RequestFinished, RequestUsage, TokenDelta
 from lora_engine.scheduling.sequence import detokenizer_for
 from lora_engine.server.chat import ChatFormat
-from lora_engine.server.host import Live
+from lora_engine.server.input_processor import InputProcessor
+from lora_engine.server.messages import delta_message
 from lora_engine.server.metrics import HostMetrics
-from lora_engine.server.translation import delta_message, detokenize, generation_request, is_compiled
+from lora_engine.server.open_requests import OpenRequest
 from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import Parsed, ToolFormat
@@ -85,6 +86,11 @@ def chat_format(template: str, tokenizer: Tokenizer, **settings: Any) -> ChatFor
     return ChatFormat(ChatTemplate(template, {"bos_token": "<s>"}), tokenizer, **settings)
 
 
+def inputs_of(form: ChatFormat, tokenizer: Tokenizer, max_context: int = 0) -> InputProcessor:
+    description = pb.EngineDescription(max_context=max_context)
+    return InputProcessor(tokenizer, form, Grammars(tokenizer, tokenizer.vocab_size), description)
+
+
 def chat(*more: pb.ChatMessage, **fields: Any) -> pb.Chat:
     return pb.Chat(messages=[pb.ChatMessage(role="user", content="Weather?"), *more], tools=[TOOL], **fields)
 
@@ -122,9 +128,9 @@ def test_a_resumed_answer_is_read_on(name: str, tokenizer: Tokenizer) -> None:
         """By a host that has `so_far` tokens from another one."""
         part = pb.ChoiceSoFar(choice=0, token_ids=ids[:so_far])
         submit = pb.Submit(request_id="r", chat=chat(), so_far=[part])
-        request, output = generation_request(submit, tokenizer, form, Grammars(tokenizer, tokenizer.vocab_size))
-        live = Live(submit, None, 0.0, output=output)
-        live.resume(request, tokenizer)
+        request, output = inputs_of(form, tokenizer).request(submit)
+        open_request = OpenRequest(submit, None, 0.0, output=output)
+        open_request.resume(request, tokenizer)
         text = detokenizer_for(request, tokenizer)
         for token_id in ids[:so_far]:
             text.append(token_id)
@@ -133,7 +139,7 @@ def test_a_resumed_answer_is_read_on(name: str, tokenizer: Tokenizer) -> None:
             last = index == len(ids)
             piece = text.append(token_id) + (text.flush() if last else "")
             delta = pb.Delta(request_id="r", text=piece, finish_reason="stop" if last else "")
-            live.read(delta)
+            open_request.read(delta)
             deltas.append(delta)
         return deltas
 
@@ -217,9 +223,8 @@ BAD: dict[str, tuple[pb.Submit, str, str]] = {
 def test_a_bad_request_is_refused_by_what_is_wrong(
     submit: pb.Submit, code: str, words: str, tokenizer: Tokenizer
 ) -> None:
-    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
     with pytest.raises(RequestError, match=words) as refused:
-        generation_request(submit, tokenizer, form, grammars)
+        inputs_of(chat_format(NAMELESS, tokenizer), tokenizer).request(submit)
     assert refused.value.code == code
     assert refused.value.fix
 
@@ -236,26 +241,24 @@ def test_a_bad_request_is_refused_by_what_is_wrong(
 def test_prompts_that_are_clearly_too_long_are_refused_before_they_are_tokens(
     submit: pb.Submit, tokenizer: Tokenizer
 ) -> None:
-    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
+    form = chat_format(NAMELESS, tokenizer)
     with pytest.raises(RequestError, match=r"context is 100 tokens, and the prompt, 12\d+ characters") as refused:
-        generation_request(submit, tokenizer, form, grammars, 100)
+        inputs_of(form, tokenizer, 100).request(submit)
     assert refused.value.code == "context_length_exceeded"
-    request, _ = generation_request(submit, tokenizer, form, grammars, 100_000)
+    request, _ = inputs_of(form, tokenizer, 100_000).request(submit)
     assert max(map(len, [request.prompt_token_ids, *request.more_prompts])) > 1_000
 
 
 def test_further_prompts_and_tokens_that_are_none(tokenizer: Tokenizer) -> None:
-    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
     more = [pb.Prompt(text="b"), pb.Prompt(token_ids=pb.TokenIds(ids=[1, 2]))]
     pooling = pb.Pooling(kind=pb.Pooling.MEAN, dimensions=4)
-    request, output = generation_request(
-        pb.Submit(text="a", more_prompts=more, pooling=pooling, prompt_only=True), tokenizer, form, grammars
-    )
+    inputs = inputs_of(chat_format(NAMELESS, tokenizer), tokenizer)
+    request, output = inputs.request(pb.Submit(text="a", more_prompts=more, pooling=pooling, prompt_only=True))
     assert output is None
     assert request.more_prompts == (tokenizer.encode("b", add_special_tokens=True), [1, 2])
     assert request.pooling is not None and request.pooling.dimensions == 4
     with pytest.raises(RequestError, match="vocabulary"):
-        detokenize(pb.TokenIds(ids=[tokenizer.vocab_size]), tokenizer)
+        inputs.text(pb.TokenIds(ids=[tokenizer.vocab_size]))
 
 
 def test_what_is_told_of_a_prompt(tokenizer: Tokenizer) -> None:
@@ -268,9 +271,9 @@ def test_what_is_told_of_a_prompt(tokenizer: Tokenizer) -> None:
 
 
 def test_a_constraint_of_an_unknown_kind_takes_no_time_to_refuse(tokenizer: Tokenizer) -> None:
-    form, grammars = chat_format(NAMELESS, tokenizer), Grammars(tokenizer, tokenizer.vocab_size)
-    assert is_compiled(pb.Submit(text="a", constraint=pb.Constraint(kind=99)), form, grammars)  # type: ignore[arg-type]
-    assert not is_compiled(pb.Submit(text="a", constraint=pb.Constraint(kind=1)), form, grammars)
+    inputs = inputs_of(chat_format(NAMELESS, tokenizer), tokenizer)
+    assert inputs.is_compiled(pb.Submit(text="a", constraint=pb.Constraint(kind=99)))  # type: ignore[arg-type]
+    assert not inputs.is_compiled(pb.Submit(text="a", constraint=pb.Constraint(kind=1)))
 
 
 def test_what_a_chat_with_tools_may_be_held_to(tokenizer: Tokenizer) -> None:

@@ -12,7 +12,8 @@ from lora_engine.errors import RequestError
 from lora_engine.request import PinState
 from lora_engine.server import prefix_pins
 from lora_engine.server.chat import ChatFormat
-from lora_engine.server.translation import beginning
+from lora_engine.server.input_processor import InputProcessor
+from lora_engine.structured import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.prompt_prefixes import KnownPrefixes, prefix_marks
@@ -42,9 +43,13 @@ def chat(*messages: tuple[str, str]) -> pb.Submit:
     return pb.Submit(chat=pb.Chat(messages=[pb.ChatMessage(role=role, content=content) for role, content in messages]))
 
 
+def beginning(submit: pb.Submit, tokenizer: Tokenizer, template: str = MARKED) -> list[int]:
+    chat_format = ChatFormat(ChatTemplate(template, {}), tokenizer)
+    return InputProcessor(tokenizer, chat_format, Grammars(tokenizer, tokenizer.vocab_size)).beginning(submit)
+
+
 def text_of(submit: pb.Submit, tokenizer: Tokenizer, template: str = MARKED) -> str:
-    ids = beginning(submit, tokenizer, ChatFormat(ChatTemplate(template, {}), tokenizer))
-    return tokenizer.decode(ids, keep_special_tokens=True)
+    return tokenizer.decode(beginning(submit, tokenizer, template), keep_special_tokens=True)
 
 
 @pytest.mark.parametrize("template", [MARKED, ALTERNATING])
@@ -65,7 +70,7 @@ def test_a_texts_last_token_is_its_beginning_only_if_no_longer_one_can_take_its_
     found = text_of(pb.Submit(text="Once upon a tim"), tokenizer)
     assert "Once upon a tim".startswith(found) and len(found) >= len("Once upon a")
     ids = pb.TokenIds(ids=[5, 6, 7])
-    assert beginning(pb.Submit(token_ids=ids), tokenizer, ChatFormat(ChatTemplate(MARKED, {}), tokenizer)) == [5, 6, 7]
+    assert beginning(pb.Submit(token_ids=ids), tokenizer) == [5, 6, 7]
 
 
 def test_a_template_that_refuses_the_prefix_says_why(tokenizer: Tokenizer) -> None:
@@ -101,7 +106,7 @@ async def test_what_is_missing_is_computed_in_the_background_and_is_nobodys_usag
     )
     page = host.description.page_tokens
     assert len(request.prompt_token_ids) == said["one"].tokens // page * page, "full pages of it"
-    assert not len(host.journal) and host.idle
+    assert not len(host.journal) and host.requests.idle
     asked = len(engine.prompts)
     assert {state.state for state in (await pin(client, pinned("one", cache_salt="s"))).values()} == {
         pb.PrefixState.KEPT
@@ -120,7 +125,7 @@ async def test_what_is_missing_is_computed_in_the_background_and_is_nobodys_usag
 
 
 async def test_each_prefix_has_its_own_error(client, host, engine, monkeypatch):
-    monkeypatch.setattr(type(host), "_reject_base", lambda _self, wanted: None)
+    monkeypatch.setattr(host.inputs, "reject_base", lambda wanted: None)
     said = await pin(client, pinned("short", "Hi"), pb.PinnedPrefix(name="empty"), pinned("good"))
     assert (said["short"].state, said["short"].error.code) == (pb.PrefixState.FAILED, "prefix_too_short")
     assert (said["empty"].state, said["empty"].error.code) == (pb.PrefixState.FAILED, "empty_prompt")

@@ -11,7 +11,7 @@ from lorikeet_testing.engine_client import text_request
 
 from lora_engine.constraints import Constraint, Kind
 from lora_engine.peft_format import adapter_digest, folder_digests
-from lora_engine.server import host as host_module
+from lora_engine.server import status as status_module
 from lora_engine.server.session import ClientSession
 from lora_engine.structured import Grammars
 from lora_engine.wire import engine_pb2 as pb
@@ -37,7 +37,7 @@ async def pulled(client, count):
 
 async def test_many_requests_on_one_session(client, host, engine):
     async with client.session() as session:
-        assert session.boot_id == host.boot_id == (await client.wait_ready()).boot_id
+        assert session.boot_id == host.lifecycle.boot_id == (await client.wait_ready()).boot_id
         requests = [text_request(f"prompt {i}", max_tokens=1 + i % 7, n=1 + i % 2) for i in range(40)]
         results = await asyncio.gather(*(session.run(request) for request in requests))
     for request, result in zip(requests, results, strict=True):
@@ -103,7 +103,7 @@ async def test_a_chat_by_the_adapters_own_template(client, host):
         chat.own_template.source = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
         refused = await session.run(pb.Submit(request_id="never", chat=chat, sampling=sampling))
         assert refused.error.code == "chat_template_too_costly"
-    reply = await host.tokenize(pb.Submit(chat=pb.Chat(messages=chat.messages, own_template=own)))
+    reply = await host.inputs.tokenize(pb.Submit(chat=pb.Chat(messages=chat.messages, own_template=own)))
     assert b"".join(reply.token_bytes[token] for token in reply.token_ids) == b"abc!"
 
 
@@ -116,14 +116,14 @@ async def test_a_prompt_is_described_with_the_first_output(client, host):
         result = await session.run(request)
     first, *others = result.deltas
     assert list(first.prompt.token_ids) == [5, 6, 7]
-    assert first.prompt.text == host._tokenizer.decode([5, 6, 7])
+    assert first.prompt.text == host.inputs.tokenizer.decode([5, 6, 7])
     assert first.num_tokens == 1
     assert not any(delta.HasField("prompt") for delta in others)
 
 
 async def test_tokens_of_prompts_and_text_of_tokens(client, host):
     host.description.max_context = 99
-    tokenizer = host._tokenizer
+    tokenizer = host.inputs.tokenizer
     reply = await client.stub.Tokenize(pb.Submit(text="hello"))
     assert list(reply.token_ids) == tokenizer.encode("hello", add_special_tokens=True)
     assert {*reply.token_bytes} == {*reply.token_ids}
@@ -232,7 +232,7 @@ async def test_bad_requests_are_answered_and_the_host_goes_on(client, host, name
         assert refused.usage.outcome == "refused"
         assert (await session.run(text_request("ok"))).usage.outcome == "finished"
     assert len(await client.pull()) == 1
-    assert await eventually(lambda: host.idle)
+    assert await eventually(lambda: host.requests.idle)
 
 
 async def test_request_ids_are_never_used_twice(client, engine):
@@ -288,7 +288,7 @@ async def test_a_lost_session_aborts_its_requests_and_keeps_their_usage(client, 
     async with client.session() as session:
         for _ in range(3):
             await (await session.submit(text_request("p", max_tokens=1_000_000))).first_delta.wait()
-    await eventually(lambda: host.idle)
+    await eventually(lambda: host.requests.idle)
     records = await pulled(client, 3)
     assert {record.outcome for record in records} == {"aborted"}
     assert all(record.completion_tokens for record in records)
@@ -407,7 +407,7 @@ async def test_metrics_tell_what_happened(client, host):
     async with client.session() as session:
         await session.run(text_request("pppp"))
         await session.run(text_request("p", digest=ABSENT))
-    host.metrics.status = await host.status()
+    host.metrics.status = await host.status.read()
     text = host.metrics.text()
     assert 'lora_engine_requests_total{outcome="finished"} 1' in text
     assert 'lora_engine_requests_total{outcome="refused"} 1' in text
@@ -438,7 +438,7 @@ async def test_a_status_tells_each_tenants_share_and_how_good_forecasts_are(clie
     assert "lora_engine_refused_early 7" in text and "lora_engine_forecast_error_p90 0.11" in text
 
 
-@pytest.mark.parametrize(("read", "reader"), [("heartbeat", "_read_heartbeat"), ("load", "_read_load")])
+@pytest.mark.parametrize(("read", "reader"), [("heartbeat", "_heartbeat"), ("load", "_load")])
 async def test_callers_of_one_heartbeat_get_theirs_though_a_later_caller_began_the_next(
     host, monkeypatch, read, reader
 ):
@@ -449,11 +449,11 @@ async def test_callers_of_one_heartbeat_get_theirs_though_a_later_caller_began_t
     async def wait() -> str:
         return await next(begun)
 
-    monkeypatch.setattr(host, reader, wait)
-    first = [asyncio.create_task(getattr(host, read)()) for _ in range(3)]
+    monkeypatch.setattr(getattr(host.status, reader), "_read", wait)
+    first = [asyncio.create_task(getattr(host.status, read)()) for _ in range(3)]
     await asyncio.sleep(0)
-    monkeypatch.setattr(host_module, "_LOAD_KEPT_S", -1)
-    second = asyncio.create_task(getattr(host, read)())
+    monkeypatch.setattr(status_module, "_SHARED_S", -1)
+    second = asyncio.create_task(getattr(host.status, read)())
     await asyncio.sleep(0)
     first[1].cancel()
     await asyncio.sleep(0)
@@ -542,10 +542,10 @@ async def test_a_weight_that_is_no_number_is_refused(client):
 
 
 async def test_constraints_reach_the_engine_compiled(client, host, engine, monkeypatch):
-    tokenizer = host._tokenizer
+    tokenizer = host.inputs.tokenizer
     tokenizer.eos_token_ids = frozenset({0})
     grammars = Grammars(tokenizer, tokenizer.vocab_size)
-    monkeypatch.setattr(host, "_grammars", grammars)
+    monkeypatch.setattr(host.inputs, "grammars", grammars)
     compiled_on = set()
     compile_ = grammars.compile
 

@@ -26,7 +26,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from lora_engine.errors import RequestError
 from lora_engine.scheduling.sequence import detokenizer_for
 from lora_engine.server.chat import ChatFormat
-from lora_engine.server.translation import generation_request
+from lora_engine.server.input_processor import InputProcessor
 from lora_engine.structured.grammars import Grammars
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import ToolFormat
@@ -307,7 +307,7 @@ def test_prompts_have_the_tokens_of_transformers(model: tuple[Path, Tokenizer, C
         messages = conversation(1)[:end]
         expected = reference.apply_chat_template(messages, tools=TOOLS, add_generation_prompt=True)["input_ids"]
         submit = pb.Submit(request_id="r", chat=on_the_wire(messages, TOOLS))
-        ours, _ = generation_request(submit, tokenizer, format, grammars)
+        ours, _ = InputProcessor(tokenizer, format, grammars).request(submit)
         assert list(ours.prompt_token_ids) == expected
 
 
@@ -326,7 +326,7 @@ def test_whatever_the_grammar_allows_of_real_tokens_is_a_call(
     for count, single in ((1, True), (2, False)):
         chat = on_the_wire(conversation(1)[:2], tools, tool_choice=mode, single_tool_call=single)
         submit = pb.Submit(request_id=f"{how} {count}", chat=chat)
-        request, output = generation_request(submit, tokenizer, format, grammars)
+        request, output = InputProcessor(tokenizer, format, grammars).request(submit)
         assert request.grammar is not None and output is not None
         for seed in range(8):
             ids = walk(request.grammar.matcher, tokenizer, random.Random(seed))

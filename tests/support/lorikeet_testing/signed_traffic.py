@@ -1,7 +1,7 @@
 """Requests to many adapters of one engine host while those are staged, replaced, dropped, evicted and merged at random.
 
 Every adapter answers with its signature (``signatures.py``), so every token of every answer is checked. The adapters
-live as they do in production: through ``EngineHost.stage`` and ``drop``, from disk by host memory to the device, in
+live as they do in production: through ``AdapterStaging.stage`` and ``drop``, from disk by host memory to the device, in
 tiers too small for all of them. Requests go through a client's session, and their usage through the journal.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lora_engine.peft_format import adapter_digest, folder_digests
-from lora_engine.server.host import EngineHost
+from lora_engine.server.host import HostServer
 from lora_engine.server.session import ClientSession
 from lora_engine.wire import engine_pb2 as pb
 
@@ -83,7 +83,7 @@ class SignedTraffic:
 
     def __init__(
         self,
-        host: EngineHost,
+        host: HostServer,
         folder: Path,
         *,
         adapters: int,
@@ -137,7 +137,7 @@ class SignedTraffic:
                 task.cancel()
             await asyncio.gather(*readers, *others, *self._tasks, return_exceptions=True)
         await asyncio.wrap_future(self._host.journal.acknowledge(self._unacknowledged))
-        merging = (await self._host.status()).merging
+        merging = (await self._host.status.read()).merging
         self.tally.events.update(merges=merging.merges, merged_steps=merging.merged_steps)
         return self.tally
 
@@ -196,10 +196,12 @@ class SignedTraffic:
         if submit.handle:
             self._by_handle[submit.handle] = request
         session = self._sessions[number % _SESSIONS]
-        self._host.submit(session, submit)
+        self._host.requests.submit(session, submit)
         if rnd.random() < 0.01:
             request.is_aborted = True
-            asyncio.get_running_loop().call_later(rnd.random() / 20, self._host.abort, session, submit.request_id)
+            asyncio.get_running_loop().call_later(
+                rnd.random() / 20, self._host.requests.abort, session, submit.request_id
+            )
 
     def _choose(self) -> Version | None:
         """The adapter of the next request; now and then one is busier than the others, or the only one."""
@@ -336,7 +338,7 @@ class SignedTraffic:
         self.tally.events["dropped_and_staged"] += 1
 
     async def _pin(self) -> None:
-        await self._host.pin([version.digest for version in self._rnd.sample(self._current, 4)])
+        await self._host.staging.pin([version.digest for version in self._rnd.sample(self._current, 4)])
         self.tally.events["pinned"] += 1
 
     async def _stage_new(self, name: str, previous: Signature) -> Version:
@@ -353,7 +355,7 @@ class SignedTraffic:
         request = pb.StageAdapterRequest(
             digest=version.digest, source_uri=version.folder.resolve().as_uri(), file_digests=files
         )
-        async for event in self._host.stage(request):
+        async for event in self._host.staging.stage(request):
             assert event.phase != pb.StageEvent.FAILED, event
         self.tally.events["staged"] += 1
 
@@ -384,7 +386,7 @@ class SignedTraffic:
     async def _drop(self, version: Version, *, keep_files: bool = False) -> None:
         while version.is_being_staged:
             await asyncio.sleep(0.005)
-        await self._host.drop(version.digest)
+        await self._host.staging.drop(version.digest)
         version.is_dropped = True
         self._dropped.append(version)
         del self._dropped[:-_DROPPED_KEPT]

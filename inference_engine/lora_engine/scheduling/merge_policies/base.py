@@ -70,7 +70,7 @@ class Applied:
 class MergeReport:
     """The adapter in the second set of weights, the number of merges and the number of steps that ran merged."""
 
-    merged: str = UNMERGED
+    adapter_digest: str = UNMERGED
     merges: int = 0
     merged_steps: int = 0
 
