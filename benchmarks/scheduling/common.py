@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lora_engine.request import GenerationRequest, SamplingParams, Slo
-from lora_engine.simulation import Ended, Machine, SimulatedAdapter, SimulatedEngine, StepTimes
+from lora_engine.simulation import Machine, SimulatedAdapter, SimulatedEnd, SimulatedEngine, StepTimes
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "scheduling.jsonl"
@@ -61,7 +61,7 @@ def gamma_times(rnd: random.Random, rate: float, cv: float, seconds: float) -> l
         times.append(now)
 
 
-def first_token_s(ended: Ended) -> float | None:
+def first_token_s(ended: SimulatedEnd) -> float | None:
     return None if ended.first_token is None else ended.first_token - ended.submitted
 
 

@@ -26,9 +26,9 @@ from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_engine.server.messages import fill
-from lora_engine.simulation import Ended, SimulatedEngine
+from lora_engine.simulation import SimulatedEnd, SimulatedEngine
 from lora_engine.wire import engine_pb2 as pb
-from lora_engine.wire.prompt_prefixes import Mark, RecentPrefixes, prefix_marks
+from lora_engine.wire.prompt_prefixes import PrefixMark, RecentPrefixes, prefix_marks
 
 WEBS, SLICE_S, HEARTBEAT_S = 4, 0.025, 0.25
 TENANTS, ADAPTERS, RUNNING, TURNS = 32, 64, 64, 8
@@ -78,7 +78,7 @@ class Host:
         if not engine.has_work():
             engine.clock.now = max(engine.clock.now, now)
 
-    def take_ended(self) -> list[Ended]:
+    def take_ended(self) -> list[SimulatedEnd]:
         """What ended since it was asked last."""
         ended, self._seen = self.engine.ended[self._seen :], len(self.engine.ended)
         return ended
@@ -118,7 +118,7 @@ class Web:
         self.predictions[host].observed(status)
 
     def choose(self, submit: pb.Submit) -> int:
-        marks: tuple[Mark, ...] = prefix_marks(submit) if self.knows else ()
+        marks: tuple[PrefixMark, ...] = prefix_marks(submit) if self.knows else ()
         loads = [
             HostLoad(
                 str(host),
@@ -146,7 +146,7 @@ def play(policy: str, pages: int, count: int, load: float, seconds: float) -> di
         (adapter,) = rnd.choices(range(ADAPTERS), popularity)
         system = [1_000_000 + adapter] * SYSTEM
         heapq.heappush(arriving, (at, next(tie), Conversation(number, f"t{adapter % TENANTS}", f"a{adapter}", system)))
-    open_now: dict[str, tuple[Conversation, list[Mark] | tuple[Mark, ...]]] = {}
+    open_now: dict[str, tuple[Conversation, list[PrefixMark] | tuple[PrefixMark, ...]]] = {}
     waits, whole = list[float](), list[float]()
     stayed = later = prompt = cached = tick = 0
     beats = round(HEARTBEAT_S / SLICE_S)

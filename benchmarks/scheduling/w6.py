@@ -48,7 +48,7 @@ from control_plane.fleet.routing.router import ROUTING_POLICIES, HostLoad
 from lora_engine.request import ChoiceSoFar, GenerationRequest
 from lora_engine.scheduling.sequence import RequestState
 from lora_engine.server.messages import fill
-from lora_engine.simulation import Ended, SimulatedAdapter, SimulatedEngine
+from lora_engine.simulation import SimulatedAdapter, SimulatedEnd, SimulatedEngine
 from lora_engine.wire import engine_pb2 as pb
 
 WEBS, SLICE_S, HEARTBEAT_S = 4, 0.025, 0.25
@@ -175,7 +175,7 @@ class Host:
         self._digests, self._seen = digests, 0
         self._made: deque[tuple[float, int]] = deque()
 
-    def until(self, now: float) -> list[Ended]:
+    def until(self, now: float) -> list[SimulatedEnd]:
         """What ended."""
         engine = self.engine
         while engine.has_work() and engine.clock.now < now:
@@ -275,7 +275,7 @@ class Web:
         while self._held and (waiter := self._turns.next(self._has_room)) is not None:
             self._send(self._held.pop(waiter), now)
 
-    def ended(self, asked: Open, end: Ended) -> None:
+    def ended(self, asked: Open, end: SimulatedEnd) -> None:
         self._here[asked.host] -= 1
         del self.open[asked.request.request_id]
         tokens = end.usage.completion_tokens
@@ -347,7 +347,7 @@ class Web:
 
     def _move(self, asked: Open, to: int, now: float) -> None:
         state = self._state(asked)
-        asked.first_token = asked.first_token or state.timeline.first_token or 0.0
+        asked.first_token = asked.first_token or state.first_token or 0.0
         going_on = asked.so_far(state)
         del self.open[asked.request.request_id]
         self._here[asked.host] -= 1

@@ -28,7 +28,7 @@ from .model.config import ModelConfig
 from .model.loading import LoadedModel, load_model
 from .model.transformer import Transformer
 from .peft_format import is_combined
-from .peft_format.embedding_layers import MOST_NEW_TOKENS
+from .peft_format.embedding_layers import MAX_NEW_TOKENS
 from .request import (
     MAX_TOP_LOGPROBS,
     Embedding,
@@ -64,7 +64,7 @@ _MASK_POLL_S = 0.00005
 # Seconds that a step without a row to run waits for a mask of the deferred sequences.
 _DEFERRED_WAIT_S = 0.005
 # Numbers in all vectors of one request: 32 MiB.
-_MOST_NUMBERS = 1 << 23
+_MAX_NUMBERS = 1 << 23
 # Tenants in one status; the waiting requests of others are available by query.
 _REPORTED_TENANTS = 100
 
@@ -145,13 +145,18 @@ class Engine:
     def add_request(self, request: GenerationRequest) -> None:
         """Queue a request. Raises ``RequestError``; the engine keeps nothing of a refused request."""
         max_tokens = self._check(request)
-        state = self.core.new_request(
-            request, self._usage(request), max_tokens, self._clock(), lambda: detokenizer_for(request, self.tokenizer)
+        usage = RequestUsage(
+            request.request_id,
+            request.tenant,
+            request.adapter_digest,
+            prompt_tokens=len(request.prompt_token_ids) + sum(map(len, request.more_prompts)),
+            submitted_unix=time.time(),
         )
+        state = RequestState(request, usage, self._clock())
         state.ending_tokens = self._ending_tokens(request)
         if request.largest_token_id >= self.model_config.vocab_size:
             state.vocab_needed = request.largest_token_id + 1
-        self.core.add(state)
+        self.core.add(state, max_tokens, lambda: detokenizer_for(request, self.tokenizer))
 
     def abort(self, request_id: str) -> None:
         """End a request early; its ``RequestFinished`` comes with the next step. Unknown ids are ignored."""
@@ -356,7 +361,7 @@ class Engine:
                 continue
             if not masks.ready:
                 masks.was_late()
-                self.core.hold(sequence)
+                self.core.defer(sequence)
                 deferred.add(sequence)
                 continue
             try:
@@ -525,7 +530,7 @@ class Engine:
         if not request.adapter_digest:
             return self.model_config.vocab_size
         if packed is None:
-            return self.model_config.vocab_size + MOST_NEW_TOKENS
+            return self.model_config.vocab_size + MAX_NEW_TOKENS
         return max(self.model_config.vocab_size, packed.layout.vocab_size)
 
     def _check_prompt(self, token_ids: list[int], vocab: int) -> None:
@@ -596,23 +601,14 @@ class Engine:
                 param="dimensions",
             )
         numbers = (1 + len(request.more_prompts)) * (dimensions or most)
-        if numbers > _MOST_NUMBERS:
+        if numbers > _MAX_NUMBERS:
             raise RequestError(
                 "invalid_value",
-                f"The vectors would have {numbers} numbers together, but at most {_MOST_NUMBERS} are possible for one "
+                f"The vectors would have {numbers} numbers together, but at most {_MAX_NUMBERS} are possible for one "
                 "request.",
                 "Send fewer inputs in one request, or lower dimensions.",
                 param="input",
             )
-
-    def _usage(self, request: GenerationRequest) -> RequestUsage:
-        return RequestUsage(
-            request.request_id,
-            request.tenant,
-            request.adapter_digest,
-            prompt_tokens=len(request.prompt_token_ids) + sum(map(len, request.more_prompts)),
-            submitted_unix=time.time(),
-        )
 
     def _ending_tokens(self, request: GenerationRequest) -> frozenset[int]:
         params = request.sampling
@@ -680,4 +676,4 @@ def build_runner(config: EngineConfig, loaded: LoadedModel, mirror: StepMirror |
 
 def _owner_of(sequence: Sequence, now: float) -> PageOwner:
     request = sequence.request
-    return PageOwner(PageKind.KV, request.tenant, request.adapter_digest, now - sequence.parent.timeline.submitted)
+    return PageOwner(PageKind.KV, request.tenant, request.adapter_digest, now - sequence.parent.submitted)

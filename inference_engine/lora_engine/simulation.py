@@ -79,7 +79,7 @@ class SimulatedAdapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SimulatedEnd:
     """The end of a simulated request; times are in seconds of the virtual clock."""
 
     request: GenerationRequest
@@ -224,16 +224,15 @@ class SimulatedEngine:
             on_end=self._report_end,
             merged_weights=SimulatedWeights() if self.config.merges else None,
         )
-        self.ended: list[Ended] = []
+        self.ended: list[SimulatedEnd] = []
         self.steps = 0
 
     def submit(self, request: GenerationRequest, at: float | None = None) -> bool:
         """Queue a request that arrived at ``at`` (by default now); returns False if it was refused."""
-        submitted = self.clock.now if at is None else at
         usage = RequestUsage(request.request_id, request.tenant, request.adapter_digest)
-        state = self.core.new_request(request, usage, request.sampling.max_tokens, submitted, detokenizer=_NoText)
+        state = RequestState(request, usage, self.clock.now if at is None else at)
         try:
-            self.core.add(state)
+            self.core.add(state, request.sampling.max_tokens, _NoText)
         except RequestError as error:
             usage.outcome = "refused"
             self._report_end(state, error)
@@ -271,7 +270,9 @@ class SimulatedEngine:
             if sequence.ends_by_length:
                 self.core.finish(sequence)
 
-    def run(self, arrivals: Iterable[tuple[float, GenerationRequest]], until: float = float("inf")) -> list[Ended]:
+    def run(
+        self, arrivals: Iterable[tuple[float, GenerationRequest]], until: float = float("inf")
+    ) -> list[SimulatedEnd]:
         """Replay timed arrivals until all have ended or the clock passes ``until``; returns all ends so far."""
         queue = deque(arrivals)
         while (queue or self.has_work()) and self.clock.now < until:
@@ -286,11 +287,11 @@ class SimulatedEngine:
 
     def _report_end(self, state: RequestState, error: RequestError | None) -> None:
         self.ended.append(
-            Ended(
+            SimulatedEnd(
                 state.request,
                 state.usage.outcome,
-                state.timeline.submitted,
-                state.timeline.first_token,
+                state.submitted,
+                state.first_token,
                 self.clock.now,
                 state.usage,
                 state.predicted_first_token,

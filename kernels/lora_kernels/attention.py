@@ -32,7 +32,7 @@ LEAST_SPLIT_KEYS = 1536
 # Fields of a tile of ``prefill_tiles``.
 PREFILL_TILE_FIELDS = 6
 # Rows of a program that merges splits, and splits whose loads it issues together.
-_MERGED_ROWS, _MERGED_AT_ONCE = 8, 8
+_MERGED_ROWS, _SPLITS_PER_LOAD = 8, 8
 # Rows of a prefill tile, each a token and a query head of its key-value head.
 BLOCK_M = 64
 
@@ -320,14 +320,14 @@ def _merge_splits_kernel(
     HEAD_PAD: tl.constexpr,
     BLOCK_M: tl.constexpr,
     ROWS: tl.constexpr,
-    MOST_SPLITS: tl.constexpr,
-    AT_ONCE: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
+    SPLITS_PER_LOAD: tl.constexpr,
     FIELDS: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Combine the splits of ``ROWS`` rows of a tile; the tile's splits follow its first in ``tiles``.
 
-    Each thread sums over the splits and issues the loads of ``AT_ONCE`` splits together.
+    Each thread sums over the splits and issues the loads of ``SPLITS_PER_LOAD`` splits together.
     """
     launch_dependents(PDL)
     grid_dependency_wait(PDL)
@@ -344,7 +344,7 @@ def _merge_splits_kernel(
     dims_ok = dims < HEAD_DIM
     first_place = (tl.program_id(0) * KV_HEADS + kv_head) * BLOCK_M + rows
     SPLIT_STRIDE: tl.constexpr = KV_HEADS * BLOCK_M
-    every_split = tl.arange(0, MOST_SPLITS)
+    every_split = tl.arange(0, MAX_SPLITS)
     stats = stats_ptr + (first_place[:, None] + every_split[None, :] * SPLIT_STRIDE) * 2
     ok = rows_ok[:, None] & (every_split < splits)[None, :]
     split_best = tl.load(stats, mask=ok, other=float("-inf"))
@@ -352,8 +352,8 @@ def _merge_splits_kernel(
     best = tl.where(best == float("-inf"), 0.0, best)  # padding rows
     total = tl.sum(tl.load(stats + 1, mask=ok, other=0.0) * tl.exp2(split_best - best[:, None]), axis=1)
     acc = tl.zeros((ROWS, HEAD_PAD), dtype=tl.float32)
-    for first_split in range(0, splits, AT_ONCE):
-        for offset in tl.static_range(AT_ONCE):
+    for first_split in range(0, splits, SPLITS_PER_LOAD):
+        for offset in tl.static_range(SPLITS_PER_LOAD):
             there = rows_ok & (first_split + offset < splits)
             place = first_place + (first_split + offset) * SPLIT_STRIDE
             weight = tl.exp2(tl.load(stats_ptr + place * 2, mask=there, other=float("-inf")) - best)
@@ -608,8 +608,8 @@ def paged_prefill(
             HEAD_PAD=triton.next_power_of_2(head_dim),
             BLOCK_M=block_m,
             ROWS=rows,
-            MOST_SPLITS=triton.next_power_of_2(most),
-            AT_ONCE=_MERGED_AT_ONCE,
+            MAX_SPLITS=triton.next_power_of_2(most),
+            SPLITS_PER_LOAD=_SPLITS_PER_LOAD,
             FIELDS=PREFILL_TILE_FIELDS,
             num_warps=4,
             **pdl_options(q),

@@ -281,9 +281,9 @@ def test_only_for_minutes(peer: Peer, artifact: Artifact, monkeypatch: pytest.Mo
 def test_not_more_at_once_than_may(
     peer: Peer, artifact: Artifact, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_MOST_READERS", 0)
+    monkeypatch.setattr(service, "_MAX_READERS", 0)
     assert read(peer, artifact.digest) == grpc.StatusCode.RESOURCE_EXHAUSTED
-    monkeypatch.setattr(service, "_MOST_READERS", 1)
+    monkeypatch.setattr(service, "_MAX_READERS", 1)
     assert {read(peer, artifact.digest) for _ in range(3)} == {b"{}"}, "who has read makes room"
     assert server.readers == [1, 1, 1] and server.host.staging.readers == 0, "and heartbeats tell how many there are"
 

@@ -138,7 +138,7 @@ def test_a_gap_beside_no_bound_is_none(host: Any) -> None:
 
 
 def test_a_host_cannot_list_adapters_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter_list, "MOST_ADAPTERS", 100)
+    monkeypatch.setattr(adapter_list, "MAX_ADAPTERS", 100)
     known = AdapterList()
     with pytest.raises(AdapterListError):
         for page in range(11):

@@ -14,7 +14,7 @@ from control_plane.gateway.dispatch import constraint_checks
 from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks, RequestedConstraint
 from control_plane.gateway.dispatch.errors import ApiError
 from lora_engine.constraints import Constraint, Kind
-from lora_engine.constraints.constraint import MOST_BYTES
+from lora_engine.constraints.constraint import MAX_BYTES
 from lora_engine.structured.masks import MaskWorkers
 
 
@@ -100,7 +100,7 @@ def nested(depth: int) -> str:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (Kind.JSON_SCHEMA, json.dumps({"description": "x" * MOST_BYTES})),
+        (Kind.JSON_SCHEMA, json.dumps({"description": "x" * MAX_BYTES})),
         (Kind.JSON_SCHEMA, nested(400)),
         (Kind.JSON_SCHEMA, nested(10_000)),
         (Kind.JSON_SCHEMA, json.dumps({"allOf": [

@@ -18,7 +18,7 @@ from lorikeet_testing.tiny_models import VOCAB, Adapter, adapter_at, geometry_of
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers, against_base
+from lora_engine.adapters.embedding_pages import BaseEmbeddingLayers, against_base
 from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import LoadedAdapters
 from lora_engine.config import EngineConfig

@@ -419,7 +419,7 @@ def test_logits_of_prompts_are_made_in_slices(
 ) -> None:
     family = families("llama2-mha")
     engine, rows = build_engine(family), []
-    monkeypatch.setattr("lora_engine.execution.prompt_reads._LOGITS_AT_ONCE", 7 * VOCAB)
+    monkeypatch.setattr("lora_engine.execution.prompt_reads._MAX_LOGITS", 7 * VOCAB)
     original = engine.loaded.model.logits
 
     def spy(hidden: torch.Tensor, *more: Any) -> torch.Tensor:

@@ -9,11 +9,11 @@ import pytest
 
 from lora_engine.execution.device_time import DeviceTime
 from lora_engine.request import GenerationRequest, RequestUsage
-from lora_engine.scheduling.sequence import RequestState, Timeline
+from lora_engine.scheduling.sequence import RequestState
 
 
 def state(name: str) -> RequestState:
-    return RequestState(GenerationRequest(name, [1]), Timeline(0.0), RequestUsage(name, "t", ""))
+    return RequestState(GenerationRequest(name, [1]), RequestUsage(name, "t", ""), 0.0)
 
 
 def chunks(*work: tuple[RequestState, int]) -> Any:

@@ -27,7 +27,7 @@ from lora_engine.engine import Engine
 from lora_engine.execution.graph_runner import GraphRunner
 from lora_engine.execution.graph_set import GraphSet
 from lora_engine.model.batch import LoraSpan
-from lora_engine.model.graph_shapes import MOST_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
+from lora_engine.model.graph_shapes import MAX_PROMPTS, GraphShape, fitting_mixed_graphs, mixed_graphs
 from lora_engine.model.triton_ops import ALL_GROUPS, ATTENTION, covering, split_spans
 from lora_engine.request import GenerationRequest, SamplingParams
 from lora_kernels import attention
@@ -168,7 +168,7 @@ def steps(rnd: random.Random) -> Iterator[tuple[int, int, list[LoraSpan]]]:
     for _ in range(200):
         decodes = rnd.choice((0, rnd.randint(0, 256)))
         starts = list(range(decodes + 1))
-        for _ in range(rnd.randint(1, MOST_PROMPTS)):
+        for _ in range(rnd.randint(1, MAX_PROMPTS)):
             starts.append(starts[-1] + rnd.randint(2, rnd.choice((3, 64, 300))))
         runs = [(start, stop, rnd.choice((8, 64))) for start, stop in pairwise(starts) if rnd.random() < 0.5]
         yield decodes, starts[-1], spans_of(runs)

@@ -31,7 +31,7 @@ from lora_engine.model.loading import LoadedModel
 from lora_engine.model.parallel import Parallel
 from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestFinished, SamplingParams, Slo
 from lora_engine.scheduling.queue_policies import queue_policies
-from lora_engine.scheduling.sequence import MOST_SPANS
+from lora_engine.scheduling.sequence import MAX_SPANS
 
 VOCAB = 251
 PAGE_TOKENS = 4
@@ -429,7 +429,7 @@ def test_preemption_happens_and_changes_nothing() -> None:
         preemptions += sum(end.usage.preemptions for end in out.finished)
         for end in out.finished:
             spans = end.usage.preemption_spans
-            assert len(spans) == min(MOST_SPANS, end.usage.preemptions)
+            assert len(spans) == min(MAX_SPANS, end.usage.preemptions)
             assert spans == sorted(spans) and all(at_ms >= end.usage.queue_ms for at_ms, _ in spans)
     assert preemptions > 0
     assert outputs == {str(i): expected(p, 0, 30) for i, p in enumerate(prompts)}

@@ -12,7 +12,7 @@ from control_plane.adapters.evaluations.item_files import read_items
 from control_plane.adapters.registry.combinations import is_combination, read_combination
 from control_plane.adapters.registry.models import EvaluationMetric
 from control_plane.core.errors import LorikeetError
-from lora_engine.peft_format import LARGEST_WEIGHT, MOST_PARTS
+from lora_engine.peft_format import LARGEST_WEIGHT, MAX_PARTS
 
 TEXTS = st.sampled_from(["2 + 2 =", "4", " ", "", "é\u2028", "\0", "\ud83d", "x" * 5000]) | st.text(max_size=8)
 VALUES: st.SearchStrategy[Any] = TEXTS | st.sampled_from(
@@ -82,7 +82,7 @@ def test_names_of_combinations() -> None:
             parts = read_combination(name)
         except LorikeetError as error:
             return told(error)
-        assert 1 <= len(parts) <= MOST_PARTS and len({part for part, _ in parts}) == len(parts)
+        assert 1 <= len(parts) <= MAX_PARTS and len({part for part, _ in parts}) == len(parts)
         assert all(part and 0 < abs(weight) <= LARGEST_WEIGHT for part, weight in parts)
         return f"{len(parts)} adapters"
 

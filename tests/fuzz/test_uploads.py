@@ -33,7 +33,7 @@ from lorikeet_testing.mutations import damaged
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, as_candidate, config_bytes, safetensors_bytes, tensors
 
 from control_plane.adapters.uploads.validation_sandbox import validate
-from lora_engine.adapters.embedding_layers import EmbeddingLayersPlanner, pack_embedding_layers
+from lora_engine.adapters.embedding_pages import EmbeddingLayersPlanner, pack_embedding_layers
 from lora_engine.memory import PoolGeometry
 from lora_engine.peft_format import CONFIG_FILE, WEIGHTS_FILE, SafetensorsFile, inspect_adapter
 

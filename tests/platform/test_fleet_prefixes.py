@@ -10,7 +10,7 @@ import pytest
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.router import HostLoad, SoonestFirstToken
 from lora_engine.wire import engine_pb2 as pb
-from lora_engine.wire.prompt_prefixes import MOST_FINGERPRINTS, KnownPrefixes, RecentPrefixes, prefix_marks
+from lora_engine.wire.prompt_prefixes import MAX_FINGERPRINTS, KnownPrefixes, RecentPrefixes, prefix_marks
 
 TEXT = "".join(random.Random(1).choices("abcdefgh ", k=8000))
 
@@ -142,11 +142,11 @@ def test_both_sides_keep_the_same_whatever_is_forgotten() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     cached, known = RecentPrefixes(), KnownPrefixes()
-    for number in range(MOST_FINGERPRINTS):
+    for number in range(MAX_FINGERPRINTS):
         cached.used(prefix_marks(pb.Submit(text=f"{number} " * 200)), 300)
-    assert len(cached._used) == MOST_FINGERPRINTS
-    known.observe(pb.HostStatus(prefixes=range(2 * MOST_FINGERPRINTS), prefixes_kept=2 * MOST_FINGERPRINTS))
-    assert len(known._known) == MOST_FINGERPRINTS
+    assert len(cached._used) == MAX_FINGERPRINTS
+    known.observe(pb.HostStatus(prefixes=range(2 * MAX_FINGERPRINTS), prefixes_kept=2 * MAX_FINGERPRINTS))
+    assert len(known._known) == MAX_FINGERPRINTS
     known.observe(pb.HostStatus())
     assert not known._known, "a host of an earlier version tells none"
 

@@ -14,7 +14,7 @@ from lora_engine.memory import Evictable, EvictionQueue, OutOfPages, PageAllocat
 
 from . import epilogue
 from .device_copies import Arrival, DeviceCopies, InlineCopies
-from .embedding_layers import AdapterEmbeddingLayer
+from .embedding_pages import AdapterEmbeddingLayer
 from .epilogue import EpilogueWeights
 from .layout import TARGET_GROUPS, AdapterLayout, ModuleSlot, PackedAdapter, module_rows
 from .load_times import LoadTimes

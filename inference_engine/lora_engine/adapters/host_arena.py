@@ -50,7 +50,7 @@ class HostArena:
         with self._changed:
             return list(self._adapters.values())
 
-    def hold(self, digest: str) -> None:
+    def acquire(self, digest: str) -> None:
         """Keep an adapter, present or not, for a request until ``release``."""
         with self._changed:
             self._holds[digest] += 1

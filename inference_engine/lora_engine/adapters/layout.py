@@ -19,7 +19,7 @@ from lora_engine.memory.page_pool import PoolGeometry
 from lora_engine.peft_format import AdapterManifest, ModuleLora, SafetensorsFile
 
 from . import epilogue
-from .embedding_layers import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
+from .embedding_pages import EmbeddingLayersLayout, EmbeddingLayersPlanner, pack_embedding_layers
 from .epilogue import BaseModules, EpilogueSlot, Place
 from .host_memory import HostMemory, PageableMemory
 from .taken_out import factors

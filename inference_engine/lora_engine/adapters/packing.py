@@ -22,7 +22,7 @@ from lora_engine.peft_format import (
 
 from .combining import Weighted, combine
 from .delta_norms import Norms, delta_norms
-from .embedding_layers import BaseEmbeddingLayers, against_base
+from .embedding_pages import BaseEmbeddingLayers, against_base
 from .epilogue import BaseModules
 from .host_memory import HostMemory
 from .layout import PackedAdapter, TargetShapes, pack_adapter, plan_layout

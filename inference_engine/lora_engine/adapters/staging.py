@@ -176,10 +176,10 @@ class AdapterTiers:
 
     # The methods below are for the server.
 
-    def hold(self, digest: str) -> None:
+    def acquire(self, digest: str) -> None:
         """Keep the adapter and all its parts in every tier for a request, until ``release``."""
         for each in _with_parts(digest):
-            self.arena.hold(each)
+            self.arena.acquire(each)
             self.disk.pin(each)
 
     def release(self, digest: str) -> None:
@@ -294,7 +294,7 @@ class AdapterTiers:
         """Combine an adapter from its parts, which are loaded first."""
         if self.arena.has(digest):
             return
-        self.hold(digest)
+        self.acquire(digest)
         try:
             parts = [(self._part(part.digest), part.weight) for part in parts_of(digest)]
             self.arena.reserve(digest, sum(packed.num_bytes for packed, _ in parts), self._wait_for_room_s)

@@ -17,7 +17,7 @@ from .process import PIECE, REFUSED
 PROCESS = "lora_engine.chat_templates.process"
 # Factor and free bytes by which the output may exceed the context: a template writes messages, perhaps a few times, and
 # its text.
-MOST_GROWTH, FREE_BYTES = 16, 64 << 10
+MAX_GROWTH, FREE_BYTES = 16, 64 << 10
 
 
 class TemplateRefusalError(Exception):
@@ -65,7 +65,7 @@ class TemplateProcess:
 
     def render(self, context: Mapping[str, Any], *, tools: bool) -> str:
         """Render the context. Raises ``TemplateRefusalError`` and ``TooCostlyError``."""
-        most = FREE_BYTES + MOST_GROWTH * len(json.dumps(context))
+        most = FREE_BYTES + MAX_GROWTH * len(json.dumps(context))
         answer = self._ask({"tools": tools, "context": context, "most": most})
         text = answer[1:].decode()
         if answer[:1] == REFUSED:

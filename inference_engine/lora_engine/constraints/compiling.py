@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .ascii_classes import with_ascii_classes, with_common_white_space
-from .constraint import MOST_BYTES, Constraint, ConstraintError, Kind
+from .constraint import MAX_BYTES, Constraint, ConstraintError, Kind
 from .dead_ends import close_dead_ends
 from .library import load_library, parser_limits
 from .schema_problems import explain, first_line, subschemas
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # continue with spaces.
 WHITESPACE = r"(?: |\n[ \t]{0,24})"
 # Strings to choose from.
-MOST_CHOICES = 10_000
+MAX_CHOICES = 10_000
 _BEYOND_REGULAR = re.compile(r"\(\?|\\[1-9k]")  # patterns that may have look-around or back-references
 
 
@@ -40,9 +40,9 @@ def compile_constraint(constraint: Constraint, tokenizer: LLTokenizer) -> Compil
     Raises ``ConstraintError``, ``LibraryMissingError``.
     """
     library = load_library()
-    if len(constraint.text.encode()) > MOST_BYTES:
+    if len(constraint.text.encode()) > MAX_BYTES:
         raise ConstraintError(
-            f"It is {len(constraint.text.encode())} bytes long; {MOST_BYTES} is the most.",
+            f"It is {len(constraint.text.encode())} bytes long; {MAX_BYTES} is the most.",
             "Send a smaller one; leave out descriptions, or split the task.",
         )
     grammar = _grammar(library, constraint)
@@ -108,9 +108,9 @@ def _choices(text: str) -> str:
     except (ValueError, RecursionError):
         choices = None
     fits = isinstance(choices, list) and all(isinstance(choice, str) and choice for choice in choices)
-    if not fits or not 0 < len(choices) <= MOST_CHOICES:
+    if not fits or not 0 < len(choices) <= MAX_CHOICES:
         raise ConstraintError(
-            "It is not a list of strings that are not empty.", f"Send from 1 to {MOST_CHOICES} strings to choose from."
+            "It is not a list of strings that are not empty.", f"Send from 1 to {MAX_CHOICES} strings to choose from."
         )
     return "start: " + " | ".join(json.dumps(choice) for choice in dict.fromkeys(choices))
 

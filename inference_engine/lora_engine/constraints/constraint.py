@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 # Bytes of UTF-8 of a schema or grammar. OpenAI takes schemas of about this size; compiling one takes a second.
-MOST_BYTES = 128 * 1024
+MAX_BYTES = 128 * 1024
 
 
 class Kind(Enum):

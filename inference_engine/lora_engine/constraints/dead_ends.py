@@ -24,14 +24,14 @@ from .schema_problems import leave_out, subschemas
 Schema = dict[str, Any]
 
 # Passes over a schema whose references depend on each other; only chains made for it need more.
-_MOST_PASSES = 50
+_MAX_PASSES = 50
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _SCALARS = frozenset(("string", "number", "integer", "boolean", "null"))
 _CONTAINERS = frozenset(("object", "array"))
 # Patterns and names of one schema. Each pattern is compiled together with the names.
-_MOST_PATTERNS, _MOST_NAMES = 200, 500
+_MAX_PATTERNS, _MAX_NAMES = 200, 500
 # Conjunctions that are followed through references.
-_MOST_CONJUNCTS = 100
+_MAX_CONJUNCTS = 100
 
 
 def close_dead_ends(schema: Schema, *, best_effort: bool) -> None:
@@ -61,7 +61,7 @@ def _take_out_endless(schema: Schema) -> None:
         return id(node) in ends if isinstance(node, dict) and id(node) in known else node is not False
 
     known = {id(node) for node in nodes}
-    for number in range(_MOST_PASSES):
+    for number in range(_MAX_PASSES):
         before = len(ends)
         for node in nodes if number % 2 else reversed(nodes):
             if id(node) not in ends and _ends(node, targets.get(id(node)), can_end):
@@ -160,14 +160,14 @@ def _array_ends(node: Schema, can_end: Any) -> bool:
 def _name_patterns(nodes: list[Schema]) -> None:
     with_patterns = [node for node in nodes if "patternProperties" in node]
     count = sum(len(node["patternProperties"]) for node in with_patterns if isinstance(node["patternProperties"], dict))
-    if count > _MOST_PATTERNS:
+    if count > _MAX_PATTERNS:
         raise ConstraintError(
-            f"It has {count} patternProperties; {_MOST_PATTERNS} is the most.", "Use fewer patterns, or properties."
+            f"It has {count} patternProperties; {_MAX_PATTERNS} is the most.", "Use fewer patterns, or properties."
         )
     names = _names(nodes) if with_patterns else ()
     for node in with_patterns:
         # A part elsewhere in the schema may be combined with this one, by allOf or a reference.
-        _name_finite_patterns(node, names if len(names) <= _MOST_NAMES else _names([node]))
+        _name_finite_patterns(node, names if len(names) <= _MAX_NAMES else _names([node]))
 
 
 def _names(nodes: Iterable[Schema]) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ def _conjuncts(schema: Schema, node: Schema) -> list[Schema]:
     """Return all schemas that a value of this one must fit: itself, its ``allOf`` and the targets of its references."""
     parts: list[Schema] = []
     pending: list[object] = [node]
-    while pending and len(parts) < _MOST_CONJUNCTS:
+    while pending and len(parts) < _MAX_CONJUNCTS:
         part = pending.pop(0)
         if not isinstance(part, dict) or any(part is known for known in parts):
             continue

@@ -45,7 +45,7 @@ from lora_kernels.launches import KernelJob, compile_for, compile_kernel, record
 log = logging.getLogger(__name__)
 
 # Maximum number of compiling processes.
-MOST_PROCESSES = 16
+MAX_PROCESSES = 16
 # Pages of the pool on the meta device.
 _PAGES = 4096
 _SETTINGS = (
@@ -126,7 +126,7 @@ class CompileAhead:
         self._started = time.perf_counter()
         self._compiled = 0
         self._usual = threading.Event()
-        processes = min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) - 1))
+        processes = min(MAX_PROCESSES, max(1, len(os.sched_getaffinity(0)) - 1))
         self._processes = ProcessPoolExecutor(processes, get_context("fork"), _start_process, (capability,))
         listings = [self._processes.submit(kernels_of, config, part, processes) for part in range(processes)]
         self._thread = threading.Thread(target=self._run, args=(listings,), name="compile-ahead", daemon=True)

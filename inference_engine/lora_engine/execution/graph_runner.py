@@ -6,7 +6,7 @@ A graph reads its inputs from fixed tensors: per token its id, position, KV slot
 tiles that map rows to adapters. Loading or evicting an adapter changes the tables that the tiles refer to, never a
 graph. Mixed steps, with few prompt tokens, have separate graphs, which also read the prompts' pages and tiles. Some
 steps run without a graph: steps with many tokens, whose kernels are long enough to hide their launches, and rare steps,
-in which an adapter changes the embedding or the head (`model/embedding_layers.py`) or prompts are unusual.
+in which an adapter changes the embedding or the head (`model/embedding_spans.py`) or prompts are unusual.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lora_engine.memory import PagePool
 from lora_engine.memory.device_copies import pinned
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import (
-    MOST_PROMPTS,
+    MAX_PROMPTS,
     GraphShape,
     delta_correction_tiles,
     fitting_mixed_graphs,
@@ -86,7 +86,7 @@ class _Parts:
             shape.sampling_rows if prompts else 0,
         )
         fields, tiles, second, of_prompts, rows = (slice(*ends) for ends in pairwise([0, *accumulate(lengths)]))
-        tables = size if shape.decodes is None else shape.decodes + MOST_PROMPTS
+        tables = size if shape.decodes is None else shape.decodes + MAX_PROMPTS
         return cls(fields, tiles, second, of_prompts, rows, slice(rows.stop, None), tables)
 
     def count(self, width: int) -> int:
@@ -117,9 +117,9 @@ class GraphInputs:
         self.fields = zeros(FIELDS, rows)
         self.tiles = zeros(tiles, TILE_FIELDS)
         self.second_tiles = zeros(largest, TILE_FIELDS)
-        self.table = zeros(largest + MOST_PROMPTS, self.width)
+        self.table = zeros(largest + MAX_PROMPTS, self.width)
         self.prompt_tiles = zeros(self._most_prompt_tiles(rows), PREFILL_TILE_FIELDS)
-        self.logit_rows = zeros(largest + MOST_PROMPTS)
+        self.logit_rows = zeros(largest + MAX_PROMPTS)
         # Buffers for the variants with the most partial sums.
         grouped = LoraShape(KernelVariant.GROUPED, ops.rank_classes[-1], ops.invariant)
         self._shrunk = {False: ops.shrink_workspace(grouped, largest)}
@@ -127,7 +127,7 @@ class GraphInputs:
             prefill = next(shape.lora for shape in self.mixed if shape.lora)
             self._shrunk[True] = ops.shrink_workspace(prefill, rows)
         # All graphs share one buffer: separate logits of hundreds of graphs would take gigabytes.
-        self.logits = torch.empty(largest + MOST_PROMPTS, model.vocabulary.rows, dtype=model.dtype, device=device)
+        self.logits = torch.empty(largest + MAX_PROMPTS, model.vocabulary.rows, dtype=model.dtype, device=device)
 
     def plan(self, shape: GraphShape) -> TritonPlan:
         """Build the plan with which a graph is captured."""
@@ -143,7 +143,7 @@ class GraphInputs:
             lora.append(LoraPlan(self.second_tiles[:decodes], shape.decode_lora, self._shrunk[False], decodes))
         prefill = None
         if is_mixed and self._prefill:
-            tables = self.table[decodes : decodes + MOST_PROMPTS]
+            tables = self.table[decodes : decodes + MAX_PROMPTS]
             prefill = self._prefill.over(tables, self.prompt_tiles[: self._most_prompt_tiles(size)], split_keys=True)
         return TritonPlan(
             pool=self._pool,
@@ -175,7 +175,7 @@ class GraphInputs:
 
     def _most_prompt_tiles(self, tokens: int) -> int:
         """Return the maximum number of attention tiles of prompts with ``tokens`` tokens, splits of keys included."""
-        return tokens // self._tokens_a_tile + MOST_PROMPTS + most_key_splits(self._kv_heads)
+        return tokens // self._tokens_a_tile + MAX_PROMPTS + most_key_splits(self._kv_heads)
 
     def attention_tiles(self, spans: Sequence[tuple[int, int, int, int]]) -> npt.NDArray[np.int32]:
         """Return the attention tiles of a mixed step's prompts, flattened."""
@@ -328,7 +328,7 @@ class GraphRunner(Runner):
 
     def _mixed_step(self, chunks: list[Chunk]) -> _GraphStep | None:
         decodes, tokens = sum(map(self._decodes, chunks)), sum(chunk.tokens for chunk in chunks)
-        if len(chunks) - decodes > MOST_PROMPTS:
+        if len(chunks) - decodes > MAX_PROMPTS:
             return None
         spans = lora_spans(chunks, np.cumsum([0] + [chunk.tokens for chunk in chunks]), None)
         shapes = fitting_mixed_graphs(self.inputs.mixed, decodes, tokens, spans)

@@ -15,13 +15,13 @@ import torch
 
 from lora_engine.memory.device_copies import to_device
 from lora_engine.model.batch import EmbeddingLayerSpan
-from lora_engine.model.embedding_layers import clipped, spans_of
+from lora_engine.model.embedding_spans import clipped, spans_of
 from lora_engine.model.transformer import Transformer
 from lora_engine.request import Embedding, PromptLogprobs
 from lora_engine.scheduling.sequence import Chunk, Sequence
 
 # Elements of logits computed at a time: 64 MiB in float32.
-_LOGITS_AT_ONCE = 1 << 24
+_MAX_LOGITS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def follow_scores(model: Transformer, hidden: torch.Tensor) -> None:
 
 
 def _slices(rows: int, model: Transformer) -> Iterator[slice]:
-    at_once = max(1, _LOGITS_AT_ONCE // model.config.vocab_size)
+    at_once = max(1, _MAX_LOGITS // model.config.vocab_size)
     return (slice(first, min(first + at_once, rows)) for first in range(0, rows, at_once))
 
 

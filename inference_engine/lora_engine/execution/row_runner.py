@@ -17,7 +17,7 @@ from lora_engine.adapters.device_tier import AdapterSlot
 from lora_engine.execution.prompt_reads import PromptReads, follow_scores
 from lora_engine.execution.runner import Logits, Runner
 from lora_engine.model.batch import StepBatch
-from lora_engine.model.embedding_layers import ABSENT, clipped
+from lora_engine.model.embedding_spans import ABSENT, clipped
 from lora_engine.sampling import Samples, SamplingRow
 from lora_engine.scheduling.sequence import Chunk
 

@@ -17,7 +17,7 @@ from lora_engine.execution.prompt_reads import PromptReads, follow_scores
 from lora_engine.execution.step_inputs import Indices, StepInputs
 from lora_engine.memory import PagePool
 from lora_engine.model.batch import EmbeddingLayerSpan, LoraSpan, StepBatch
-from lora_engine.model.embedding_layers import spans_of
+from lora_engine.model.embedding_spans import spans_of
 from lora_engine.model.transformer import Transformer
 from lora_engine.request import Embedding, PromptLogprobs, TokenLogprob
 from lora_engine.sampling import Samples, SamplingRow, sample

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
+from lora_engine.adapters.embedding_pages import AdapterEmbeddingLayer
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,13 @@ _UNUSUAL_GRAPHS = 32
 # Difference in tiles that does not justify a further graph: empty tiles cost less.
 _FEW_TILES = 8
 # Maximum number of prompts in a mixed step's graph.
-MOST_PROMPTS = 16
+MAX_PROMPTS = 16
 # Rows of mixed graphs with the maximum number of decode rows. Larger steps hide their launches.
 _MIXED_ROWS = (*range(64, 512, 64), *range(512, 1025, 128))
 # Rows of mixed graphs, by their number of decode rows.
 _MIXED_DECODES = {0: (64,), 16: (64, 128, 256), 64: (128, 256, 512, 1024)}
 # Padding rows of a mixed graph at most: with more, launching without a graph is faster.
-_LONGEST_WASTE = 128
+_MAX_WASTE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class GraphShape:
     @property
     def sampling_rows(self) -> int:
         """Number of rows of logits."""
-        return self.size if self.decodes is None else self.decodes + MOST_PROMPTS
+        return self.size if self.decodes is None else self.decodes + MAX_PROMPTS
 
 
 def graph_sizes(max_running: int, invariant: bool = False) -> list[int]:
@@ -133,7 +133,7 @@ def mixed_graphs(max_running: int) -> list[GraphShape]:
 
 def _prompt_tiles(size: int) -> int:
     """Return the tiles of a mixed graph: of prompts' rows, and of rows without an adapter between and after them."""
-    return size // KernelVariant.PREFILL + 2 * MOST_PROMPTS + 1
+    return size // KernelVariant.PREFILL + 2 * MAX_PROMPTS + 1
 
 
 def fitting_mixed_graphs(
@@ -148,7 +148,7 @@ def fitting_mixed_graphs(
         for shape in graphs
         if shape.decodes is not None
         and decodes <= shape.decodes
-        and tokens <= shape.size <= tokens + _LONGEST_WASTE
+        and tokens <= shape.size <= tokens + _MAX_WASTE
         and (shape.lora is None) == (not spans)
         and groups <= shape.groups
     ]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from lora_engine.adapters.embedding_layers import BaseEmbeddingLayers
+from lora_engine.adapters.embedding_pages import BaseEmbeddingLayers
 from lora_engine.adapters.targets import LoraSharding, TargetShapes
 from lora_engine.adapters.tensors import pool_rows_per_row
 from lora_engine.config import EngineConfig
@@ -267,7 +267,7 @@ def _check_deterministic(config: EngineConfig, parallel: Parallel) -> None:
 
 
 def adapter_pages(shape: ModelShape, config: EngineConfig, targets: TargetShapes) -> int:
-    """Return the pages of the largest adapter that the engine admits: all targets at maximum rank, with epilogues."""
+    """Return the pages of the largest adapter that the engine serves: all targets at maximum rank, with epilogues."""
     geometry = shape.pool_geometry(config.page_tokens, fp8_kv(config))
     modules = [targets.module(target, config.max_lora_rank) for target in targets.shapes]
     pool_rows = sum(

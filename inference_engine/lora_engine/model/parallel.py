@@ -46,14 +46,14 @@ class Exchanges:
         self.ended += 1
 
 
-class Mark(Protocol):
+class DeviceEvent(Protocol):
     """A point in a device's stream, such as a CUDA event."""
 
     def query(self) -> bool:
         """Return whether the device has passed the point."""
 
 
-def device_mark() -> Mark:
+def record_event() -> DeviceEvent:
     """Record an event at the end of the current stream."""
     event = torch.cuda.Event()
     event.record()
@@ -66,9 +66,9 @@ class DeviceSteps:
     One thread launches steps; any thread may read the counts.
     """
 
-    def __init__(self, mark: Callable[[], Mark] = device_mark) -> None:
+    def __init__(self, mark: Callable[[], DeviceEvent] = record_event) -> None:
         self._mark = mark
-        self._marks: deque[Mark] = deque()
+        self._marks: deque[DeviceEvent] = deque()
         self._lock = threading.Lock()
         self._launched = self._finished = 0
 
@@ -88,7 +88,7 @@ class DeviceSteps:
             return max(launched, self._finished), self._finished
 
 
-def _is_passed(mark: Mark) -> bool:
+def _is_passed(mark: DeviceEvent) -> bool:
     try:
         return mark.query()
     except RuntimeError:  # the device failed; the thread that waits for the step reports it

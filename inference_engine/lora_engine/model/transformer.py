@@ -11,7 +11,7 @@ from lora_engine.memory.page_pool import PagePool
 
 from .batch import EmbeddingLayerSpan, StepBatch
 from .config import ModelConfig
-from .embedding_layers import add_heads, embed, hide_absent
+from .embedding_spans import add_heads, embed, hide_absent
 from .merging import MergedLayers
 from .ops import Activations, Ops, Reader, TorchOps
 from .parallel import Parallel

@@ -37,7 +37,7 @@ from .weights import LayerWeights, Matrix
 MAX_SPLITS = 32
 # Ranks up to which adapters share launches and graphs.
 RANK_CLASSES = (16, 64, 128, 256, 512)
-# Rank for which workspaces are sized, unless the engine admits higher ones.
+# Rank for which workspaces are sized, unless the engine serves higher ones.
 ORDINARY_RANK = 256
 # Rank classes whose kernels and graphs are made at start; others are made on first use.
 USUAL_RANKS = (16, 64)
@@ -450,7 +450,7 @@ def lora_shape(variant: KernelVariant, rank: int, invariant: bool = False) -> Lo
 
 
 def rank_classes(max_rank: int) -> tuple[int, ...]:
-    """Return the rank classes of an engine that admits adapters of up to ``max_rank``."""
+    """Return the rank classes of an engine that serves adapters of up to ``max_rank``."""
     return tuple(limit for limit in RANK_CLASSES if limit <= ORDINARY_RANK or limit < 2 * max_rank)
 
 

@@ -34,9 +34,9 @@ from .transformer import Transformer
 from .weights import LayerWeights, ModelWeights, biased_targets, change_by_quantisation, stream_weights
 
 # Maximum number of tokens in one call of `UnquantisedModel.read`.
-MOST_TOKENS = 2048
+MAX_TOKENS = 2048
 # Elements of logits computed at a time: 64 MiB in float32.
-_LOGITS_AT_ONCE = 1 << 24
+_MAX_LOGITS = 1 << 24
 Pack = Callable[[Packer], PackedAdapter]
 
 
@@ -142,7 +142,7 @@ class UnquantisedModel:
             2 * sum(matrices) * itemsize
             + 2 * max(matrices) * (4 + itemsize)
             + 4 * tokens * widest * itemsize
-            + 4 * 4 * _LOGITS_AT_ONCE
+            + 4 * 4 * _MAX_LOGITS
             + (0 if whole else embeddings)
         )
 
@@ -221,7 +221,7 @@ class _Adapter:
 def _readings(
     texts: Sequence[Text], hidden: torch.Tensor, model: Transformer, slot: AdapterSlot | None
 ) -> Iterator[Reading]:
-    at_once, row = max(1, _LOGITS_AT_ONCE // model.config.vocab_size), 0
+    at_once, row = max(1, _MAX_LOGITS // model.config.vocab_size), 0
     for text in texts:
         reading = Reading([], [])
         for start in range(0, len(text.token_ids), at_once):

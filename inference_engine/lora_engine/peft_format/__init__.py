@@ -7,7 +7,7 @@ reports.
 
 from .adapter_template import AdapterTemplate, read_adapter_template, try_template
 from .canonical import Form, is_weights, to_peft_form
-from .combination import LARGEST_WEIGHT, MOST_PARTS, Part, combined_digest, digests_of, is_combined, parts_of
+from .combination import LARGEST_WEIGHT, MAX_PARTS, Part, combined_digest, digests_of, is_combined, parts_of
 from .embedding_layers import EMBEDDING, HEAD, EmbeddingLayer, EmbeddingLayerLora
 from .geometry import TARGETS, AdapterLimits, BaseGeometry
 from .identity import CONFIG_FILE, WEIGHTS_FILE, adapter_digest, file_digest, folder_digests
@@ -28,7 +28,7 @@ __all__ = [
     "LARGEST_WEIGHT",
     "LORA_BIAS",
     "MAGNITUDE",
-    "MOST_PARTS",
+    "MAX_PARTS",
     "TARGETS",
     "WEIGHTS_FILE",
     "AdapterLimits",

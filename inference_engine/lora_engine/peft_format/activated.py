@@ -11,7 +11,7 @@ from typing import Any
 from .problems import Findings
 
 # Bounds the search in every prompt.
-MOST_INVOCATION_TOKENS = 1024
+MAX_INVOCATION_TOKENS = 1024
 
 
 def invocation_tokens(raw: dict[str, Any], vocab_size: int, findings: Findings) -> tuple[int, ...]:
@@ -21,13 +21,13 @@ def invocation_tokens(raw: dict[str, Any], vocab_size: int, findings: Findings) 
         return ()
     if not (
         isinstance(tokens, list)
-        and len(tokens) <= MOST_INVOCATION_TOKENS
+        and len(tokens) <= MAX_INVOCATION_TOKENS
         and all(type(token) is int and 0 <= token < vocab_size for token in tokens)
     ):
         findings.add(
             "invalid_config",
             f"adapter_config.json: alora_invocation_tokens is no list of tokens from 0 to {vocab_size - 1}, "
-            f"{MOST_INVOCATION_TOKENS} at most.",
+            f"{MAX_INVOCATION_TOKENS} at most.",
             "Upload the adapter_config.json that PEFT wrote.",
         )
         return ()

@@ -30,7 +30,7 @@ MAX_TEMPLATE_CHARS = 64 << 10
 # Characters of a special token.
 _MAX_TOKEN_CHARS = 256
 # Bytes that the fork may answer.
-_MOST_ANSWER_BYTES = 4096
+_MAX_ANSWER_BYTES = 4096
 _WITHOUT = "or leave the file out: chats are then written by the served model's template."
 # Special tokens for the trial where the folder has none. For a request the served model's are used.
 _SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
@@ -90,7 +90,7 @@ class TriedTemplate:
 def try_template(template: AdapterTemplate) -> TriedTemplate:
     """Render a few chats with the template. Raises ``FormatError``."""
     try:
-        result = json.loads(in_limited_fork(lambda: _tried(template), most_bytes=_MOST_ANSWER_BYTES))
+        result = json.loads(in_limited_fork(lambda: _tried(template), most_bytes=_MAX_ANSWER_BYTES))
     except TooCostlyError:
         raise FormatError(
             "chat_template_too_costly",

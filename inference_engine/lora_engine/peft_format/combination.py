@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 # Adapters in one combination.
-MOST_PARTS = 4
+MAX_PARTS = 4
 # Largest weight of an adapter in a combination.
 LARGEST_WEIGHT = 10.0
 _PART = re.compile(r"(sha256:[0-9a-f]{64})\*(-?[0-9]{1,2}\.[0-9]{1,4})", re.ASCII)
@@ -38,7 +38,7 @@ def parts_of(digest: str) -> tuple[Part, ...]:
     """Return the parts of a combined digest; any other text is its own single part."""
     matches = [_PART.fullmatch(text) for text in digest.split("+")] if is_combined(digest) else []
     parts = tuple(Part(match[1], float(match[2])) for match in matches if match)
-    return parts if parts and len(parts) == len(matches) <= MOST_PARTS else (Part(digest, 1.0),)
+    return parts if parts and len(parts) == len(matches) <= MAX_PARTS else (Part(digest, 1.0),)
 
 
 def digests_of(digest: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ _SHARED_PARTS = {
 }
 # Duplicates that PEFT writes of a copy when the vocabulary was resized.
 _DOUBLES = frozenset({"modules_to_save.weight", "original_module.weight"})
-MOST_NEW_TOKENS = 4096  # beyond the base's: the logits of a whole batch become as wide
+MAX_NEW_TOKENS = 4096  # beyond the base's: the logits of a whole batch become as wide
 _UNREADABLE: dict[str, tuple[int, ...]] = {}  # result for trainable_token_indices that were refused
 _SAVE_AGAIN = "Save the adapter again with model.save_pretrained(folder) and upload that folder's files."
 _WITH_THESE = "Upload the adapter_config.json that was saved together with these weights."
@@ -174,11 +174,11 @@ class EmbeddingLayersInspection:
                 f"embed_tokens and lm_head have {' and '.join(map(str, sorted(sizes)))} tokens in this adapter.",
                 "Save the adapter again, with both embedding layers of one size.",
             )
-        elif sizes and max(sizes) > self._geometry.vocab_size + MOST_NEW_TOKENS:
+        elif sizes and max(sizes) > self._geometry.vocab_size + MAX_NEW_TOKENS:
             self._findings.add(
                 "vocabulary_mismatch",
                 f"The adapter's vocabulary has {max(sizes)} tokens, that of {self._geometry.name} "
-                f"{self._geometry.vocab_size}; at most {MOST_NEW_TOKENS} more can be served.",
+                f"{self._geometry.vocab_size}; at most {MAX_NEW_TOKENS} more can be served.",
                 f"Upload an adapter trained on {self._geometry.name}, or one with fewer new tokens.",
             )
         elif sizes:
@@ -287,7 +287,7 @@ class EmbeddingLayersInspection:
         """Report tokens beyond the base's when no tensor shows the vocabulary's size; returns whether there are any."""
         numbers = [token for token in tokens if type(token) is int] if isinstance(tokens, list) else []
         new = max(numbers, default=0) - self._geometry.vocab_size
-        if not 0 <= new < MOST_NEW_TOKENS or self._vocab != self._geometry.vocab_size:
+        if not 0 <= new < MAX_NEW_TOKENS or self._vocab != self._geometry.vocab_size:
             return False
         self._findings.add(
             "vocabulary_mismatch",

@@ -98,7 +98,7 @@ class AdapterManifest:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The outcome of an inspection: the first ``MOST_PROBLEMS`` in ``problems``, and their number in
+    """The outcome of an inspection: the first ``MAX_PROBLEMS`` in ``problems``, and their number in
     ``problem_count``.
     """
 

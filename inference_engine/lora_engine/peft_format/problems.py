@@ -51,7 +51,7 @@ class FormatError(Exception):
 
 
 # Problems in a report, so that a hostile file cannot make it arbitrarily large.
-MOST_PROBLEMS = 2000
+MAX_PROBLEMS = 2000
 
 
 class Findings:
@@ -60,7 +60,7 @@ class Findings:
     The same fault of many tensors is one problem: the first one's text, and the number of others.
     """
 
-    def __init__(self, cap: int = MOST_PROBLEMS) -> None:
+    def __init__(self, cap: int = MAX_PROBLEMS) -> None:
         self._cap = cap
         self._groups: dict[object, _Group] = {}
         self.added = 0  # number of additions, one for each tensor

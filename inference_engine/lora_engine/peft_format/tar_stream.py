@@ -16,7 +16,7 @@ BLOCK = 512
 # Bytes of an extended header.
 _MAX_EXTENDED = 256 << 10
 # Extended headers before one member.
-_MOST_EXTENDED = 4
+_MAX_EXTENDED = 4
 _MAGIC = (b"ustar\0", b"ustar ", bytes(6))  # POSIX, GNU, and older than both
 _OCTAL = re.compile(rb"[0-7]{0,12}")
 _BLOCK_BYTES = 1 << 20
@@ -61,8 +61,8 @@ class TarReader:
             if kind in (b"x", b"g", b"L"):
                 extended += 1
                 name = _extended_name(kind, self._extended(size)) or name
-                if extended > _MOST_EXTENDED:
-                    raise TarError(f"a member has more than {_MOST_EXTENDED} extended headers")
+                if extended > _MAX_EXTENDED:
+                    raise TarError(f"a member has more than {_MAX_EXTENDED} extended headers")
                 continue
             member = TarMember(name or _plain_name(header), _KINDS.get(kind, "special"), size)
             name, extended = None, 0

@@ -78,7 +78,7 @@ TEXT_FILES = frozenset(
 _NOT_NOTED = frozenset({"README.md", ".gitattributes", ".gitignore", "LICENSE", ".DS_Store"})
 _TEXT_OF_BASE = "prompts become tokens by the served model's tokenizer"
 # Number and total bytes of template files that are kept until the adapter's folder is known.
-_MOST_TEMPLATE_FILES, _MOST_TEMPLATE_BYTES = 64, 32 << 20
+_MAX_TEMPLATE_FILES, _MAX_TEMPLATE_BYTES = 64, 32 << 20
 _BOTH = (
     f"Upload {CONFIG_FILE} and {WEIGHTS_FILE} as PEFT's save_pretrained writes them, loose or in one .zip or .tar.gz."
 )
@@ -349,7 +349,7 @@ class _Collector:
         files = self._templates.setdefault(folder, {})
         if name in files:
             raise UploadError("duplicate_file", f"{name} comes twice.", _PACK_AGAIN)
-        if self._template_files >= _MOST_TEMPLATE_FILES:
+        if self._template_files >= _MAX_TEMPLATE_FILES:
             return False
         place = self._aside / "templates" / str(self._template_files)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -358,7 +358,7 @@ class _Collector:
         with place.open("xb") as file:
             for block in blocks:
                 size += len(block)
-                if size > MAX_TEMPLATE_FILE_BYTES or self._template_bytes + size > _MOST_TEMPLATE_BYTES:
+                if size > MAX_TEMPLATE_FILE_BYTES or self._template_bytes + size > _MAX_TEMPLATE_BYTES:
                     break
                 file.write(block)
             else:

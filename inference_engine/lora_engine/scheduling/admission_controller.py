@@ -33,7 +33,7 @@ class AdmissionController:
         if state.request.so_far:
             return
         if self._forecast.cost.calibrated:
-            waited = now - state.timeline.submitted
+            waited = now - state.submitted
             state.predicted_first_token = waited + self._forecast.seconds_to_first_token(sequence)
         if refusal := self._judge(sequence, now):
             raise refusal
@@ -45,7 +45,7 @@ class AdmissionController:
             if not self._next or self._next[0][0] > now:
                 break
             _, _, sequence = heapq.heappop(self._next)
-            if sequence.state is not State.WAITING or sequence.parent.timeline.first_scheduled is not None:
+            if sequence.state is not State.WAITING or sequence.parent.first_scheduled is not None:
                 continue
             if refusal := self._judge(sequence, now):
                 refused.append((sequence, refusal))

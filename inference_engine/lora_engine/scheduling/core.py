@@ -17,7 +17,7 @@ from lora_engine.config import EngineConfig
 from lora_engine.errors import RequestError
 from lora_engine.memory import EvictionQueue, PageAllocator, PagePool, PrefixCache, RestoreCosts
 from lora_engine.peft_format import digests_of
-from lora_engine.request import GenerationRequest, PinnedPrefix, PinState, RequestUsage
+from lora_engine.request import PinnedPrefix, PinState
 from lora_engine.text import IncrementalDetokenizer
 
 from .admission_controller import AdmissionController
@@ -28,7 +28,7 @@ from .merged_adapter import MergeableWeights, MergedAdapter
 from .queue_policies import ClassedQueue, PolicyContext, queue_policies
 from .scheduler import Scheduler, StepPlan
 from .scheduler_stats import SchedulerStats
-from .sequence import RequestState, Sequence, State, Timeline
+from .sequence import RequestState, Sequence, State
 from .step_cost import Work
 
 
@@ -100,16 +100,12 @@ class SchedulingCore:
 
     # Requests.
 
-    def new_request(
-        self,
-        request: GenerationRequest,
-        usage: RequestUsage,
-        max_tokens: int,
-        submitted: float,
-        detokenizer: Callable[[], IncrementalDetokenizer],
-    ) -> RequestState:
-        """Make a request and its sequences with at most ``max_tokens`` output tokens each; ``add`` queues it."""
-        state = RequestState(request, Timeline(submitted), usage)
+    def add(self, state: RequestState, max_tokens: int, detokenizer: Callable[[], IncrementalDetokenizer]) -> None:
+        """Queue a request with a sequence for each choice, of at most ``max_tokens`` output tokens.
+
+        Raises ``RequestError`` if the admission policy refuses it, and then keeps nothing of it.
+        """
+        request = state.request
         prompts = [request.prompt_token_ids] * request.sampling.n + [*request.more_prompts]
         for choice, prompt in enumerate(prompts):
             self.arrivals += 1
@@ -118,18 +114,14 @@ class SchedulingCore:
             )
         for part in request.so_far:
             state.sequences[part.choice].resume(part.token_ids, finished=part.finished)
-            usage.completion_tokens += len(part.token_ids)
-        return state
-
-    def add(self, state: RequestState) -> None:
-        """Queue a request. Raises ``RequestError`` if the admission policy refuses it, and then keeps nothing of it."""
+            state.usage.completion_tokens += len(part.token_ids)
         unfinished = [sequence for sequence in state.sequences if sequence.state is not State.FINISHED]
         if unfinished:
             self.admission.admit(unfinished[0])
         for sequence in unfinished:
             self.scheduler.add(sequence)
         state.unfinished = len(unfinished)
-        self.requests[state.request.request_id] = state
+        self.requests[request.request_id] = state
         if not unfinished:  # only its usage was left to report
             self.end(state, "finished")
 
@@ -196,10 +188,10 @@ class SchedulingCore:
         for sequence in plan.reads:
             sequence.was_read()
 
-    def hold(self, sequence: Sequence) -> None:
+    def defer(self, sequence: Sequence) -> None:
         """Keep a launched sequence out of steps: the mask for its next token was not ready in time."""
         sequence.retract()
-        self.scheduler.hold(sequence)
+        self.scheduler.defer(sequence)
 
     def measured(self, seconds: float) -> None:
         """Record that the oldest launched step took ``seconds`` on the device."""
@@ -219,9 +211,9 @@ class SchedulingCore:
         sequence.resolve(token)
         state = sequence.parent
         state.usage.completion_tokens += not state.request.prompt_only
-        if state.timeline.first_token is None:
-            state.timeline.first_token = now
-            self.forecast.first_token(state, now - state.timeline.submitted)
+        if state.first_token is None:
+            state.first_token = now
+            self.forecast.first_token(state, now - state.submitted)
 
     # Adapters and checks.
 

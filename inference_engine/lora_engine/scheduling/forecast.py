@@ -15,7 +15,7 @@ from lora_engine.text import IncrementalDetokenizer
 
 from .prefill_budget import PrefillBudget
 from .queue_policies import QueuePolicy
-from .sequence import RequestState, Sequence, Timeline
+from .sequence import RequestState, Sequence
 from .step_cost import StepCost, Work
 
 _NEW = 0.05  # weight of the newest request in a tenant's estimate
@@ -219,6 +219,6 @@ class Forecast:
 
 def _newcomer(tenant: str) -> Sequence:
     request = GenerationRequest("", [0], SamplingParams(max_tokens=_NEWCOMER_TOKENS), tenant=tenant)
-    state = RequestState(request, Timeline(0.0), RequestUsage("", tenant, ""))
+    state = RequestState(request, RequestUsage("", tenant, ""), 0.0)
     no_text = cast(IncrementalDetokenizer, None)  # only generated tokens are detokenised
     return Sequence(state, 0, 0, [0], _NEWCOMER_TOKENS, no_text)

@@ -2,7 +2,7 @@
 
 Every decoding sequence gets its token when the step ends, so the time between tokens is the time of a step. While a
 sequence with an objective decodes, prefill gets what the calibrated step cost leaves of that objective, and no sequence
-is admitted that would make the steps after its prefill too long. (Sarathi-Serve, OSDI 2024, derives its chunk size from
+is started that would make the steps after its prefill too long. (Sarathi-Serve, OSDI 2024, derives its chunk size from
 such an objective too, but only once.) Prefill always gets a floor, so that no prompt starves. An objective that cannot
 be met even by its sequences and the floor alone is not enforced: it must not cost the others anything.
 """
@@ -34,7 +34,7 @@ class PrefillBudgetReport:
 
 
 class PrefillBudget:
-    """The prompt tokens that a step may have, taken by each prefill chunk and each admission."""
+    """The prompt tokens that a step may have, taken by each prefill chunk and each new sequence."""
 
     def __init__(self, cost: StepCost, step_tokens: int, floor: float) -> None:
         """Create the budget. ``floor``: share of a step's tokens that prefill always gets; 1 enforces no objective."""
@@ -99,7 +99,7 @@ class PrefillBudget:
         self._floor_left -= tokens
         return tokens
 
-    def may_admit(self, running: int) -> bool:
+    def may_start(self, running: int) -> bool:
         """Return whether another sequence may begin its prefill in this step, beside ``running`` ones."""
         if running < self._max_sequences and self._tokens_left() >= PREFILL_TILE:
             return True

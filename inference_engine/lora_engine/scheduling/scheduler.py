@@ -1,7 +1,7 @@
 """Scheduling is at iteration level over one page pool.
 
 There is no prefill phase and no decode phase: each step has a token budget, running sequences take theirs first (one
-token each to decode), and the rest goes to prefill chunks of running and newly admitted sequences. When pages run out,
+token each to decode), and the rest goes to prefill chunks of running and newly started sequences. When pages run out,
 idle adapters and cached prefixes are evicted first; then the queue policy chooses a running sequence to pre-empt by
 recompute. A tenant that has far less than its share of the batch enters before anything else of a step is planned;
 other tenants' sequences are pre-empted for its first ones.
@@ -110,9 +110,9 @@ class Scheduler:
         plan = StepPlan()
         self._foreground_waits = len(self.waiting.foreground) > 0
         self._device_tier.collect_arrivals()
-        self._admit_underserved(plan)
+        self._start_underserved(plan)
         budget = self._continue_running(plan, self._step_tokens)
-        budget = self._admit_waiting(plan, budget)
+        budget = self._start_waiting(plan, budget)
         self._continue_background(plan, budget)
         self._prefetch_adapters()
         if self.pinned.due():
@@ -140,7 +140,7 @@ class Scheduler:
             self._leave_running(sequence)
         sequence.state = State.FINISHED
 
-    def hold(self, sequence: Sequence) -> None:
+    def defer(self, sequence: Sequence) -> None:
         """Take a running sequence out of the decode set: it may not decode in the next step."""
         if self._decoders.remove(sequence):
             self.waiting.pauses(sequence)
@@ -248,8 +248,8 @@ class Scheduler:
         sequence.pages += self._allocator.allocate(needed)
         return True
 
-    def _admit_underserved(self, plan: StepPlan) -> None:
-        """Admit tenants that have far less than their share of the batch, in place of others if necessary.
+    def _start_underserved(self, plan: StepPlan) -> None:
+        """Start sequences of tenants that have far less than their share of the batch, in place of others if necessary.
 
         Their first tokens are planned with those of the running sequences.
         """
@@ -263,7 +263,7 @@ class Scheduler:
         outcome = self._bring_adapter(sequence, goes_first=True)
         if outcome is Outcome.NO_ROOM and self._preempt_for_pages(sequence):
             outcome = self._bring_adapter(sequence, goes_first=True)
-        if outcome is not Outcome.ADMITTED:
+        if outcome is not Outcome.STARTED:
             return outcome
         while len(self.running) >= self._max_running:
             victim = self.waiting.place_victim(sequence, self.running)
@@ -271,7 +271,7 @@ class Scheduler:
                 return Outcome.FULL
             self._preempt(victim)
         entered = self._enter_running(sequence) or (self._preempt_for_pages(sequence) and self._enter_running(sequence))
-        return Outcome.ADMITTED if entered else Outcome.NO_ROOM
+        return Outcome.STARTED if entered else Outcome.NO_ROOM
 
     def _preempt_for_pages(self, sequence: Sequence) -> bool:
         """Free the pages that a sequence and its adapter lack by pre-emption; returns False, without any, if
@@ -302,7 +302,7 @@ class Scheduler:
             self._preempt(victim)
         return True
 
-    def _admit_waiting(self, plan: StepPlan, budget: int) -> int:
+    def _start_waiting(self, plan: StepPlan, budget: int) -> int:
         """Fill the rest of the batch with the rest of the step's tokens; return the tokens that are left."""
 
         def enter(sequence: Sequence) -> Outcome:
@@ -310,12 +310,12 @@ class Scheduler:
             while len(self.running) >= self._max_running and self._make_way(sequence, plan):
                 pass
             running = len(self.running)
-            if budget <= 0 or running >= self._max_running or not self.prefill_budget.may_admit(running):
+            if budget <= 0 or running >= self._max_running or not self.prefill_budget.may_start(running):
                 return Outcome.FULL
             outcome = self._try_to_enter(sequence)
             while outcome is Outcome.NO_ROOM and self._make_way(sequence, plan):
                 outcome = self._try_to_enter(sequence)
-            if outcome is Outcome.ADMITTED:
+            if outcome is Outcome.STARTED:
                 budget -= self._first_chunk(sequence, plan, budget)
             return outcome
 
@@ -336,7 +336,7 @@ class Scheduler:
             except RequestError as error:
                 plan.failed.append((sequence, error))
                 return Outcome.FAILED
-            if outcome is not Outcome.ADMITTED and outcome is not Outcome.FULL:
+            if outcome is not Outcome.STARTED and outcome is not Outcome.FULL:
                 sequence.last_outcome = outcome
             return outcome
 
@@ -364,18 +364,18 @@ class Scheduler:
         Raises ``RequestError`` if it can never run.
         """
         outcome = self._bring_adapter(sequence)
-        if outcome is Outcome.ADMITTED and not self._enter_running(sequence):
+        if outcome is Outcome.STARTED and not self._enter_running(sequence):
             outcome = Outcome.NO_ROOM
         return outcome
 
     def _bring_adapter(self, sequence: Sequence, *, goes_first: bool = False) -> Outcome:
-        """Return ADMITTED if a batch may use the sequence's adapter now; otherwise start its load.
+        """Return STARTED if a batch may use the sequence's adapter now; otherwise start its load.
 
         Raises ``RequestError`` if it can never be loaded.
         """
         digest = sequence.request.adapter_digest
         if not digest:
-            return Outcome.ADMITTED
+            return Outcome.STARTED
         slot = self._device_tier.get(digest) or self._copy_to_device(sequence, digest, goes_first=goes_first)
         if isinstance(slot, Outcome):
             return slot
@@ -388,11 +388,11 @@ class Scheduler:
                 param="prompt",
             )
         if self._device_tier.ready(slot):
-            return Outcome.ADMITTED
+            return Outcome.STARTED
         # With nothing else to run, the device waits for the copy. It also waits for a short copy of a tenant that goes
         # first, which would otherwise lose a whole step.
         waits = not self.running or (goes_first and self._device_tier.arrival_seconds <= _MAX_COPY_WAIT_S)
-        return Outcome.ADMITTED if waits else Outcome.LOADING
+        return Outcome.STARTED if waits else Outcome.LOADING
 
     def _copy_to_device(self, sequence: Sequence, digest: str, *, goes_first: bool = False) -> AdapterSlot | Outcome:
         """Begin to copy an adapter from host memory.
@@ -429,14 +429,14 @@ class Scheduler:
             raise too_large_for_host()
 
     def _note_wait(self, sequence: Sequence) -> None:
-        timeline = sequence.parent.timeline
-        if timeline.adapter_wait_started is None:
-            timeline.adapter_wait_started = self._clock()
-            usage = sequence.parent.usage
+        parent = sequence.parent
+        if parent.adapter_wait_started is None:
+            parent.adapter_wait_started = self._clock()
+            usage = parent.usage
             usage.adapter_loaded_from = usage.adapter_loaded_from or "host"
 
     def _prefetch_adapters(self) -> None:
-        """Load the adapters of the next waiting sequences ahead of their admission."""
+        """Load the adapters of the next waiting sequences before they start."""
         if self._device_tier.num_arriving >= self._prefetch:
             return
         soon = [s for s in self.waiting.upcoming(self._prefetch) if s.request.adapter_digest]
@@ -472,7 +472,7 @@ class Scheduler:
             self._device_tier.acquire(slot)  # keeps its own adapter from being evicted for it
             sequence.find_activation(slot)
         pages = self._prefixes.acquire(sequence.prefix_key, sequence.shareable, sequence.activation)
-        # Keep a page for every running sequence, else the next steps would pre-empt sequences that were just admitted.
+        # Keep a page for every running sequence, else the next steps would pre-empt sequences that have just started.
         wanted = self._geometry.pages_for_tokens(len(sequence.token_ids) + 1) - len(pages) + len(self.running)
         if self._allocator.free < wanted and not self._evictor.free_up(wanted, pins_too=not self.running):
             self._prefixes.release(pages)
@@ -481,8 +481,8 @@ class Scheduler:
             return False
         if slot is not None:
             self._device_tier.join(slot)
-        if sequence.parent.loads_from_disk and sequence.parent.timeline.adapter_wait_started is not None:
-            self.forecast.loaded_from_disk(self._clock() - sequence.parent.timeline.adapter_wait_started)
+        if sequence.parent.loads_from_disk and sequence.parent.adapter_wait_started is not None:
+            self.forecast.loaded_from_disk(self._clock() - sequence.parent.adapter_wait_started)
         sequence.start(slot, pages, len(pages) * self._geometry.page_tokens, self._clock())
         self.running[sequence] = Chunk(sequence, 1)
         self._others[sequence] = None

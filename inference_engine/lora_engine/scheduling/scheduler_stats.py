@@ -144,7 +144,7 @@ class SchedulerStats:
             request.request_id,
             request.tenant,
             request.adapter_digest,
-            self._clock() - sequence.parent.timeline.submitted,
+            self._clock() - sequence.parent.submitted,
             forecast.seconds_to_first_token(sequence) if forecast.cost.calibrated else None,
             self.reason(sequence),
         )

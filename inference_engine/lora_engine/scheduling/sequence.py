@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lora_engine.adapters.device_tier import AdapterSlot
-from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
+from lora_engine.adapters.embedding_pages import AdapterEmbeddingLayer
 from lora_engine.memory import Activation, PrefixKey
 from lora_engine.request import GenerationRequest, PoolingKind, PreemptionSpan, RequestUsage
 from lora_engine.sampling import SamplingRow
@@ -27,13 +27,13 @@ class State(Enum):
 
 
 # Number of pre-emptions of a request that its usage lists one by one.
-MOST_SPANS = 16
+MAX_SPANS = 16
 
 
 class Outcome(Enum):
     """The result of an attempt to let a waiting sequence run."""
 
-    ADMITTED = "admitted"
+    STARTED = "started"
     LOADING = "loading"  # its adapter is being loaded; others may pass
     BUSY = "busy"  # pre-empted while its last token is still on the device; others may pass
     NO_ROOM = "no room"  # no pages for it or its adapter; the queue policy decides which others may pass
@@ -42,28 +42,12 @@ class Outcome(Enum):
 
 
 @dataclass(slots=True)
-class Timeline:
-    """The times of a request's events, in seconds of the engine's monotonic clock; None = not yet."""
-
-    submitted: float
-    first_scheduled: float | None = None
-    first_token: float | None = None
-    adapter_wait_started: float | None = None
-    adapter_wait: float = 0.0
-
-    def adapter_arrived(self, now: float) -> None:
-        """Record the wait for the adapter, before the first token or at the end without one."""
-        if self.adapter_wait_started is not None:
-            self.adapter_wait = now - self.adapter_wait_started
-
-
-@dataclass(slots=True)
 class RequestState:
-    """The state shared by a request's choices."""
+    """The state shared by a request's choices. Times are in seconds of the engine's monotonic clock; None = not yet."""
 
     request: GenerationRequest
-    timeline: Timeline
     usage: RequestUsage
+    submitted: float
     sequences: list[Sequence] = field(default_factory=list)
     unfinished: int = 0  # number of sequences, once it is queued
     ended: bool = False
@@ -71,6 +55,10 @@ class RequestState:
     ending_tokens: frozenset[int] = frozenset()  # tokens that end its answers
     vocab_needed: int = 0  # vocabulary size that its adapter must have, if it uses tokens that the base lacks
     predicted_first_token: float | None = None  # seconds from submission, predicted on arrival
+    first_scheduled: float | None = None
+    first_token: float | None = None
+    adapter_wait_started: float | None = None
+    adapter_wait: float = 0.0
 
     @property
     def loads_from_disk(self) -> bool:
@@ -81,29 +69,34 @@ class RequestState:
         """Time at which the first token is due, in seconds of the engine's clock; infinite without a target."""
         slo = self.request.slo
         targets = [ms for ms in (slo.first_token_ms, slo.deadline_ms) if ms]
-        return self.timeline.submitted + min(targets) / 1000 if targets else math.inf
+        return self.submitted + min(targets) / 1000 if targets else math.inf
 
     @property
     def deadline(self) -> float:
         """Time after which the answer is of no use; infinite without a deadline."""
         ms = self.request.slo.deadline_ms
-        return self.timeline.submitted + ms / 1000 if ms else math.inf
+        return self.submitted + ms / 1000 if ms else math.inf
+
+    def adapter_arrived(self, now: float) -> None:
+        """Record the wait for the adapter, before the first token or at the end without one."""
+        if self.adapter_wait_started is not None:
+            self.adapter_wait = now - self.adapter_wait_started
 
     def complete_usage(self, now: float) -> None:
-        """Fill in the usage that follows from the timeline of a request that ends ``now``."""
-        usage, timeline = self.usage, self.timeline
+        """Fill in the usage that follows from the times of a request that ends ``now``."""
+        usage = self.usage
         for sequence in self.sequences:
             self.was_preempted(sequence, now)
         usage.device_us = round(self.device_s * 1e6)
-        if timeline.first_scheduled is None:
-            timeline.adapter_arrived(now)
-        waited_until = timeline.first_scheduled if timeline.first_scheduled is not None else now
-        usage.adapter_load_ms = _ms(timeline.adapter_wait)
-        usage.queue_ms = max(0, _ms(waited_until - timeline.submitted) - usage.adapter_load_ms)
-        if timeline.first_token is not None:
-            usage.first_token_ms = _ms(timeline.first_token - timeline.submitted)
-            usage.prefill_ms = _ms(timeline.first_token - waited_until)
-            usage.decode_ms = _ms(now - timeline.first_token)
+        if self.first_scheduled is None:
+            self.adapter_arrived(now)
+        waited_until = self.first_scheduled if self.first_scheduled is not None else now
+        usage.adapter_load_ms = _ms(self.adapter_wait)
+        usage.queue_ms = max(0, _ms(waited_until - self.submitted) - usage.adapter_load_ms)
+        if self.first_token is not None:
+            usage.first_token_ms = _ms(self.first_token - self.submitted)
+            usage.prefill_ms = _ms(self.first_token - waited_until)
+            usage.decode_ms = _ms(now - self.first_token)
 
     def was_preempted(self, sequence: Sequence, until: float) -> None:
         """Count a choice's pre-emption that ends now, at ``until``, if there is one."""
@@ -111,8 +104,8 @@ class RequestState:
             return
         lost_ms = _ms(until - sequence.preempted_at)
         self.usage.preempted_ms += lost_ms
-        if len(self.usage.preemption_spans) < MOST_SPANS:
-            at_ms = _ms(sequence.preempted_at - self.timeline.submitted)
+        if len(self.usage.preemption_spans) < MAX_SPANS:
+            at_ms = _ms(sequence.preempted_at - self.submitted)
             self.usage.preemption_spans.append(PreemptionSpan(at_ms, lost_ms))
         sequence.preempted_at = None
 
@@ -262,14 +255,14 @@ class Sequence:
 
     def start(self, slot: AdapterSlot | None, pages: list[int], cached_tokens: int, now: float) -> None:
         """Begin to run, with ``cached_tokens`` already computed in ``pages``."""
-        timeline = self.parent.timeline
-        if timeline.first_scheduled is None:
-            timeline.adapter_arrived(now)
-            timeline.first_scheduled = now
+        parent = self.parent
+        if parent.first_scheduled is None:
+            parent.adapter_arrived(now)
+            parent.first_scheduled = now
             # An answer that is resumed here may have cached tokens beyond its prompt.
-            self.parent.usage.cached_prompt_tokens = min(cached_tokens, self.num_prompt)
-        timeline.adapter_wait_started = None  # a later wait, after pre-emption, is not a wait for the first token
-        self.parent.was_preempted(self, now)
+            parent.usage.cached_prompt_tokens = min(cached_tokens, self.num_prompt)
+        parent.adapter_wait_started = None  # a later wait, after pre-emption, is not a wait for the first token
+        parent.was_preempted(self, now)
         self.slot, self.pages, self.num_computed = slot, pages, cached_tokens
         if self.activation is not None:
             self.slot, self.dormant = None, slot

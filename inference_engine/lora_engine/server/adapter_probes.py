@@ -33,7 +33,7 @@ LEAST_CHANGE = 1e-4
 # Seconds between two checks whether the adapter is in host memory.
 _LOAD_POLL_S = 0.005
 # Number of answers of the base model that are kept for later probes.
-_MOST_BASE_ANSWERS = 64
+_MAX_BASE_ANSWERS = 64
 QUESTIONS = ("How are you today?", "Write one short sentence about the sea.")
 TEXT = "The first thing to know is"
 Verdict = pb.AdapterEffect.Verdict
@@ -100,7 +100,7 @@ class AdapterProbes:
         if self._agreement is not None and (known := self._agreement.known(key)):
             return known
         began = time.monotonic()
-        self._tiers.hold(digest)
+        self._tiers.acquire(digest)
         try:
             async with asyncio.timeout(patience_s):
                 invocation = await self._invocation(digest)
@@ -223,7 +223,7 @@ class AdapterProbes:
             if finished.error is None and finished.usage.outcome == "finished":
                 self._base_answers[_key(base.request)] = base
                 self._base_answers.move_to_end(_key(base.request))
-        while len(self._base_answers) > _MOST_BASE_ANSWERS:
+        while len(self._base_answers) > _MAX_BASE_ANSWERS:
             self._base_answers.popitem(last=False)
 
     async def _layer_changes(self, digest: str) -> list[float]:

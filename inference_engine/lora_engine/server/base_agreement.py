@@ -22,7 +22,7 @@ import torch
 
 from lora_engine.adapters.staging import AdapterTiers
 from lora_engine.errors import StageError, UnsupportedModel
-from lora_engine.model.unquantised import MOST_TOKENS, Reading, Text, UnquantisedModel
+from lora_engine.model.unquantised import MAX_TOKENS, Reading, Text, UnquantisedModel
 from lora_engine.text import Tokenizer
 from lora_engine.wire import engine_pb2 as pb
 
@@ -32,7 +32,7 @@ LIMIT_S = 300.0  # time limit of one comparison
 MOMENT_S = 0.25  # time that staging waits for a comparison; enough for a small model
 _KEPT = 1024  # comparisons kept until they are fetched
 # Longest pause in seconds after one layer while requests run.
-_LONGEST_PAUSE_S = 2.0
+_MAX_PAUSE_S = 2.0
 # An adapter is flagged if its mean distance is more than LEAST_DISTANCE nats and also more than TIMES_BASE times the
 # base's, or more than the change by the adapter itself; or if its share of agreeing tokens is lower than the base's by
 # more than MORE_TOKENS.
@@ -161,9 +161,9 @@ class BaseAgreement:
             raise _EndedError("the version overflows, so that there is nothing to compare.")
         texts = [text for pair in pairs for text in (pair.base.text(None), pair.adapted.text(pair.adapted_from))]
         tokens = sum(len(text.token_ids) for text in texts)
-        if tokens > MOST_TOKENS:
+        if tokens > MAX_TOKENS:
             raise _EndedError(
-                f"the prompts have {tokens} tokens by this version's chat template, and at most {MOST_TOKENS} are read."
+                f"the prompts have {tokens} tokens by this version's chat template, and at most {MAX_TOKENS} are read."
             )
         readings = self._model.read(texts, lambda packer: self._tiers.pack_with(packer, digest), self._pace())
         prompts = [
@@ -196,7 +196,7 @@ class BaseAgreement:
             if now - began > LIMIT_S:
                 raise _EndedError(f"reading the unquantised weights took longer than {LIMIT_S:.0f} seconds.")
             if self._is_busy():
-                self._stopped.wait(min(now - latest, _LONGEST_PAUSE_S))
+                self._stopped.wait(min(now - latest, _MAX_PAUSE_S))
             latest = time.monotonic()
 
         return check

@@ -13,7 +13,8 @@ log = logging.getLogger(__name__)
 
 # Reason reported when the engine left none.
 _SUDDEN = "it was killed, or its machine went down"
-_LONGEST = 1000  # characters
+# Characters of a reason.
+_MAX_REASON_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class EndNote:
 
     def write(self, reason: str) -> None:
         """Write the reason for the end of this engine before its process exits."""
-        self._write(LastEnd(reason[:_LONGEST], time.time()))
+        self._write(LastEnd(reason[:_MAX_REASON_CHARS], time.time()))
 
     def clear(self) -> None:
         """Remove the note: the engine ends normally."""
@@ -52,7 +53,7 @@ class EndNote:
     def _read(self) -> LastEnd | None:
         try:
             stored = json.loads(self._path.read_text())
-            return LastEnd(str(stored["reason"])[:_LONGEST], float(stored["at"]))
+            return LastEnd(str(stored["reason"])[:_MAX_REASON_CHARS], float(stored["at"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError):  # written while the disk was full, or by another program

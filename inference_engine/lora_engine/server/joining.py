@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 # Seconds until the control plane must have answered.
 _TIMEOUT_S = 30.0
 # Bytes of an answer that are read at most.
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _WILDCARDS = ("0.0.0.0", "[::]", "::")
 _NEW_TOKEN = "Have an operator make a join token for this host's name, and start the engine with --token."
 
@@ -132,7 +132,7 @@ def _post(url: str, body: dict[str, str]) -> dict[str, Any]:
     opener = urllib.request.build_opener(_NoRedirect, *([urllib.request.ProxyHandler({})] if local else []))
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
-            reply = json.loads(answer.read(_MOST_BYTES))
+            reply = json.loads(answer.read(_MAX_BYTES))
     except urllib.error.HTTPError as error:
         raise StartupError(f"{url} did not let this host join: {_error_text(error)}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -164,7 +164,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _error_text(error: urllib.error.HTTPError) -> str:
     try:
-        body = json.loads(error.read(_MOST_BYTES))["error"]
+        body = json.loads(error.read(_MAX_BYTES))["error"]
         return f"{body['message']} {body.get('fix', '')}".strip()
     except (OSError, ValueError, KeyError, TypeError):
         return f"HTTP status {error.code}. Check --join."

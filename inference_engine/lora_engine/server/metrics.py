@@ -75,7 +75,8 @@ class HostMetrics:
         self.prompt_tokens = Counter("lora_engine_prompt_tokens_total", "Prompt tokens of requests that ended.")
         self.completion_tokens = Counter("lora_engine_completion_tokens_total", "Generated tokens.")
         self.inter_token = Counter(
-            "lora_engine_inter_token_objectives_total", "Requests with an objective between tokens, by whether it held."
+            "lora_engine_inter_token_objectives_total",
+            "Requests with an objective between tokens, by whether it was met.",
         )
         self.stages = Counter("lora_engine_stages_total", "Adapters staged, by result.")
         self.first_token = Histogram("lora_engine_first_token_seconds", "From submission to the first token.")

@@ -125,7 +125,7 @@ class OpenRequests:
         self._open[submit.request_id] = request
         session.requests.add(submit.request_id)
         if submit.adapter_digest:
-            self._tiers.hold(submit.adapter_digest)
+            self._tiers.acquire(submit.adapter_digest)
         threads = self._inputs.threads_for(submit)
         if threads is None:
             self._enter(request, self._convert(request))

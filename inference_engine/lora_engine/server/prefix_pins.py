@@ -181,7 +181,7 @@ class PrefixPins:
         )
         ended = self._computing[request.request_id] = asyncio.get_running_loop().create_future()
         if prefix.adapter_digest:
-            self._tiers.hold(prefix.adapter_digest)
+            self._tiers.acquire(prefix.adapter_digest)
         try:
             self._engine.submit(request)
             while not ended.done() and self._wanted.get(prefix.name) == prefix:

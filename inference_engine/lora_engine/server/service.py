@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 # Milliseconds between two heartbeats, by default and at least.
 _DEFAULT_INTERVAL_MS = 2000
-_SHORTEST_INTERVAL_MS = 100
+_MIN_INTERVAL_MS = 100
 # Waiting requests in a list, by default and at most.
-_WAITING_SHOWN, _MOST_WAITING = 100, 1000
+_WAITING_SHOWN, _MAX_WAITING = 100, 1000
 # Number of hosts that may read adapters at once: requests use the same network.
-_MOST_READERS = 4
+_MAX_READERS = 4
 # Bytes in one message of an adapter's file.
 _BLOCK_BYTES = 1 << 20
 
@@ -70,7 +70,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate is for reading another adapter")
         if request.file not in (CONFIG_FILE, WEIGHTS_FILE):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an adapter has no such file")
-        if self._host.staging.readers >= _MOST_READERS:
+        if self._host.staging.readers >= _MAX_READERS:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED, "too many hosts read from this host; use another source"
             )
@@ -144,15 +144,15 @@ class EngineService(engine_pb2_grpc.EngineServicer):
         return await self._host.inputs.detokenize(request)
 
     async def ListWaiting(self, request: pb.ListWaitingRequest, context: Any) -> pb.ListWaitingReply:
-        limit = min(request.limit or _WAITING_SHOWN, _MOST_WAITING)
+        limit = min(request.limit or _WAITING_SHOWN, _MAX_WAITING)
         return pb.ListWaitingReply(requests=await self._host.status.waiting(request.tenant, limit))
 
     async def MapPages(self, request: pb.MapPagesRequest, context: Any) -> pb.PageMap:
         return await self._host.status.page_map()
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.HostStatus]:
-        interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _SHORTEST_INTERVAL_MS)
-        load_every_ms = max(request.load_every_ms, _SHORTEST_INTERVAL_MS) if request.load_every_ms else interval_ms
+        interval_ms = max(request.interval_ms or _DEFAULT_INTERVAL_MS, _MIN_INTERVAL_MS)
+        load_every_ms = max(request.load_every_ms, _MIN_INTERVAL_MS) if request.load_every_ms else interval_ms
         changes = AdapterChanges() if request.adapter_changes else None
         version = 0
 

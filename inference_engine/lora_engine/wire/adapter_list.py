@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from lora_engine.wire import engine_pb2 as pb
 
 # Maximum number of adapters that a receiver stores for one host.
-MOST_ADAPTERS = 200_000
+MAX_ADAPTERS = 200_000
 _MASK = (1 << 64) - 1
 
 
@@ -89,8 +89,8 @@ class AdapterList:
             return False
         if not status.adapter_changes:
             self._adapters, self._sum = {}, _Sum()
-        if len(self._adapters) + len(status.adapters) > MOST_ADAPTERS:
-            raise AdapterListError(f"{status.boot_id} reports more than {MOST_ADAPTERS} adapters.")
+        if len(self._adapters) + len(status.adapters) > MAX_ADAPTERS:
+            raise AdapterListError(f"{status.boot_id} reports more than {MAX_ADAPTERS} adapters.")
         for adapter in status.adapters:
             self._adapters[adapter.digest] = adapter
             if status.adapters_sum:  # a host that never sends changes has no checksum

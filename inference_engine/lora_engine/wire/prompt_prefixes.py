@@ -19,21 +19,21 @@ from typing import NamedTuple
 from lora_engine.wire import engine_pb2 as pb
 
 # Maximum number of fingerprints that a host reports.
-MOST_FINGERPRINTS = 4096
+MAX_FINGERPRINTS = 4096
 # Bytes of the shortest prefix: about 64 tokens of text, or 64 token ids.
 _UNIT = 256
 # Bytes of a prompt that are fingerprinted at most.
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
-class Mark(NamedTuple):
+class PrefixMark(NamedTuple):
     """A prefix of a prompt: its fingerprint, and its length as a share of the prompt's (0 to 1)."""
 
     fingerprint: int
     share: float
 
 
-def prefix_marks(submit: pb.Submit) -> tuple[Mark, ...]:
+def prefix_marks(submit: pb.Submit) -> tuple[PrefixMark, ...]:
     """Return the marks of a request's prefixes, the shortest first.
 
     A short prompt has none, nor has a request that reads its whole prompt without the cache.
@@ -45,9 +45,9 @@ def prefix_marks(submit: pb.Submit) -> tuple[Mark, ...]:
     for part in (submit.tenant, submit.adapter_digest, submit.cache_salt):
         known.update(f"{len(part)}:{part}".encode())
     marks, begun = [], 0
-    for end in _ends(min(len(prompt), _MOST_BYTES)):
+    for end in _ends(min(len(prompt), _MAX_BYTES)):
         known.update(prompt[begun:end])
-        marks.append(Mark(int.from_bytes(known.digest()), end / len(prompt)))
+        marks.append(PrefixMark(int.from_bytes(known.digest()), end / len(prompt)))
         begun = end
     return tuple(marks)
 
@@ -86,7 +86,7 @@ class RecentPrefixes:
         self.time = 0  # counts uses
         self.enabled = True  # False for a host without a prefix cache
 
-    def used(self, marks: Sequence[Mark], prompt_tokens: int) -> None:
+    def used(self, marks: Sequence[PrefixMark], prompt_tokens: int) -> None:
         """Record that a prompt was computed or read from the cache; shorter prefixes count as used more recently."""
         self.time += 1
         shares = [0.0, *(mark.share for mark in marks)]
@@ -99,7 +99,7 @@ class RecentPrefixes:
 
     def keep(self, tokens: float) -> None:
         """Drop the least recently used fingerprints until they fit into a cache of ``tokens`` tokens."""
-        while self._used and (self._tokens > tokens or len(self._used) > MOST_FINGERPRINTS):
+        while self._used and (self._tokens > tokens or len(self._used) > MAX_FINGERPRINTS):
             self._remove(next(iter(self._used)))
 
     def report(self, status: pb.HostStatus, since: int) -> int:
@@ -128,11 +128,11 @@ class KnownPrefixes:
         for fingerprint in status.prefixes:
             self._known.pop(fingerprint, None)
             self._known[fingerprint] = None
-        most = min(status.prefixes_kept, MOST_FINGERPRINTS)
+        most = min(status.prefixes_kept, MAX_FINGERPRINTS)
         while len(self._known) > most:
             del self._known[next(iter(self._known))]
 
-    def share(self, marks: Iterable[Mark]) -> float:
+    def share(self, marks: Iterable[PrefixMark]) -> float:
         """Return the share of a prompt (0 to 1) that the host has cached, at least."""
         return max((mark.share for mark in marks if mark.fingerprint in self._known), default=0.0)
 

@@ -37,8 +37,8 @@ def test_held_adapters_stay_and_others_wait_for_their_release():
     arena = HostArena(100)
     add(arena, "a")
     add(arena, "b")
-    arena.hold("a")
-    arena.hold("b")
+    arena.acquire("a")
+    arena.acquire("b")
     with pytest.raises(StageError) as caught:
         add(arena, "c", wait_s=0.05)
     assert caught.value.code == "host_arena_full"
@@ -103,7 +103,7 @@ class ArenaMachine(RuleBasedStateMachine):
 
     @rule(name=names)
     def hold(self, name):
-        self.arena.hold(name)
+        self.arena.acquire(name)
         self.holds[name] += 1
 
     @rule(name=names)

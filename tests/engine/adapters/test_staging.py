@@ -127,7 +127,7 @@ async def test_a_full_arena_swaps_adapters_through_the_disk(make_tiers, make_art
         assert (await stage(tiers, artifact))[-1].phase is Phase.READY
     assert tiers.arena.used == 2 * size
     for artifact in artifacts:
-        tiers.hold(artifact.digest)
+        tiers.acquire(artifact.digest)
         assert tiers.knows(artifact.digest)
         tiers.request_load(artifact.digest)
         await asyncio.to_thread(wait_until, lambda digest=artifact.digest: tiers.arena.has(digest))
@@ -139,7 +139,7 @@ async def test_a_full_arena_swaps_adapters_through_the_disk(make_tiers, make_art
 async def test_dropping_waits_for_requests(make_tiers, make_artifact):
     tiers, artifact = make_tiers(), make_artifact()
     await stage(tiers, artifact)
-    tiers.hold(artifact.digest)
+    tiers.acquire(artifact.digest)
     assert tiers.drop(artifact.digest)
     assert tiers.get(artifact.digest) is not None
     assert not tiers.knows(artifact.digest)
@@ -154,7 +154,7 @@ async def test_dropping_waits_for_requests(make_tiers, make_artifact):
 async def test_staging_again_undoes_a_drop(make_tiers, make_artifact):
     tiers, artifact = make_tiers(), make_artifact()
     await stage(tiers, artifact)
-    tiers.hold(artifact.digest)
+    tiers.acquire(artifact.digest)
     tiers.drop(artifact.digest)
     assert (await stage(tiers, artifact))[-1].phase is Phase.READY
     tiers.release(artifact.digest)
@@ -173,7 +173,7 @@ async def test_a_combination_is_put_together_of_what_is_here(make_tiers, make_ar
     for part in parts:
         tiers.arena.remove(part)
     assert tiers.knows(digest) and tiers.get(digest) is None
-    tiers.hold(digest)
+    tiers.acquire(digest)
     tiers.request_load(digest)
     await asyncio.to_thread(wait_until, lambda: tiers.arena.has(digest))
     assert tiers.get(digest).rank == sum(tiers.get(part).rank for part in parts)
@@ -189,7 +189,7 @@ async def test_a_combination_that_cannot_be_says_why(make_tiers, make_artifact, 
     await stage(tiers, artifact)
     digest = combined_digest([Part(artifact.digest, 0.5)])
     packer.limits = dataclasses.replace(packer.limits, max_rank=1)
-    tiers.hold(digest)
+    tiers.acquire(digest)
     tiers.request_load(digest)
     await asyncio.to_thread(wait_until, lambda: tiers.load_error(digest) is not None)
     assert tiers.load_error(digest).code == "rank_too_high" and tiers.load_error(artifact.digest) is None

@@ -62,14 +62,14 @@ def first_token(engine: SimulatedEngine, new: GenerationRequest, flood: Flood | 
     began, steps, number = engine.clock.now, engine.steps, 10_000 * (1 + engine.steps)
     engine.submit(new)
     state = engine.core.requests[new.request_id]
-    while state.timeline.first_token is None:
+    while state.first_token is None:
         for _ in range(flood.each_step if flood else 0):
             number += 1
             engine.submit(flood.request(number)) if flood else None
         engine.step()
         engine.core.check()
         assert engine.steps - steps < 3000, "it never comes"
-    return state.timeline.first_token - began, engine.steps - steps
+    return state.first_token - began, engine.steps - steps
 
 
 def slowest_step(engine: SimulatedEngine) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from lora_engine.adapters.embedding_layers import against_base
+from lora_engine.adapters.embedding_pages import against_base
 from lora_engine.adapters.layout import PackedAdapter, pack_adapter
 from lora_engine.engine import Engine
 from lora_engine.model.base_modules import base_modules

@@ -16,7 +16,7 @@ _SOONEST_S = 0.1  # seconds at least between two judgements of a request
 _UNCALIBRATED_S = 1.0
 _RECHECK_AFTER = 0.5  # share of the time left at which a request is judged again
 _ENTRY = 0.82  # share of its target that a request may be predicted to need on arrival
-_SHORTEST_RETRY_MS = 100
+_MIN_RETRY_MS = 100
 
 
 @admissions.register("slo")
@@ -41,7 +41,7 @@ class SloAdmission:
         state = sequence.parent
         if state.predicted_first_token is not None and sequence not in self._forecast:
             return state.predicted_first_token  # the request arrives, and this was just predicted
-        return now - state.timeline.submitted + self._forecast.seconds_to_first_token(sequence)
+        return now - state.submitted + self._forecast.seconds_to_first_token(sequence)
 
     @staticmethod
     def _refusal(target_ms: int, late_s: float) -> RequestError:
@@ -50,5 +50,5 @@ class SloAdmission:
             f"The first token would come about {late_s:.1f} s after the target of {target_ms / 1000:g} s.",
             "Try again when there is less traffic, or allow more time.",
             param="slo.first_token_ms",
-            retry_after_ms=max(_SHORTEST_RETRY_MS, round(late_s * 1000)),
+            retry_after_ms=max(_MIN_RETRY_MS, round(late_s * 1000)),
         )

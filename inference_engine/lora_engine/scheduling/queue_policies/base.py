@@ -12,7 +12,7 @@ from lora_engine.scheduling.sequence import Chunk, Outcome, Sequence
 
 Attempt = Callable[[Sequence], Outcome]
 
-# Sequences that one step may try without admitting them. Trying ten thousand requests that all wait for their adapters
+# Sequences that one step may try without starting them. Trying ten thousand requests that all wait for their adapters
 # would cost more than the step.
 LOOK_AHEAD = 128
 
@@ -51,12 +51,12 @@ class QueuePolicy(Protocol):
         """Remove a waiting sequence that was aborted or refused."""
 
     def fill(self, attempt: Attempt) -> None:
-        """Offer waiting sequences to ``attempt`` in the order of admission. Those admitted leave the queue."""
+        """Offer waiting sequences to ``attempt`` in the order of the policy. Those that start leave the queue."""
 
     def fill_underserved(self, attempt: Attempt) -> None:
         """Offer sequences of tenants that have far less than their share of the batch, before the step is planned.
 
-        Those admitted leave the queue. Policies without shares offer nothing.
+        Those that start leave the queue. Policies without shares offer nothing.
         """
 
     def prefill_order(self, sequences: list[Sequence]) -> list[Sequence]:
@@ -69,7 +69,7 @@ class QueuePolicy(Protocol):
         """Yield running sequences that may be pre-empted for pages that ``sequence`` lacks, in order."""
 
     def served(self, chunks: Iterable[Chunk]) -> None:
-        """Count chunks that are being processed: of the running batch, or of a sequence just being admitted."""
+        """Count chunks that are being processed: of the running batch, or of a sequence that is just starting."""
 
     def decodes(self, sequence: Sequence) -> None:
         """Count a token of the sequence in each step from the next one on, without ``served``, until it ``pauses``."""

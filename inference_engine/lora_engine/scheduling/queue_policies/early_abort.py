@@ -14,7 +14,7 @@ _NEW = 0.7  # weight of the newest observation in both averages
 
 @queue_policies.register("early_abort")
 class EarlyAbortQueue(StarvationGuarded):
-    """A queue that serves the newest first while more arrive between two calls than a call admits, else the oldest.
+    """A queue that serves the newest first while more arrive between two calls than a call starts, else the oldest.
 
     It is meant for the admission policy of the same name, which refuses requests that would be too late.
     """

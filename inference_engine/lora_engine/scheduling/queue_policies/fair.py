@@ -90,7 +90,7 @@ class Fair:
             outcome = self._offer(account, attempt)
             if outcome is Outcome.FULL:
                 break
-            if outcome is not Outcome.ADMITTED:
+            if outcome is not Outcome.STARTED:
                 self.accounts.set_aside(account)
                 aside.append(account)
             if outcome is Outcome.NO_ROOM:
@@ -222,11 +222,11 @@ class Fair:
             if tried == _TRIES:
                 break
             outcome = attempt(sequence)
-            if outcome is Outcome.ADMITTED:
+            if outcome is Outcome.STARTED:
                 self.remove(sequence)
                 if sequence not in self._running:  # its first tokens may come later in the step
                     self._open_bill(sequence)
-            if outcome in (Outcome.ADMITTED, Outcome.FULL):
+            if outcome in (Outcome.STARTED, Outcome.FULL):
                 return outcome
             if outcome is Outcome.NO_ROOM:
                 worst = outcome

@@ -127,23 +127,23 @@ class ArrivalPolicy:
 
     def offer(self, candidates: Iterable[Sequence], attempt: Attempt) -> int:
         """Offer candidates in order until one does not fit, so that large requests do not starve; return the number
-        admitted.
+        started.
         """
-        admitted: list[Sequence] = []
+        started: list[Sequence] = []
         passed = 0
         for sequence in candidates:
             outcome = attempt(sequence)
-            if outcome is Outcome.ADMITTED:
-                admitted.append(sequence)
+            if outcome is Outcome.STARTED:
+                started.append(sequence)
             elif outcome in (Outcome.FULL, Outcome.NO_ROOM):
                 break
             else:
                 passed += 1
                 if passed >= LOOK_AHEAD:
                     break
-        for sequence in admitted:
+        for sequence in started:
             self.remove(sequence)
-        return len(admitted)
+        return len(started)
 
 
 @queue_policies.register("fcfs")
@@ -165,25 +165,25 @@ class StarvationGuarded(ArrivalPolicy):
         if not self._starvation_s:
             return iter(())
         latest = self._clock() - self._starvation_s
-        return takewhile(lambda s: s.parent.timeline.submitted <= latest, self.queue.oldest_first())
+        return takewhile(lambda s: s.parent.submitted <= latest, self.queue.oldest_first())
 
     def fill(self, attempt: Attempt) -> None:
         candidates, starving = self.candidates(), self.starving()
         tried: set[Sequence] = set()
-        admitted: list[Sequence] = []
-        while len(tried) - len(admitted) < LOOK_AHEAD:
+        started: list[Sequence] = []
+        while len(tried) - len(started) < LOOK_AHEAD:
             order = chain(starving, candidates) if self._owed else chain(candidates, starving)
             sequence = next((s for s in order if s not in tried), None)
             if sequence is None:
                 break
             tried.add(sequence)
             outcome = attempt(sequence)
-            if outcome is Outcome.ADMITTED:
-                admitted.append(sequence)
+            if outcome is Outcome.STARTED:
+                started.append(sequence)
                 self._owed = not self._owed
             elif outcome in (Outcome.FULL, Outcome.NO_ROOM):
                 break  # the next step tries it first again, so that large requests do not starve
-        for sequence in admitted:
+        for sequence in started:
             self.remove(sequence)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from control_plane.core.errors import LorikeetError
-from lora_engine.peft_format import LARGEST_WEIGHT, MOST_PARTS
+from lora_engine.peft_format import LARGEST_WEIGHT, MAX_PARTS
 
 _WEIGHT = re.compile(r"-?[0-9]{1,2}(?:\.[0-9]{1,4})?", re.ASCII)
 
@@ -27,9 +27,9 @@ def is_combination(name: str) -> bool:
 def read_combination(name: str) -> list[tuple[str, float]]:
     """Return each adapter's name and weight. Raises ``CombinationError``."""
     parts = [_read(part) for part in name.split("+")]
-    if len(parts) > MOST_PARTS:
+    if len(parts) > MAX_PARTS:
         raise CombinationError(
-            f"The model combines {len(parts)} adapters.", f"At most {MOST_PARTS} can be combined in one request."
+            f"The model combines {len(parts)} adapters.", f"At most {MAX_PARTS} can be combined in one request."
         )
     names = [name for name, _ in parts]
     if twice := next((name for name in names if names.count(name) > 1), None):

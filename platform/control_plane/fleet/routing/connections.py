@@ -31,7 +31,7 @@ from control_plane.fleet.transport.errors import HostError, unavailable
 from lora_engine.peft_format import digests_of
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterListError
-from lora_engine.wire.prompt_prefixes import Mark, prefix_marks
+from lora_engine.wire.prompt_prefixes import PrefixMark, prefix_marks
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class HostConnection:
         """False if the engine at the other end has said that it serves another base model."""
         return self.client.base_digest in ("", base_digest) or not base_digest
 
-    def load(self, submit: pb.Submit, marks: Sequence[Mark]) -> HostLoad:
+    def load(self, submit: pb.Submit, marks: Sequence[PrefixMark]) -> HostLoad:
         status, digest = self.status, submit.adapter_digest
         if status is None:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
@@ -126,7 +126,9 @@ class HostConnection:
             pages=max(0, status.pool.total - status.pool.reserved),
         )
 
-    async def submit(self, submit: pb.Submit, coalescing: Coalescing | None, marks: Sequence[Mark]) -> RequestStream:
+    async def submit(
+        self, submit: pb.Submit, coalescing: Coalescing | None, marks: Sequence[PrefixMark]
+    ) -> RequestStream:
         stream = await self.client.submit(submit, coalescing)
         self._sent_since_status += 1
         self._first_token.sent(submit, marks)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire.adapter_list import AdapterList
-from lora_engine.wire.prompt_prefixes import KnownPrefixes, Mark
+from lora_engine.wire.prompt_prefixes import KnownPrefixes, PrefixMark
 
 _CHARACTERS_PER_TOKEN = 4.0
 # Part of an adapter's load time that is added to a prediction: the first request waits for the load, and later ones
@@ -49,7 +49,7 @@ class FirstTokenPrediction:
         self._forecast = None
         self._prefixes.forget()
 
-    def sent(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> None:
+    def sent(self, submit: pb.Submit, marks: Sequence[PrefixMark] = ()) -> None:
         """Count a request that was sent to the host since its last heartbeat."""
         if self._forecast is not None:
             self._sent += 1
@@ -58,7 +58,7 @@ class FirstTokenPrediction:
             self._sent_s += self._prompt_s(submit, marks, self._forecast) + place_s
             self._loading.add(submit.adapter_digest)
 
-    def seconds(self, submit: pb.Submit, marks: Sequence[Mark] = ()) -> float | None:
+    def seconds(self, submit: pb.Submit, marks: Sequence[PrefixMark] = ()) -> float | None:
         """Return the predicted seconds to a request's first token if it is sent now; None if the host cannot predict.
 
         ``marks`` are the prefix marks of its prompt: its cached part is not computed again.
@@ -70,11 +70,11 @@ class FirstTokenPrediction:
         total = queue + self._sent_s + prompt + _LOAD_SHARE * self._load_s(submit.adapter_digest, self._load_times)
         return total if _is_plausible(total) else None
 
-    def cached_share(self, marks: Sequence[Mark]) -> float:
+    def cached_share(self, marks: Sequence[PrefixMark]) -> float:
         """Return the least share of a prompt that the host has cached."""
         return self._prefixes.share(marks)
 
-    def _prompt_s(self, submit: pb.Submit, marks: Sequence[Mark], forecast: pb.FirstTokenForecast) -> float:
+    def _prompt_s(self, submit: pb.Submit, marks: Sequence[PrefixMark], forecast: pb.FirstTokenForecast) -> float:
         return (1.0 - self.cached_share(marks)) * prompt_tokens(submit) * forecast.prompt_token_s
 
     def _load_s(self, digest: str, times: pb.LoadTimes) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from lora_engine.peft_format import MOST_PARTS
+from lora_engine.peft_format import MAX_PARTS
 
 LONGEST = 200
 
@@ -25,8 +25,8 @@ def _name(value: Any) -> Any:
     """Write ``["a", {"model": "b", "weight": 0.5}]`` as ``"a+b:0.5"``; names are checked where they are resolved."""
     if not isinstance(value, list):
         return value
-    if not 0 < len(value) <= MOST_PARTS:
-        raise ValueError(f"a list of models has 1 to {MOST_PARTS} of them")
+    if not 0 < len(value) <= MAX_PARTS:
+        raise ValueError(f"a list of models has 1 to {MAX_PARTS} of them")
     return "+".join(_part(part, alone=len(value) == 1) for part in value)
 
 
@@ -50,7 +50,7 @@ def _has_few_decimals(weight: float) -> bool:
     return abs(weight) < 1000 and math.isfinite(weight) and round(weight, 4) == weight
 
 
-_LIST = Annotated[list[str | WeightedModel], Field(min_length=1, max_length=MOST_PARTS)]
+_LIST = Annotated[list[str | WeightedModel], Field(min_length=1, max_length=MAX_PARTS)]
 # The type of ``model``: a text after validation, whichever form the request had.
 ModelName = Annotated[
     str, BeforeValidator(_name, json_schema_input_type=Annotated[str, Field(min_length=1, max_length=LONGEST)] | _LIST)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import torch
 import torch.nn.functional as F
 
-from lora_engine.adapters.embedding_layers import AdapterEmbeddingLayer
+from lora_engine.adapters.embedding_pages import AdapterEmbeddingLayer
 
 from .batch import EmbeddingLayerSpan
 from .vocabulary import Vocabulary
