@@ -4,7 +4,7 @@ the rest in fair order in front of them.
     python benchmarks/scheduling/fleet_fairness.py [--hosts 4] [--seconds 300]
 
 The machine and lengths of VTC's paper (Llama-2-7B on an A10G, 10,000 tokens of pool, 256 tokens in and out), four of
-it; the product's own front (`FairTurns`), fewest requests as the routing. Measure: how much further apart service of
+it; the product's own front (`FairOrder`), fewest requests as the routing. Measure: how much further apart service of
 two tenants gets within any time in which both wait, in priced tokens (input 1, output 2), summed over the hosts; beside
 VTC's bound with the fleet as the batch, twice what all pools can hold. Cases: both tenants on every host; half of the
 hosts at half the speed; a tenant whose adapter only one of the hosts has, where no order can keep to the bound."""
@@ -19,7 +19,7 @@ from typing import Any
 
 import common
 
-from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Waiter
+from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE, FairOrder, Waiter
 from lora_engine.request import GenerationRequest
 from lora_engine.scheduling.sequence import Sequence
 from lora_engine.simulation import SimulatedEngine
@@ -76,20 +76,20 @@ class Web:
 
     def __init__(self, number: int, hosts: list[Host], bound: int) -> None:
         self.number, self.hosts, self.bound = number, hosts, bound
-        self.turns = FairTurns()
+        self.order = FairOrder()
         self.requests: dict[Waiter, GenerationRequest] = {}
         self.open = [0] * len(hosts)
 
     def take(self, request: GenerationRequest, names: frozenset[str]) -> None:
         waiter = Waiter(request.tenant, names)
         self.requests[waiter] = request
-        self.turns.wait(waiter)
+        self.order.wait(waiter)
 
     def send(self, now: float) -> None:
-        while (waiter := self.turns.next(lambda names: any(self._room(int(name)) for name in names))) is not None:
+        while (waiter := self.order.next(lambda names: any(self._room(int(name)) for name in names))) is not None:
             request = self.requests.pop(waiter)
             host = min((int(n) for n in waiter.hosts if self._room(int(n))), key=lambda h: (len(self.hosts[h].sent), h))
-            self.turns.charge(request.tenant, LENGTH * INPUT_PRICE)
+            self.order.charge(request.tenant, LENGTH * INPUT_PRICE)
             self.open[host] += 1
             self.hosts[host].sent[request.request_id] = self.number
             self.hosts[host].engine.submit(request, now)
@@ -133,7 +133,7 @@ def play(case: dict[str, Any], count: int, webs: int, bound: int, seconds: float
             for request in ended:
                 front = fronts[host.sent.pop(request.request_id)]
                 front.open[host_number] -= 1
-                front.turns.charge(request.tenant, LENGTH * OUTPUT_PRICE)
+                front.order.charge(request.tenant, LENGTH * OUTPUT_PRICE)
         waiting = set().union(*(host.waits() for host in hosts))
         waiting |= {request.tenant for front in fronts for request in front.requests.values()}
         gap = service["heavy"] - service["light"]

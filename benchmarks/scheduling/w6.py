@@ -33,7 +33,7 @@ from typing import Any
 
 import common
 
-from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Hosts, Waiter
+from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE, FairOrder, Hosts, Waiter
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
 from control_plane.fleet.routing.migration import (
     MOST_MOVES,
@@ -249,7 +249,7 @@ class Web:
 
     def __init__(self, policy: str, hosts: list[Host], bounded: bool, migrating: Migrating | None) -> None:
         self._policy, self._hosts, self._migrating = ROUTING_POLICIES[policy](), hosts, migrating
-        self._turns, self._held = FairTurns(), dict[Waiter, Open]()
+        self._order, self._queued = FairOrder(), dict[Waiter, Open]()
         self._bound = 2 * RUNNING // WEBS if bounded else 10**9
         self._status = [pb.HostStatus() for _ in hosts]
         self._sent = [0] * len(hosts)
@@ -264,22 +264,22 @@ class Web:
         self._first_token[host].observed(status)
 
     def take(self, asked: Open, now: float) -> None:
-        if self._held or not self._has_room(asked.hosts):
+        if self._queued or not self._has_room(asked.hosts):
             waiter = Waiter(asked.request.tenant, asked.hosts)
-            self._held[waiter] = asked
-            self._turns.wait(waiter)
+            self._queued[waiter] = asked
+            self._order.wait(waiter)
         else:
             self._send(asked, now)
 
-    def give_turns(self, now: float) -> None:
-        while self._held and (waiter := self._turns.next(self._has_room)) is not None:
-            self._send(self._held.pop(waiter), now)
+    def grant_slots(self, now: float) -> None:
+        while self._queued and (waiter := self._order.next(self._has_room)) is not None:
+            self._send(self._queued.pop(waiter), now)
 
     def ended(self, asked: Open, end: SimulatedEnd) -> None:
         self._here[asked.host] -= 1
         del self.open[asked.request.request_id]
         tokens = end.usage.completion_tokens
-        self._turns.charge(asked.request.tenant, tokens * OUTPUT_PRICE)
+        self._order.charge(asked.request.tenant, tokens * OUTPUT_PRICE)
         if self._migrating is not None:
             self._migrating.lengths.ended(asked.request.tenant, asked.request.adapter_digest, tokens)
 
@@ -287,7 +287,7 @@ class Web:
         return any(self._here[int(host)] < self._bound for host in hosts if int(host) < self.present)
 
     def _send(self, asked: Open, now: float) -> None:
-        self._turns.charge(asked.request.tenant, len(asked.request.prompt_token_ids) * INPUT_PRICE)
+        self._order.charge(asked.request.tenant, len(asked.request.prompt_token_ids) * INPUT_PRICE)
         placed = [host for host in map(int, asked.hosts) if host < self.present]
         among = [host for host in placed if self._here[host] < self._bound] or placed
         loads = [
@@ -375,7 +375,7 @@ def play(
         for number, request in enumerate(requests)
     )
     tick, beats = 0, round(HEARTBEAT_S / SLICE_S)
-    while arriving or any(web.open or web._held for web in webs):
+    while arriving or any(web.open or web._queued for web in webs):
         now = tick * SLICE_S
         present = count if now >= joins_at else count - count // 4
         for web in webs:
@@ -405,7 +405,7 @@ def play(
                 for web in webs:
                     web.observe(number, status)
         for number, web in enumerate(webs):
-            web.give_turns(now)
+            web.grant_slots(now)
             if system.migrates and tick % round(every_s / SLICE_S) == round(number * every_s / SLICE_S / WEBS):
                 web.migrate(now)
         tick += 1

@@ -48,7 +48,7 @@ from lorikeet_testing.engine_process import EngineProcess, stage  # noqa: E402
 
 from control_plane.core.config import current  # noqa: E402
 from control_plane.fleet.routing.connections import Fleet  # noqa: E402
-from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE  # noqa: E402
+from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE  # noqa: E402
 from control_plane.fleet.routing.migration import MOST_MOVES, Lengths, OpenRequest, Program, open_request  # noqa: E402
 from control_plane.fleet.routing.router import make_policy  # noqa: E402
 from control_plane.fleet.transport.endpoint import HostEndpoint  # noqa: E402
@@ -161,7 +161,7 @@ class Asked:
     def __post_init__(self) -> None:
         self._so_far = AnswerSoFar(self.submit)
         self._stream: RequestStream | None = None
-        self._host = self._moves_to = ""
+        self._moves_to = ""
         self._patience: asyncio.Timeout | None = None
 
     @property
@@ -171,14 +171,14 @@ class Asked:
     async def refresh_hosts(self) -> None:
         """Its hosts stay the same."""
 
-    def open_request(self, lengths: Lengths) -> OpenRequest | None:
+    def open_request(self, _engine_id: str, lengths: Lengths) -> OpenRequest | None:
         stream = self._stream
         if stream is None or self.moves == MOST_MOVES:
             return None
-        so_far = self._so_far.tokens + stream.tokens_waiting
-        return replace(open_request(self.submit, self._host, self.hosts, so_far, lengths), name=self._name)
+        so_far = self._so_far.tokens + stream.tokens
+        return replace(open_request(self.submit, stream.host, self.hosts, so_far, lengths), name=self._name)
 
-    def move(self, host: str) -> None:
+    def move(self, _engine_id: str, host: str) -> None:
         self._moves_to = host
         if self._patience is not None and not self._patience.expired():
             self._patience.reschedule(asyncio.get_running_loop().time())
@@ -195,7 +195,7 @@ class Asked:
         self.attempts.pop(self._name, None)
         assert self._stream is not None and self._stream.usage is not None
         if not self.moves:
-            self.queue_s = self._stream.usage.queue_ms / 1000 + self._stream.held_s
+            self.queue_s = self._stream.usage.queue_ms / 1000 + self._stream.queued_s
         else:
             self.queue_s = self.first_token_s  # it waited at each
         wanted, came = self.submit.sampling.max_tokens, self._so_far.tokens
@@ -230,7 +230,7 @@ class Asked:
         submit.echo_token_ids = True
         if self._so_far.tokens:
             self._so_far.continue_in(submit)
-        self._host, self._stream = await self.fleet.submit(submit, hosts, "demo", waits=waits)
+        self._stream = await self.fleet.submit(submit, hosts, "demo", waits=waits)
         self.attempts[self._name] = self
 
 
@@ -343,7 +343,7 @@ async def fairness(processes: dict[str, EngineProcess], system: System, seconds:
             while time.monotonic() < until:
                 sampling = pb.Sampling(max_tokens=FAIR_OUTPUT, ignore_eos=True)
                 submit = pb.Submit(request_id=f"fair-{next(_runs)}", tenant=tenant, text=prompt, sampling=sampling)
-                _, stream = await fleet.submit(submit, NAMES, "demo")
+                stream = await fleet.submit(submit, NAMES, "demo")
                 async for chunks in stream:
                     tokens = sum(chunk.tokens for chunk in chunks)
                     fleet.charge(submit, tokens)

@@ -32,6 +32,7 @@ from control_plane.gateway.dispatch import batch_runner  # noqa: E402
 from control_plane.gateway.dispatch import runtime as gateway  # noqa: E402
 from control_plane.gateway.dispatch.errors import from_platform  # noqa: E402
 from control_plane.gateway.openai.asgi import PREFIX, GatewayHandler, PathRouter  # noqa: E402
+from control_plane.gateway.websocket import resume_relay  # noqa: E402
 from control_plane.identity.keys.last_used import last_used  # noqa: E402
 from control_plane.identity.sockets.handshake import no_socket  # noqa: E402
 
@@ -77,6 +78,7 @@ application = Lifespan(
         background.start,
         clock_watch.start,
         gateway.start,
+        resume_relay.start,
         batch_runner.start,
         drain.start,
         settle_memory,
@@ -89,6 +91,7 @@ application = Lifespan(
         background.stop,
         clock_watch.stop,
         batch_runner.stop,
+        resume_relay.stop,
         gateway.stop,
     ],
 )

@@ -15,7 +15,7 @@ from lorikeet_testing.web import ROOT
 
 from control_plane.core.config import current
 from control_plane.fleet.routing.connections import Fleet
-from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE
+from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from lora_engine.wire import engine_pb2 as pb
 
@@ -68,7 +68,7 @@ class Load:
             asked += 1
             sampling = pb.Sampling(max_tokens=TOKENS, ignore_eos=True)
             submit = pb.Submit(request_id=f"{tenant}-{number}-{asked}", tenant=tenant, text=PROMPT, sampling=sampling)
-            _, stream = await self._fleet.submit(submit, self._hosts[tenant], "demo")
+            stream = await self._fleet.submit(submit, self._hosts[tenant], "demo")
             async for chunks in stream:
                 tokens = sum(chunk.tokens for chunk in chunks)
                 self._fleet.charge(submit, tokens)

@@ -36,6 +36,7 @@ from control_plane.gateway.dispatch import runtime as gateway
 from control_plane.gateway.dispatch.idempotency_store import MemoryStore
 from control_plane.gateway.dispatch.runtime import Runtime
 from control_plane.gateway.openai.asgi import GatewayHandler
+from control_plane.gateway.websocket import resume_relay
 from control_plane.gateway.websocket.inference_socket import InferenceConsumer
 from control_plane.identity import single_flight
 from control_plane.identity.access.actor import SYSTEM
@@ -178,16 +179,16 @@ def left_in_memory(runtime: Runtime) -> Left:
 
 def left_in_process(runtime: Runtime, engine: FakeEngine, tasks: set[asyncio.Task[Any]]) -> Left:
     client = runtime.fleet.client("local")
-    turns = runtime.fleet._turns
+    slots = runtime.fleet._slots
     reservations = [runtime.reservations, runtime.budgets]
     return {
         "tasks": sorted(str(task) for task in asyncio.all_tasks() - tasks if not _is_of_grpc(task)),
         "attempts": len(runtime._attempts),
         "reservations": sum(len(r._open) + len(r._by_request) + len(r._settling) for r in reservations),
         "writes": len(runtime.idempotency._writing),
-        "sockets' sessions": len(runtime.sessions._known),
+        "sockets' sessions": len(resume_relay.resume_relay().sessions._known),
         "streams": len(client._streams) + len(client._unfinished) + len(client._by_handle),
-        "turns": len(turns._futures) + turns._granted.total(),
+        "slots": len(slots._futures) + slots._granted.total(),
         "requests in the engine": len(engine.running) + len(engine.waiting),
     }
 
@@ -232,6 +233,7 @@ async def serving(acme: Org, tmp_path: Path) -> AsyncIterator[tuple[Runtime, Fak
     engine = FakeEngine(f"unix:{tmp_path}/engine.sock", Behaviour(steps_per_second=400, max_running=5))
     await engine.start()
     runtime = gateway.runtime()
+    await resume_relay.start()
     try:
         keys = await run_db(_prepare, acme, await engine.Describe(pb.DescribeRequest(), None))
         single_flight.forget()
@@ -240,6 +242,7 @@ async def serving(acme: Org, tmp_path: Path) -> AsyncIterator[tuple[Runtime, Fak
             await asyncio.sleep(0.01)
         yield runtime, engine, keys
     finally:
+        await resume_relay.stop()
         await gateway.stop()
         await engine.stop()
 

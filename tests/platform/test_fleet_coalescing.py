@@ -159,25 +159,25 @@ def test_a_reader_with_patience() -> None:
         loop = asyncio.get_running_loop()
         buffer = RequestBuffer(POLICY)
         began = loop.time()
-        assert await buffer.take_within(0.05) is None
+        assert await buffer.take(0.05) is None
         assert 0.05 <= loop.time() - began < 5
-        assert await buffer.take_within(0) is None
-        waiting = asyncio.ensure_future(buffer.take_within(1000))
+        assert await buffer.take(0) is None
+        waiting = asyncio.ensure_future(buffer.take(1000))
         await asyncio.sleep(0)
         buffer.interrupt()
         assert await waiting is None
         buffer.interrupt()  # while nobody waits: it is no one's
-        waiting = asyncio.ensure_future(buffer.take_within(0.3))
+        waiting = asyncio.ensure_future(buffer.take(0.3))
         await asyncio.sleep(0.2)
         buffer.push(delta("a"), loop.time())
         assert [chunk.text for chunk in await waiting or []] == ["a"]
         began = loop.time()
-        assert await buffer.take_within(0.3) is None
+        assert await buffer.take(0.3) is None
         assert loop.time() - began >= 0.3  # from the last output on
         buffer.push(delta("b"), loop.time())
         buffer.make_due(loop.time())
-        assert [chunk.text for chunk in await buffer.take_within(0) or []] == ["b"]
+        assert [chunk.text for chunk in await buffer.take(0) or []] == ["b"]
         buffer.finish()
-        assert await buffer.take_within(0) == []
+        assert await buffer.take(0) == []
 
     run(go())

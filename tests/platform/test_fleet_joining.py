@@ -209,8 +209,8 @@ async def test_requests_go_to_hosts_that_join_and_leave_those_that_are_gone(two:
     with pytest.raises(HostError, match="No engine host is ready"):
         await fleet.submit(pb.Submit(request_id="r0"), ["a"], "m")
     await fleet.follow({"a": a})
-    name, stream = await fleet.submit(pb.Submit(request_id="r1", text="words 5000"), ["a", "b"], "m")
-    assert name == "a"
+    stream = await fleet.submit(pb.Submit(request_id="r1", text="words 5000"), ["a", "b"], "m")
+    assert stream.host == "a"
     await fleet.follow({"a": a, "b": b})
     assert fleet.client("a").open_requests == 1  # it was not disturbed
     await fleet.follow({"b": b})
@@ -221,9 +221,9 @@ async def test_requests_go_to_hosts_that_join_and_leave_those_that_are_gone(two:
     assert not fleet.hangs("a") and fleet.status("a") is None and not fleet.accepts("a", "")
     with pytest.raises(HostError):
         fleet.client("a")
-    name, stream = await fleet.submit(pb.Submit(request_id="r2", text="words 1"), ["a", "b"], "m")
+    stream = await fleet.submit(pb.Submit(request_id="r2", text="words 1"), ["a", "b"], "m")
     stream.close()
-    assert name == "b"
+    assert stream.host == "b"
     await fleet.close()
 
 

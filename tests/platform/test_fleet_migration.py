@@ -188,10 +188,10 @@ class Attempt:
     async def refresh_hosts(self) -> None:
         self.looked += 1
 
-    def open_request(self, lengths: Lengths) -> OpenRequest | None:
+    def open_request(self, _engine_id: str, lengths: Lengths) -> OpenRequest | None:
         return self.request
 
-    def move(self, host: str) -> None:
+    def move(self, _engine_id: str, host: str) -> None:
         self.to = host
 
 

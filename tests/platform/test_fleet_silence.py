@@ -8,7 +8,7 @@ import pytest
 
 from control_plane.fleet.routing import connections
 from control_plane.fleet.routing.connections import HostConnection
-from control_plane.fleet.transport.coalescing import Coalescing, RequestBuffer
+from control_plane.fleet.transport.coalescing import Coalescing
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.engine_client import EngineClient, RequestStream
 from lora_engine.wire import engine_pb2 as pb
@@ -27,10 +27,10 @@ async def host(monkeypatch: pytest.MonkeyPatch) -> HostConnection:
 
 
 async def test_whoever_waits_for_it_is_told(host: HostConnection) -> None:
-    stream = RequestStream(host.client, "r", 1, RequestBuffer(Coalescing()))
+    stream = RequestStream(host.client, pb.Submit(request_id="r", handle=1), Coalescing())
     host.client._streams["r"] = stream
     began = time.monotonic()
-    assert await stream.next(60) is None and time.monotonic() - began < 10
+    assert await stream.take(60) is None and time.monotonic() - began < 10
     assert host.silent and not host.accepts
     host._observe(BEAT)
     assert not host.silent and host.accepts
@@ -48,7 +48,7 @@ async def test_it_is_heard_after_this_process_stood_still(host: HostConnection) 
 
 
 async def test_one_whose_session_ended_is_not_expected_to_say_anything(host: HostConnection) -> None:
-    host._listen(None)
+    host._expect_report(None)
     await asyncio.sleep(0.2)
     assert not host.silent
     await host.close()
@@ -63,7 +63,7 @@ async def test_one_that_is_followed_and_never_says_anything(
         await asyncio.sleep(60)
         yield BEAT
 
-    host._listen(None)
+    host._expect_report(None)
     monkeypatch.setattr(host.client, "watch", watch)
     following = asyncio.ensure_future(host._read_heartbeats())
     await asyncio.sleep(0.3)

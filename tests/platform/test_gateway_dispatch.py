@@ -26,12 +26,13 @@ REQUEST = "req_1"
 class Stream:
     """What a test puts there: chunks, failures, None for the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: str, host: str) -> None:
+        self.request_id, self.host = request_id, host
         self.items: asyncio.Queue[Any] = asyncio.Queue()
-        self.closed, self.held_s = False, 0.0
+        self.closed, self.queued_s = False, 0.0
         self._waiting: asyncio.Timeout | None = None
 
-    async def next(self, patience_s: float) -> list[Chunk] | None:
+    async def take(self, patience_s: float) -> list[Chunk] | None:
         try:
             async with asyncio.timeout(patience_s) as self._waiting:
                 item = await self.items.get()
@@ -50,7 +51,7 @@ class Stream:
     def abort(self) -> None: ...
 
     @property
-    def tokens_waiting(self) -> int:
+    def tokens(self) -> int:
         return self.items.qsize()
 
     def hand_out(self) -> bool:
@@ -87,7 +88,8 @@ class Around:
                                      has_room=lambda host: True, charge=lambda submit, tokens: None)  # fmt: skip
         self.admission_cache = SimpleNamespace(admission=self._admission, remembered=lambda *_: self.admission)
         model = ResolvedModel(ModelKind.BASE, None, None, "", "m")
-        self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="", principal=None,
+        self.admission: Any = SimpleNamespace(hosts=("a", "b"), model=model, base_digest="",
+                                              principal=SimpleNamespace(tenant=None, api_key=None, user=None),
                                               base_model_id=None, budgets=UNBUDGETED)  # fmt: skip
         self.admission.for_request = lambda _name: self.admission
 
@@ -106,13 +108,11 @@ class Around:
             self.reserved.discard(name)
             self.settled.append(tokens)
 
-    async def _submit(
-        self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any, *, waits: bool
-    ) -> tuple[str, Stream]:
+    async def _submit(self, submit: pb.Submit, hosts: Any, name: str, coalescing: Any, *, waits: bool) -> Stream:
         assert waits == (not self.submits), "a request had its turn when it was sent first"
         self.submits[submit.request_id] = submit
-        self.streams[submit.request_id] = stream = Stream()
-        return hosts[0], stream
+        self.streams[submit.request_id] = stream = Stream(submit.request_id, hosts[0])
+        return stream
 
     async def _admission(self, principal: Any, name: str, *, wakes: bool) -> Any:
         self.asked.set()
@@ -120,14 +120,13 @@ class Around:
         return self.admission
 
     async def dispatch(self, *, streamed: bool = True, **asked: Any) -> Dispatch:
-        principal = SimpleNamespace(tenant=None, api_key=None, user=None)
         context = SimpleNamespace(
-            streamed=streamed, model=self.admission.model, principal=principal, endpoint="e", created_at=None,
+            streamed=streamed, endpoint="e", created_at=None,
             keep=None, trace_parent="", details=Details(auth_ms=3, quota_ms=2),
         )  # fmt: skip
         submit = pb.Submit(request_id=REQUEST, **asked)
         made = Dispatch(self, self.admission, context, submit, None)  # type: ignore[arg-type]
-        await made.begin()
+        await made.send(self.admission.hosts, waits=True)
         return made
 
     def report(self, outcome: str, tokens: int = 0, code: str = "", name: str = REQUEST, **more: Any) -> None:
@@ -151,7 +150,7 @@ def test_a_caller_that_leaves_while_another_host_is_looked_for() -> None:
         dispatch = await around.dispatch()
         reading = asyncio.ensure_future(anext(dispatch, []))
         await asyncio.sleep(0)
-        around.tries[REQUEST].lost()
+        around.tries[REQUEST].lost(REQUEST)
         around.streams[REQUEST].items.put_nowait(errors.disconnected("a"))
         await around.asked.wait()
         reading.cancel()
@@ -198,7 +197,7 @@ def test_a_host_that_hung_reports_after_another_one_was_asked(settings: Any) -> 
         around.report("finished", 3)
         around.streams[second].items.put_nowait(Chunk(0, "mine", 1))
         assert [chunk.text for chunk in await reading] == ["mine"]
-        around.tries[REQUEST].started_at -= 10
+        dispatch._settlement.started_at -= 10
         around.report("finished", 1, name=second, finish_reason="stop", preemption_spans=[pb.PreemptionSpan(ms=7)])
         assert around.row() == ("finished", "", 5, 1)
         told = around.rows[0].details
@@ -244,7 +243,7 @@ def test_a_host_that_does_not_come_back_is_waited_for_so_long(
         around.streams[REQUEST].items.put_nowait(Chunk(0, "half", 2, token_ids=[7, 8]))
         assert [chunk.text for chunk in await anext(dispatch)] == ["half"]
         around.fleet.accepts = lambda host, base: False
-        around.tries[REQUEST].lost()
+        around.tries[REQUEST].lost(REQUEST)
         around.streams[REQUEST].items.put_nowait(errors.disconnected("a"))
         reading = asyncio.ensure_future(anext(dispatch, []))
         if leaves:
@@ -383,7 +382,7 @@ def test_the_web_process_stops() -> None:
         left.close()
         for each in (around, aborted):
             each.closing = True
-            each.tries[REQUEST].lost()
+            each.tries[REQUEST].lost(REQUEST)
         assert around.row() == ("failed", "engine_disconnected", 0, 1)
         assert aborted.rows == [] and aborted.settled == [None]
 
@@ -397,7 +396,7 @@ def test_an_engine_that_dies_after_the_caller_left() -> None:
         around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1))
         await anext(dispatch)
         dispatch.close()
-        around.tries[REQUEST].lost()
+        around.tries[REQUEST].lost(REQUEST)
         assert around.row() == ("failed", "engine_disconnected", 0, 1)
 
     run(go())
@@ -429,7 +428,7 @@ def test_a_request_that_moves_goes_on_after_all_that_came(streamed: bool, waits:
         around.found.set()
         dispatch = await around.dispatch(streamed=streamed)
         first = around.tries[REQUEST]
-        assert first.open_request(around.lengths).output_tokens == 0
+        assert first.open_request(REQUEST, around.lengths).output_tokens == 0
         around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1, token_ids=[7]))
         reading: asyncio.Future[list[Chunk]] = asyncio.ensure_future(anext(dispatch, []))
         await settled()
@@ -438,7 +437,7 @@ def test_a_request_that_moves_goes_on_after_all_that_came(streamed: bool, waits:
             reading = asyncio.ensure_future(anext(dispatch, [])) if waits else reading
             await settled()
         around.streams[REQUEST].items.put_nowait(Chunk(0, " two", 1, token_ids=[8]))  # not read yet
-        first.move("b")
+        first.move(REQUEST, "b")
         texts = []
         if streamed:
             reading = reading if waits else asyncio.ensure_future(anext(dispatch, []))
@@ -448,7 +447,7 @@ def test_a_request_that_moves_goes_on_after_all_that_came(streamed: bool, waits:
         second = f"{REQUEST}.2"
         assert [list(part.token_ids) for part in around.submits[second].so_far] == [[7, 8]]
         assert around.abandoned == [REQUEST] and around.streams[REQUEST].closed
-        assert not first.open_request(around.lengths), "it is another's now"
+        assert not first.open_request(REQUEST, around.lengths), "it is another's now"
         around.report("aborted", 2)  # the old host's, which nobody is billed for
         for item in (Chunk(0, " three", 1, "stop", [9]), None):
             around.streams[second].items.put_nowait(item)
@@ -467,7 +466,7 @@ def test_what_has_no_token_yet_begins_elsewhere() -> None:
         dispatch = await around.dispatch()
         reading = asyncio.ensure_future(anext(dispatch, []))
         await settled()
-        around.tries[REQUEST].move("b")
+        around.tries[REQUEST].move(REQUEST, "b")
         await settled()
         second = f"{REQUEST}.2"
         assert not around.submits[second].so_far and around.abandoned == [REQUEST]
@@ -486,26 +485,26 @@ def test_what_does_not_move() -> None:
         reading = asyncio.ensure_future(anext(dispatch, []))
         await settled()
         around.fleet.accepts = lambda host, base: False  # it drains, since the plan was made
-        attempt.move("b")
+        attempt.move(REQUEST, "b")
         await settled()
-        attempt.move("c")  # which has not the content
+        attempt.move(REQUEST, "c")  # which has not the content
         await settled()
         around.fleet.accepts, around.fleet.has_room = lambda host, base: True, lambda host: False
-        attempt.move("b")  # which is full
+        attempt.move(REQUEST, "b")  # which is full
         await settled()
         around.fleet.has_room = lambda host: True
         around.fleet.accepts, around.fleet.resumes = lambda host, base: True, lambda host: False
         around.streams[REQUEST].items.put_nowait(Chunk(0, "one", 1, token_ids=[7]))
         assert [chunk.text for chunk in await reading] == ["one"]
         reading = asyncio.ensure_future(anext(dispatch, []))
-        attempt.move("b")  # which cannot go on with what another began
+        attempt.move(REQUEST, "b")  # which cannot go on with what another began
         await settled()
-        assert list(around.tries) == [REQUEST] and attempt.open_request(around.lengths) is not None
+        assert list(around.tries) == [REQUEST] and attempt.open_request(REQUEST, around.lengths) is not None
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         dispatch.close()
-        attempt.move("b")
-        assert attempt.open_request(around.lengths) is None
+        attempt.move(REQUEST, "b")
+        assert attempt.open_request(REQUEST, around.lengths) is None
 
     run(go())
 
@@ -519,10 +518,10 @@ def test_a_request_moves_so_often_at_most_and_a_host_that_refuses_it_sends_it_on
         for number in range(1, MOST_MOVES + 1):
             await settled()
             name = REQUEST if number == 1 else f"{REQUEST}.{number}"
-            around.tries[name].move("b")
+            around.tries[name].move(name, "b")
         await settled()
         last = f"{REQUEST}.{MOST_MOVES + 1}"
-        assert around.tries[last].open_request(around.lengths) is None
+        assert around.tries[last].open_request(last, around.lengths) is None
         around.streams[last].items.put_nowait(HostError("overloaded", "", ""))
         await settled()
         after = f"{REQUEST}.{MOST_MOVES + 2}"

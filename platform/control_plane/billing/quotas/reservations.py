@@ -74,8 +74,8 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class Held:
-    """The reservations of one client's request: of limits, and of budgets. None where it has no limit."""
+class RequestReservations:
+    """The reservations of one client's request, of limits and of budgets; None where it has no limit."""
 
     limits: Reservation | None = None
     budgets: Reservation | None = None

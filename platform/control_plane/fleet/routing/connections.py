@@ -1,4 +1,4 @@
-"""This event loop's sessions: one per engine host, each with the host's latest heartbeat."""
+"""The sessions of one event loop to the engine hosts, each with the host's latest heartbeat."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 import grpc.aio
@@ -14,9 +15,9 @@ import grpc.aio
 from control_plane.core import config
 from control_plane.core.cancellation import end_if_cancelled
 from control_plane.fleet.routing.first_token import FirstTokenPrediction
+from control_plane.fleet.routing.host_slots import HostSlots
 from control_plane.fleet.routing.migration import HostNow
 from control_plane.fleet.routing.router import HostLoad, LeastPending, RoutingPolicy, compared, no_host
-from control_plane.fleet.routing.turns import Turns
 from control_plane.fleet.transport.coalescing import Coalescing
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.engine_client import (
@@ -35,32 +36,35 @@ from lora_engine.wire.prompt_prefixes import PrefixMark, prefix_marks
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-HEARTBEAT_S = 1.0
-LOAD_EVERY_S = 0.25  # other web processes send there too
+# Seconds between heartbeats of a host, and between its reports of its load, which other web processes change too.
+HEARTBEAT_S, LOAD_EVERY_S = 1.0, 0.25
+# Heartbeats missed before the session counts as dead.
 SILENT_HEARTBEATS = 5
+# Seconds without any report after which a host counts as silent: its requests continue on another host that accepts
+# them.
 SILENT_S = 2.0
-"""After so long without a heartbeat, which come four times as often as once a second, what runs on a host goes on
-elsewhere, if another takes it."""
+# Seconds by which a timer of this process may be late. If it is later, the process itself was stopped for a while.
 LATE_S = 0.5
-"""If this process looks at the time so much later than it wanted to, it stood still itself."""
+# Seconds before a broken stream of heartbeats is opened again.
 RETRY_S = 1.0
-_FASTEST = 1e9  # tokens a second
-# Part of its share of a host's requests that a tenant need not wait for, as the engine's `--guaranteed-share` is of
-# places. Such requests exceed a host's bound by this part of it at most, however many tenants there are.
+# Tokens per second; a reported rate above it is ignored.
+_MAX_SPEED = 1e9
+# Part of an equal share of a host's requests that a tenant has without waiting, like the engine's `--guaranteed-share`
+# of places. Such requests exceed a host's bound by this part of it at most, however many tenants there are.
 GUARANTEED_SHARE = 0.5
 
 
 class HostConnection:
-    """A session, and the heartbeats that tell its load and that it lives."""
+    """The session to one host, and the heartbeats that report its load."""
 
     def __init__(self, client: EngineClient, observed: Callable[[], None] = lambda: None) -> None:
-        """``observed`` is called after each heartbeat."""
+        """Wrap a session. ``observed`` is called after each heartbeat."""
         self.client = client
         self._observed = observed
         self.status: pb.HostStatus | None = None
         self._first_token = FirstTokenPrediction()
         self._sent_since_status = 0
-        self.silent = False  # for `SILENT_S`
+        self.silent = False  # no report for `SILENT_S`
         self._silence: asyncio.TimerHandle | None = None
         self._progress_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
@@ -74,31 +78,31 @@ class HostConnection:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._listen(None)
+        self._expect_report(None)
         await self.client.close()
 
     @property
     def accepts(self) -> bool:
-        """Whether it should get new requests. One that is silent, or hangs, is asked last."""
+        """True if the host should get new requests. A host that is silent or hangs is tried last."""
         if not self.client.connected or self.silent or self.hangs:
             return False
         return self.status is None or not self.status.draining
 
     @property
     def hangs(self) -> bool:
-        """Whether it has work and made no step for so long that it counts as hung."""
+        """True if the host has work and has made no step for LORIKEET_ENGINE_HANG_S."""
         busy = self.status is not None and (self.status.running or self.status.waiting or self._sent_since_status)
         return bool(busy) and time.monotonic() - self._progress_at > config.current().engine_hang_s
 
     def serves(self, base_digest: str) -> bool:
-        """False if the engine at the other end has said that it serves another base model."""
+        """Return False if the engine has reported another base model."""
         return self.client.base_digest in ("", base_digest) or not base_digest
 
     def load(self, submit: pb.Submit, marks: Sequence[PrefixMark]) -> HostLoad:
         status, digest = self.status, submit.adapter_digest
         if status is None:
             return HostLoad(self.client.host, self.client.open_requests, resident=not digest)
-        # What this process has open there counts too: the status of a host that hangs is an old one.
+        # Open requests of this process count too: the status of a host that hangs is old.
         pending = max(status.waiting + status.running + self._sent_since_status, self.client.open_requests)
         resident = not digest or self._first_token.adapters.by_digest.keys() >= set(digests_of(digest))
         return HostLoad(
@@ -112,7 +116,7 @@ class HostConnection:
 
     @property
     def now(self) -> HostNow | None:
-        """What migration compares hosts by; None if the host has told nothing yet."""
+        """The state by which migration compares hosts; None before the first heartbeat."""
         status = self.status
         if status is None:
             return None
@@ -126,13 +130,10 @@ class HostConnection:
             pages=max(0, status.pool.total - status.pool.reserved),
         )
 
-    async def submit(
-        self, submit: pb.Submit, coalescing: Coalescing | None, marks: Sequence[PrefixMark]
-    ) -> RequestStream:
-        stream = await self.client.submit(submit, coalescing)
+    def sent(self, submit: pb.Submit, marks: Sequence[PrefixMark]) -> None:
+        """Count a request that was sent to the host since its last heartbeat."""
         self._sent_since_status += 1
         self._first_token.sent(submit, marks)
-        return stream
 
     async def _follow(self) -> None:
         while True:
@@ -141,18 +142,18 @@ class HostConnection:
             except (grpc.aio.AioRpcError, TimeoutError):
                 pass
             except AdapterListError as error:
-                logger.warning("Following host %s anew: %s", self.client.host, error)
-            except Exception:  # whatever it says, it is followed when it says something else
-                logger.exception("What host %s tells of itself cannot be read.", self.client.host)
+                logger.warning("The list of adapters of host %s is read from its start: %s", self.client.host, error)
+            except Exception:  # a faulty heartbeat must not end the reading of later ones
+                logger.exception("A heartbeat of host %s cannot be read.", self.client.host)
             end_if_cancelled()
-            self._listen(None)
+            self._expect_report(None)
             self.status = None
             self._first_token.forget()
             await asyncio.sleep(RETRY_S)
 
     async def _read_heartbeats(self) -> None:
         heartbeats = aiter(self.client.watch(HEARTBEAT_S, LOAD_EVERY_S, prefixes=True))
-        self._listen(SILENT_S)  # requests may be there before its first word
+        self._expect_report(SILENT_S)  # requests may be there before its first heartbeat
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S * SILENT_HEARTBEATS):
@@ -160,15 +161,15 @@ class HostConnection:
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                # A machine that vanished closes no connection: without this its requests would wait for ever.
+                # A machine that lost power closes no connection: without this its requests would wait for ever.
                 await self.client.reset(f"no heartbeat for {HEARTBEAT_S * SILENT_HEARTBEATS:.0f} s")
                 raise
             self._observe(status)
 
     def _observe(self, status: pb.HostStatus) -> None:
-        """Raises AdapterListError."""
+        """Take over a heartbeat. Raises AdapterListError."""
         self._first_token.observed(status)
-        self._listen(SILENT_S)
+        self._expect_report(SILENT_S)
         now = time.monotonic()
         before, self.status = self.status, status
         if status.load_only:
@@ -179,8 +180,8 @@ class HostConnection:
         self._sent_since_status = 0
         self._observed()
 
-    def _listen(self, seconds: float | None) -> None:
-        """It has just been heard, and counts as silent after so long; with None it is not expected to say anything."""
+    def _expect_report(self, seconds: float | None) -> None:
+        """Count the host as silent if it reports nothing for this long; with None no report is expected."""
         if self._silence is not None:
             self._silence.cancel()
         self.silent, self._silence = False, None
@@ -190,19 +191,19 @@ class HostConnection:
     def _was_silent(self) -> None:
         assert self._silence is not None
         if asyncio.get_running_loop().time() - self._silence.when() > LATE_S:
-            self._listen(LATE_S)  # what it said meanwhile is still to be read
+            self._expect_report(LATE_S)  # reports that arrived meanwhile are still to be read
             return
         self.silent, self._silence = True, None
         self.client.interrupt()
 
 
 def _speed(status: pb.HostStatus) -> float:
-    """Of what a host says, what can be."""
-    return status.tokens_per_second if 0.0 <= status.tokens_per_second < _FASTEST else 0.0
+    """Return the reported tokens per second; 0 for an impossible value."""
+    return status.tokens_per_second if 0.0 <= status.tokens_per_second < _MAX_SPEED else 0.0
 
 
 def _with_load(status: pb.HostStatus | None, load: pb.HostStatus) -> pb.HostStatus | None:
-    """The last heartbeat, its load brought up to date. Nothing else of it is copied: it lists all adapters."""
+    """Return the last heartbeat with its load updated in place: a copy would copy its list of all adapters."""
     if status is None or status.boot_id != load.boot_id:
         return status
     for name in ("steps", "running", "waiting", "draining", "tokens_per_second"):
@@ -216,7 +217,7 @@ def _excess(client: EngineClient) -> int:
 
 
 class Fleet:
-    """The hosts as this event loop reaches them."""
+    """The engine hosts that one event loop is connected to."""
 
     def __init__(
         self,
@@ -228,13 +229,13 @@ class Fleet:
     ) -> None:
         self._policy = policy or LeastPending()
         self._usage_sink, self._lost_sink = usage_sink, lost_sink
-        self._turns = Turns(self._may_take, self._may_exceed)
+        self._slots = HostSlots(self._may_take, self._may_exceed)
         self._hosts = {name: self._connection(endpoint) for name, endpoint in endpoints.items()}
 
     def _connection(self, endpoint: HostEndpoint) -> HostConnection:
         client = EngineClient(endpoint, usage_sink=self._usage_sink, lost_sink=self._lost_sink)
-        client.has_room = self._turns.give
-        return HostConnection(client, self._turns.give)
+        client.has_room = self._slots.grant
+        return HostConnection(client, self._slots.grant)
 
     def start(self) -> None:
         """Connect to every host in the background."""
@@ -242,74 +243,74 @@ class Fleet:
             host.start()
 
     async def follow(self, endpoints: Mapping[str, HostEndpoint]) -> None:
-        """From now on these are the hosts. What runs on one that is gone, or joined anew, fails as if it had broken."""
+        """Replace the list of hosts. Requests on a host that was removed or joined again fail as if it had broken."""
         known = {name: host.client.endpoint for name, host in self._hosts.items()}
         gone = [self._hosts.pop(name) for name, endpoint in known.items() if endpoints.get(name) != endpoint]
         for name, endpoint in endpoints.items():
             if name not in self._hosts:
                 self._hosts[name] = self._connection(endpoint)
                 self._hosts[name].start()
-        self._turns.give()
+        self._slots.grant()
         await asyncio.gather(*(host.close() for host in gone))
 
     async def close(self) -> None:
-        self._turns.close()
+        self._slots.close()
         await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     def client(self, host: str) -> EngineClient:
-        """Raises ``HostError`` if it is a host no longer."""
+        """Return the session to a host. Raises ``HostError`` if it is a host no longer."""
         if host not in self._hosts:
-            raise unavailable(host, "it is no host of this installation any more")
+            raise unavailable(host, "it is no longer a host of this installation")
         return self._hosts[host].client
 
     def status(self, host: str) -> pb.HostStatus | None:
         return self._hosts[host].status if host in self._hosts else None
 
     def now(self) -> list[HostNow]:
-        """Of those that take requests."""
+        """Return the state of the hosts that accept requests."""
         return [now for host in self._hosts.values() if host.accepts and (now := host.now) is not None]
 
     def accepts(self, host: str, base_digest: str) -> bool:
-        """Whether a request for this base model could go there now."""
+        """Return whether the host accepts a request for this base model now."""
         known = self._hosts.get(host)
         return known is not None and known.accepts and known.serves(base_digest)
 
     def has_room(self, host: str) -> bool:
-        """Whether this process may have another request there."""
+        """Return whether this process may send the host another request."""
         return self._may_take(frozenset([host])) != 0
 
     def hangs(self, host: str) -> bool:
         return host in self._hosts and self._hosts[host].hangs
 
     def is_silent(self, host: str) -> bool:
-        """Whether it has not been heard for `SILENT_S`; whoever waits for its output is told when that begins."""
+        """Return whether the host has reported nothing for `SILENT_S`. Its readers are woken when that begins."""
         return host in self._hosts and self._hosts[host].silent
 
     def resumes(self, host: str) -> bool:
-        """Whether it goes on with answers that another host began. Of one never connected to, that is not known."""
+        """Return whether the host continues answers that another host began; False before the first connection."""
         return host in self._hosts and self._hosts[host].client.resumes
 
-    async def ask(
-        self, candidates: Iterable[str], base_digest: str, model: str, question: Callable[[EngineClient], Awaitable[T]]
+    async def first_reply(
+        self, candidates: Iterable[str], base_digest: str, model: str, call: Callable[[EngineClient], Awaitable[T]]
     ) -> T:
-        """The answer of the first of ``candidates`` that has one. Raises ``HostError`` as ``submit``."""
+        """Return the reply of the first of ``candidates`` for which ``call`` succeeds. Raises ``HostError``."""
         known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(base_digest)]
         failure = no_host(model)
         for name in sorted(known, key=lambda name: not self._hosts[name].accepts):
-            if name not in self._hosts:  # meanwhile
+            if name not in self._hosts:  # removed during an earlier call
                 continue
             try:
-                return await question(self._hosts[name].client)
+                return await call(self._hosts[name].client)
             except HostError as error:
                 failure = error
         raise failure
 
     def charge(self, submit: pb.Submit, output_tokens: int) -> None:
-        """So many tokens came of it, which count in whose turn it is."""
-        self._turns.charge(submit, output_tokens)
+        """Count output tokens of a request for its tenant's place in the order of waiting requests."""
+        self._slots.charge(submit, output_tokens)
 
     def _may_take(self, hosts: frozenset[str]) -> int | None:
-        """For how many more requests there is room at these hosts; None if nothing says that one should wait."""
+        """Return how many more requests these hosts have room for; None if no request should wait for them."""
         most = config.current().host_requests
         open_now = [self._hosts[name] for name in hosts if name in self._hosts and self._hosts[name].accepts]
         if not most or not open_now:
@@ -317,7 +318,7 @@ class Fleet:
         return sum(max(0, most - host.client.foreground_requests) for host in open_now)
 
     def _may_exceed(self, hosts: frozenset[str], tenant: str, sending: Counter[str]) -> bool:
-        """Return whether a tenant may have one more request at these hosts although others have all their room.
+        """Return whether a tenant may have one more request at these hosts although they are full.
 
         It may while it has none there, or less than `GUARANTEED_SHARE` of an equal share among the tenants that have
         some. Weights are left to the order and to the engine. ``sending`` counts, by tenant, requests on their way.
@@ -338,25 +339,43 @@ class Fleet:
         coalescing: Coalescing | None = None,
         *,
         waits: bool = True,
-    ) -> tuple[str, RequestStream]:
-        """Send a request to the best of ``candidates``; to the next best if that one does not answer. With ``waits``,
-        while all have as many as they may, it waits for its tenant's turn.
+    ) -> RequestStream:
+        """Send a request to the best of ``candidates``, or to the next best if that one cannot be reached.
+
+        With ``waits`` it waits for a slot in fair order of the tenants while all these hosts are full.
 
         Raises ``HostError``: ``no_ready_host``, or ``engine_unavailable`` of the last one tried.
         """
         known = [name for name in candidates if name in self._hosts and self._hosts[name].serves(submit.base_digest)]
+        failure = no_host(model)
         if not known:
-            raise no_host(model)
-        if not waits:
-            return await self._send(submit, known, model, coalescing)
-        async with self._turns.turn(submit, frozenset(known)) as held_s:
-            host, stream = await self._send(submit, known, model, coalescing)
-            stream.held_s = held_s
-            return host, stream
+            raise failure
+        marks = prefix_marks(submit) if len(known) > 1 else ()
+        async with self._slots.slot(submit, frozenset(known)) if waits else nullcontext(0.0) as queued_s:
+            for host in self._choices(submit, known, marks):
+                try:
+                    stream = await host.client.submit(submit, coalescing)
+                except HostError as error:
+                    failure = error
+                    continue
+                host.sent(submit, marks)
+                stream.queued_s = queued_s
+                return stream
+        raise failure
+
+    def _choices(self, submit: pb.Submit, known: list[str], marks: Sequence[PrefixMark]) -> Iterator[HostConnection]:
+        """Yield the hosts in the order in which they are tried, each chosen when the one before it has failed."""
+        for pool in self._pools(known):
+            while pool := [name for name in pool if name in self._hosts]:  # some may have been removed meanwhile
+                host = self._policy.choose([self._hosts[name].load(submit, marks) for name in pool]).name
+                pool.remove(host)
+                yield self._hosts[host]
 
     def _pools(self, known: list[str]) -> Iterator[list[str]]:
-        """In which order they are asked. Hosts that are full come after those with room: only where the others fail.
-        Those that are not connected are tried too, after the others: the session may just be coming up."""
+        """Yield groups of hosts, the preferred one first: full hosts after those with room, for when the others fail.
+
+        Hosts without a connection come last: their session may just be starting.
+        """
         drawn, others = compared(known)
         first = self._by_readiness(drawn)
         yield first[0]
@@ -365,23 +384,9 @@ class Fleet:
             yield ready
 
     def _by_readiness(self, known: list[str]) -> list[list[str]]:
-        """Those with room, those that are full, the others."""
+        """Return the hosts with room, the full ones, and the others."""
         now = [name for name in known if name in self._hosts]
         without_room = [name for name in now if self._may_take(frozenset([name])) == 0]
         ready = [name for name in now if self._hosts[name].accepts and name not in without_room]
         full = [name for name in without_room if _excess(self._hosts[name].client) > 0]
         return [ready, full, [name for name in now if name not in ready and name not in full]]
-
-    async def _send(
-        self, submit: pb.Submit, known: list[str], model: str, coalescing: Coalescing | None
-    ) -> tuple[str, RequestStream]:
-        failure, marks = no_host(model), prefix_marks(submit) if len(known) > 1 else ()
-        for pool in self._pools(known):
-            while pool := [name for name in pool if name in self._hosts]:  # some may have gone meanwhile
-                host = self._policy.choose([self._hosts[name].load(submit, marks) for name in pool]).name
-                pool.remove(host)
-                try:
-                    return host, await self._hosts[host].submit(submit, coalescing, marks)
-                except HostError as error:
-                    failure = error
-        raise failure

@@ -185,37 +185,28 @@ class RequestBuffer:
         self._pending, self._tokens, self._bytes = {}, 0, 0
         self.finish(error)
 
-    async def take(self) -> list[Chunk]:
-        """Wait for due output and return it; empty at the end. Raises the ``HostError`` that ended the request."""
+    async def take(self, patience_s: float | None = None) -> list[Chunk] | None:
+        """Wait for due output and return it; empty at the end. Raises the ``HostError`` that ended the request.
+
+        With ``patience_s`` it returns None if nothing is due in this time, or ``interrupt`` is called meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        if patience_s is not None and not (self._due or self._finished):
+            self._interrupted = patience_s <= 0
+            self._be_patient(loop, loop.time() + patience_s)
         while not (self._due or self._finished):
-            await self._wait(asyncio.get_running_loop())
-        return self._taken()
-
-    async def take_within(self, seconds: float) -> list[Chunk] | None:
-        """Wait like ``take``; returns None if nothing is due in time, or ``interrupt`` is called meanwhile."""
-        if not (self._due or self._finished):
-            loop = asyncio.get_running_loop()
-            self._interrupted = seconds <= 0
-            self._be_patient(loop, loop.time() + seconds)
-            while not (self._due or self._finished):
-                if self._interrupted:
-                    return None
-                await self._wait(loop)
-        return self._taken()
-
-    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiter = loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _taken(self) -> list[Chunk]:
+            if patience_s is not None and self._interrupted:
+                return None
+            self._waiter = loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         chunks = list(self._pending.values())
         if not chunks and self._error is not None:
             raise self._error
         self._pending, self._tokens, self._bytes, self._due = {}, 0, 0, False
-        self._last_taken = asyncio.get_running_loop().time()
+        self._last_taken = loop.time()
         return chunks
 
     def interrupt(self) -> None:

@@ -43,21 +43,25 @@ def ignore_lost(_request_ids: Iterable[str]) -> None:
     """The sink of a client that keeps nothing for each request."""
 
 
-class RequestStream:
+class RequestStream(RequestBuffer):
     """The output of one submitted request: lists of chunks until the end. Leaving it early aborts the request.
 
     ``usage`` is the engine's own count, set when the iteration ends.
     """
 
-    __slots__ = ("_buffer", "_client", "_closed", "handle", "held_s", "request_id", "usage")
+    __slots__ = ("_client", "_closed", "handle", "queued_s", "request_id", "usage")
 
-    def __init__(self, client: "EngineClient", request_id: str, handle: int, buffer: RequestBuffer) -> None:
-        self.request_id, self.handle = request_id, handle
+    def __init__(self, client: "EngineClient", submit: pb.Submit, policy: Coalescing) -> None:
+        super().__init__(policy, max_bytes(submit))
+        self.request_id, self.handle = submit.request_id, submit.handle
         self.usage: pb.UsageRecord | None = None
-        self.held_s = 0.0  # that it waited for its tenant's turn, before it was sent
+        self.queued_s = 0.0  # seconds that it waited for a slot of a host
         self._client = client
-        self._buffer = buffer
         self._closed = False
+
+    @property
+    def host(self) -> str:
+        return self._client.host
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,39 +73,26 @@ class RequestStream:
         return self
 
     async def __anext__(self) -> list[Chunk]:
-        chunks = await self._buffer.take()
+        chunks = await self.take()
         if not chunks:
             raise StopAsyncIteration
         return chunks
 
-    async def next(self, patience_s: float) -> list[Chunk] | None:
-        """Return the next chunks, empty at the end; None if none come in time, or ``interrupt`` is called meanwhile."""
-        return await self._buffer.take_within(patience_s)
-
-    def interrupt(self) -> None:
-        """Wake a reader that waits in ``next`` without output."""
-        self._buffer.interrupt()
-
-    @property
-    def tokens_waiting(self) -> int:
-        """Number of tokens that the reader has not taken yet."""
-        return self._buffer.tokens
-
     def hand_out(self) -> bool:
         """Release the buffered output at once. Returns False if there is none and more may come."""
-        self._buffer.make_due(asyncio.get_running_loop().time())
-        return self._buffer.tokens > 0 or self._buffer.finished
+        self.make_due(asyncio.get_running_loop().time())
+        return self.tokens > 0 or self.finished
 
     def abort(self) -> None:
         """Ask the engine to stop. The output until then and the usage still arrive."""
-        if not (self._closed or self._buffer.finished):
+        if not (self._closed or self.finished):
             self._client._send(pb.ClientMessage(abort=pb.Abort(request_id=self.request_id)))
 
     def close(self) -> None:
         """Close the stream. Idempotent; needs no await, so it also works while its task is being cancelled."""
         if not self._closed:
             self._closed = True
-            self._client._forget(self.request_id, abort=not self._buffer.finished)
+            self._client._forget(self.request_id, abort=not self.finished)
 
 
 class EngineClient:
@@ -164,8 +155,7 @@ class EngineClient:
         """Send a request to the host. Raises ``HostError`` (engine_unavailable) if there is no session in time."""
         await self._ensure_connected()
         submit.handle = self._next_handle()
-        buffer = RequestBuffer(coalescing or self._coalescing, max_bytes(submit))
-        stream = RequestStream(self, submit.request_id, submit.handle, buffer)
+        stream = RequestStream(self, submit, coalescing or self._coalescing)
         self._streams[submit.request_id] = self._by_handle[submit.handle] = stream
         if not submit.slo.background:
             self._foreground[submit.request_id] = submit.tenant
@@ -324,7 +314,7 @@ class EngineClient:
         self._connected.clear()
         self._outbox.clear()
         for stream in [*self._streams.values()]:
-            stream._buffer.finish(errors.disconnected(self.host))
+            stream.finish(errors.disconnected(self.host))
         self._streams.clear()
         self._by_handle.clear()
         self._foreground.clear()
@@ -339,22 +329,22 @@ class EngineClient:
         now, streams = asyncio.get_running_loop().time(), self._streams
         for handle, text, token_id in zip(step.plain.handles, step.plain.texts, step.plain.token_ids, strict=True):
             if (stream_of_handle := self._by_handle.get(handle)) is not None:
-                self._pushed(stream_of_handle, now, begins=stream_of_handle._buffer.push_plain(text, token_id, now))
+                self._pushed(stream_of_handle, now, begins=stream_of_handle.push_plain(text, token_id, now))
         for delta in step.deltas:
             stream = streams.get(delta.request_id)
             if stream is not None:  # None: closed by its reader, and the abort is on its way
-                self._pushed(stream, now, begins=stream._buffer.push(delta, now))
+                self._pushed(stream, now, begins=stream.push(delta, now))
         for finished in step.finished:
             self._finish(finished)
 
     def _pushed(self, stream: RequestStream, now: float, *, begins: bool) -> None:
-        if stream._buffer.overflows:
-            stream._buffer.give_up(implausible(self.host, "an answer is longer than the request allows"))
+        if stream.overflows:
+            stream.give_up(implausible(self.host, "an answer is longer than the request allows"))
             self._forget(stream.request_id, abort=True)
         elif begins:
             self._linger(stream)
-        elif stream._buffer.stalled(now):
-            stream._buffer.give_up(client_too_slow(stream.tokens_waiting))
+        elif stream.stalled(now):
+            stream.give_up(client_too_slow(stream.tokens))
             self._forget(stream.request_id, abort=True)
 
     def _linger(self, stream: RequestStream) -> None:
@@ -367,7 +357,7 @@ class EngineClient:
         lingering, self._lingering = self._lingering, []
         now = asyncio.get_running_loop().time()
         for stream in lingering:
-            stream._buffer.make_due(now)
+            stream.make_due(now)
 
     def _finish(self, finished: pb.Finished) -> None:
         """End a request. Raises ``HostError`` for implausible usage: the session breaks, and its requests fail over."""
@@ -381,7 +371,7 @@ class EngineClient:
         if stream is not None:
             stream.usage = finished.usage
             error = HostError.from_wire(finished.error) if finished.HasField("error") else None
-            stream._buffer.finish(error)
+            stream.finish(error)
 
     def _forget(self, request_id: str, *, abort: bool) -> None:
         known = self._remove(request_id)

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, Self
 
 from control_plane.adapters.registry.resolve import ResolvedModel
 from control_plane.billing.quotas.budgets import counter_of
-from control_plane.billing.quotas.reservations import Held, LimitExceededError, Reservation
+from control_plane.billing.quotas.reservations import LimitExceededError, RequestReservations, Reservation
 from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.counters import Details
 from control_plane.billing.usage.models import ApiEndpoint
@@ -36,7 +36,7 @@ from control_plane.gateway.recording.usage import RequestContext, Settled
 from lora_engine.wire import engine_pb2 as pb
 
 
-class GenerationRequest(Protocol):
+class GenerationParams(Protocol):
     """A validated request body of any endpoint that generates."""
 
     endpoint: ClassVar[ApiEndpoint]
@@ -56,12 +56,12 @@ class Generation:
     Leaving it early aborts everything that it started.
     """
 
-    def __init__(self, admission: Admission, request: GenerationRequest, request_id: str) -> None:
+    def __init__(self, admission: Admission, params: GenerationParams, request_id: str) -> None:
         self.admission = admission
         self.request_id = request_id
         self.created = int(time.time())
-        self._choices = request.choices
-        self.reserved = Held()
+        self._choices = params.choices
+        self.reserved = RequestReservations()
         self._streams: list[OutputStream] = []
         self._reads: dict[asyncio.Future[list[Chunk]], int] = {}  # pending reads of several prompts: prompt index
         self._dispatches: list[Dispatch] = []
@@ -140,7 +140,7 @@ async def _next(stream: OutputStream) -> list[Chunk]:
 async def begin(
     runtime: Runtime,
     admission: Admission,
-    request: GenerationRequest,
+    params: GenerationParams,
     *,
     streamed: bool,
     request_id: str = "",
@@ -152,14 +152,14 @@ async def begin(
 
     Raises ``ApiError`` or ``LorikeetError`` if limits refuse it, ``HostError``; then nothing is left running.
     """
-    principal, endpoint, batch = admission.principal, request.endpoint, keep is not None
+    principal, endpoint, batch = admission.principal, params.endpoint, keep is not None
     request_id = request_id or request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
     admission = admission.for_request(request_id)
-    generation = Generation(admission, request, request_id)
+    generation = Generation(admission, params, request_id)
     created_at = clocks.now() - timedelta(seconds=admission.took_s)
     keeps_text = await runtime.admission_cache.keeps_text(principal.tenant)
-    submits = request.submits()
-    if (constraint := request.requested_constraint) is not None:
+    submits = params.submits()
+    if (constraint := params.requested_constraint) is not None:
         await runtime.constraint_checks.check(constraint, str(principal.tenant.pk))
         for submit in submits:
             submit.constraint.CopyFrom(constraint.wire())
@@ -169,19 +169,16 @@ async def begin(
     began = time.monotonic()
     generation.reserved = await reserve(runtime, admission, request_id, submits, batch=batch)
     details = Details(auth_ms=_ms(admission.took_s), quota_ms=_ms(time.monotonic() - began))
-    context = RequestContext(
-        principal, admission.model, endpoint, streamed, created_at, details, keep, "" if batch else traces.parent()
-    )
+    context = RequestContext(endpoint, streamed, created_at, details, keep, "" if batch else traces.parent())
     try:
         for index, submit in enumerate(submits):
             submit.request_id = (
                 request_id if index == 0 else request_ids.make(principal, endpoint, streamed=streamed, batch=batch)
             )
-            dispatch = Dispatch(
-                runtime, admission, context, _addressed(submit, admission, background=batch), generation.reserved
-            )
+            _address(submit, admission, background=batch)
+            dispatch = Dispatch(runtime, admission, context, submit, generation.reserved)
             # Further prompts follow the first, whose output is not read before all are sent.
-            await dispatch.begin(waits=index == 0)
+            await dispatch.send(admission.hosts, waits=index == 0)
             stream: OutputStream = dispatch
             if keeps_text:
                 stream = runtime.transcripts.record(dispatch, principal, submit, context.created_at)
@@ -200,13 +197,13 @@ def _ms(seconds: float) -> int:
 
 async def reserve(
     runtime: Runtime, admission: Admission, request_id: str, submits: Sequence[pb.Submit], *, batch: bool = False
-) -> Held:
+) -> RequestReservations:
     """Reserve tokens and cost, both or neither. Raises ``ApiError`` if a limit or a budget refuses the request."""
     budgets = await _reserve_money(runtime, admission, request_id, submits, batch=batch)
     try:
-        return Held(await _reserve_tokens(runtime, admission, request_id, submits), budgets)
+        return RequestReservations(await _reserve_tokens(runtime, admission, request_id, submits), budgets)
     except BaseException:
-        runtime.sent(Held(budgets=budgets))  # no engine request follows: release the money
+        runtime.sent(RequestReservations(budgets=budgets))  # no engine request follows: release the money
         raise
 
 
@@ -247,7 +244,7 @@ def apply_adapter_template(submit: pb.Submit, model: ResolvedModel) -> None:
         submit.chat.own_template.CopyFrom(pb.ChatTemplate(**template))
 
 
-def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> pb.Submit:
+def _address(submit: pb.Submit, admission: Admission, *, background: bool) -> None:
     """Fill in the tenant, the adapter and the service level of an engine request."""
     tenant, targets = admission.principal.tenant, admission.targets
     submit.tenant = str(tenant.pk)
@@ -256,7 +253,7 @@ def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> 
     apply_adapter_template(submit, admission.model)
     if background:
         submit.slo.CopyFrom(pb.Slo(weight=tenant.weight, background=True))  # no latency objective
-        return submit
+        return
     submit.slo.CopyFrom(
         pb.Slo(
             first_token_ms=targets.first_token_ms or 0,
@@ -265,4 +262,3 @@ def _addressed(submit: pb.Submit, admission: Admission, *, background: bool) -> 
             priority=submit.slo.priority,
         )
     )
-    return submit

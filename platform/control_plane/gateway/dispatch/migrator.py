@@ -19,33 +19,33 @@ from lora_engine.wire import engine_pb2 as pb
 logger = logging.getLogger(__name__)
 # Seconds between two plans, on average.
 EVERY_S = 1.0
-MAX_REFRESHES = 32
+# Models whose hosts are queried for one plan.
 MAX_REFRESHES = 32
 
 
-class MovableAttempt(Protocol):
-    """An attempt of a request on an engine, as the migrator sees it."""
+class MovableRequest(Protocol):
+    """A running request, as the migrator sees it."""
 
     @property
     def model_key(self) -> Hashable:
-        """Tenant and model: attempts with the same key can continue on the same hosts."""
+        """Tenant and model: requests with the same key can continue on the same hosts."""
 
     async def refresh_hosts(self) -> None:
         """Query the hosts of the model: some may have joined since the request was sent."""
 
-    def open_request(self, lengths: Lengths) -> OpenRequest | None:
-        """Describe the remaining work; None if the request must stay where it is."""
+    def open_request(self, engine_id: str, lengths: Lengths) -> OpenRequest | None:
+        """Describe the remaining work; None if the request must stay where it is, or runs under another id now."""
 
-    def move(self, host: str) -> None:
+    def move(self, engine_id: str, host: str) -> None:
         """Let this host continue the request."""
 
 
 class Migrator:
     """Plans moves on one event loop. Without a policy it does nothing."""
 
-    def __init__(self, fleet: Fleet, attempts: Mapping[str, MovableAttempt], policy: MigrationPolicy | None) -> None:
-        """``attempts`` maps engine request ids to the attempts that run now."""
-        self._fleet, self._attempts, self._policy = fleet, attempts, policy
+    def __init__(self, fleet: Fleet, running: Mapping[str, MovableRequest], policy: MigrationPolicy | None) -> None:
+        """``running`` maps the engine request ids of running attempts to their requests."""
+        self._fleet, self._running, self._policy = fleet, running, policy
         self._lengths, self._rates = Lengths(), Rates()
         self._task: asyncio.Task[None] | None = None
 
@@ -78,14 +78,14 @@ class Migrator:
         self._rates.observe(hosts, time.monotonic())
         if not is_uneven(hosts):
             return 0
-        attempt_by_key = {attempt.model_key: attempt for attempt in self._attempts.values()}
-        await asyncio.gather(*(attempt.refresh_hosts() for attempt in [*attempt_by_key.values()][:MAX_REFRESHES]))
-        described = (attempt.open_request(self._lengths) for attempt in [*self._attempts.values()])
+        by_model = {request.model_key: request for request in self._running.values()}
+        await asyncio.gather(*(request.refresh_hosts() for request in [*by_model.values()][:MAX_REFRESHES]))
+        described = (request.open_request(name, self._lengths) for name, request in [*self._running.items()])
         requests = [request for request in described if request is not None]
         plan = await asyncio.to_thread(policy.moves, hosts, requests, self._rates.of(hosts))
         for name, host in plan.to.items():
-            if (attempt := self._attempts.get(name)) is not None:
-                attempt.move(host)
+            if (moving := self._running.get(name)) is not None:
+                moving.move(name, host)
         if plan.to:
             logger.info("%d requests move: %.2f s of work become %.2f s", len(plan.to), plan.before_s, plan.after_s)
         return len(plan.to)

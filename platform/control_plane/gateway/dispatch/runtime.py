@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from control_plane.billing.quotas.budgets import money_spent
 from control_plane.billing.quotas.limiter_factory import make_limiter
-from control_plane.billing.quotas.reservations import Held, Reservations
+from control_plane.billing.quotas.reservations import RequestReservations, Reservations
 from control_plane.core import config, traces
 from control_plane.core.db import run_db
 from control_plane.core.unavailable import as_unavailable
@@ -21,12 +21,10 @@ from control_plane.fleet.transport.endpoint import configured_endpoints, known_e
 from control_plane.gateway.dispatch.admission_cache import AdmissionCache
 from control_plane.gateway.dispatch.constraint_checks import ConstraintChecks
 from control_plane.gateway.dispatch.idempotency import Idempotency, make_answers
-from control_plane.gateway.dispatch.migrator import Migrator, MovableAttempt
+from control_plane.gateway.dispatch.migrator import Migrator, MovableRequest
 from control_plane.gateway.recording.refusals import RefusalLog
 from control_plane.gateway.recording.transcripts import TranscriptWriter
 from control_plane.gateway.recording.usage import UsageWriter
-from control_plane.gateway.websocket.resume_relay import ResumeRelay
-from control_plane.gateway.websocket.session import Sessions
 from lora_engine.wire import engine_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -34,14 +32,14 @@ logger = logging.getLogger(__name__)
 FOLLOW_EVERY_S = 1.0
 
 
-class EngineAttempt(MovableAttempt, Protocol):
-    """An attempt of a request on an engine. It ends with exactly one call of ``finished`` or ``lost``."""
+class EngineRequest(MovableRequest, Protocol):
+    """A request on an engine. Each of its attempts ends with exactly one call of ``finished`` or ``lost``."""
 
-    def finished(self, host: str, finished: pb.Finished) -> None:
-        """Take the engine's report of the end."""
+    def finished(self, host: str, report: pb.Finished) -> None:
+        """Take the engine's report of an attempt's end."""
 
-    def lost(self) -> None:
-        """Take the loss of the host."""
+    def lost(self, engine_id: str) -> None:
+        """Take the loss of an attempt's host."""
 
 
 class Runtime:
@@ -50,12 +48,10 @@ class Runtime:
     def __init__(self) -> None:
         settings = config.current()
         self.closing = False  # this process is cutting off the running requests
-        self._attempts: dict[str, EngineAttempt] = {}
+        self._attempts: dict[str, EngineRequest] = {}  # by the engine request id of each attempt
         self.usage = UsageWriter(self._acknowledge)
         self.refusals = RefusalLog()
         self.transcripts = TranscriptWriter()
-        self.sessions = Sessions()
-        self.resume_relay = ResumeRelay(self.sessions, settings.redis_url)
         self.constraint_checks = ConstraintChecks()
         self.idempotency = Idempotency(make_answers())
         self.reservations = Reservations(make_limiter(), fail_open=settings.quota_fail_open)
@@ -75,18 +71,17 @@ class Runtime:
         self.budgets.start()
         self.fleet.start()
         self.migrator.start()
-        self.resume_relay.start()
         self._following = asyncio.create_task(self._follow_fleet(), name="follow-fleet")
 
-    def expect(self, engine_id: str, attempt: EngineAttempt, reserved: Held) -> None:
+    def expect(self, engine_id: str, request: EngineRequest, reserved: RequestReservations) -> None:
         """Register an engine request that is about to be sent."""
-        self._attempts[engine_id] = attempt
+        self._attempts[engine_id] = request
         if reserved.limits is not None:
             self.reservations.expect(engine_id, reserved.limits)
         if reserved.budgets is not None:
             self.budgets.expect(engine_id, reserved.budgets)
 
-    def sent(self, reserved: Held) -> None:
+    def sent(self, reserved: RequestReservations) -> None:
         """Record that no further engine request uses this reservation."""
         if reserved.limits is not None:
             self.reservations.sent(reserved.limits)
@@ -103,14 +98,14 @@ class Runtime:
         self._attempts.pop(engine_id, None)
         self.ended(engine_id, 0, 0)
 
-    def _finished(self, host: str, finished: pb.Finished) -> None:
-        if attempt := self._attempts.pop(finished.request_id, None):
-            attempt.finished(host, finished)
+    def _finished(self, host: str, report: pb.Finished) -> None:
+        if request := self._attempts.pop(report.request_id, None):
+            request.finished(host, report)
 
     def _lost(self, engine_ids: Iterable[str]) -> None:
         for engine_id in engine_ids:
-            if attempt := self._attempts.pop(engine_id, None):
-                attempt.lost()
+            if request := self._attempts.pop(engine_id, None):
+                request.lost(engine_id)
 
     async def _acknowledge(self, host: str, request_ids: list[str]) -> None:
         await self.fleet.client(host).acknowledge(request_ids)
@@ -136,19 +131,18 @@ class Runtime:
         Usage that cannot be stored, because the database is unavailable, stays in the engines' journals.
         """
         self._following.cancel()
-        await _within(1.0, self.migrator.close())
-        await _within(1.0, self.resume_relay.close())
-        self.sessions.close()
+        await within(1.0, self.migrator.close())
         self.constraint_checks.close()
         self.closing = True
         self._lost([*self._attempts])
-        await _within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
-        await _within(1.0, self.fleet.close())
-        await _within(2.0, asyncio.to_thread(traces.flush, 1.5))
-        await _within(2.0, self.reservations.close(), self.budgets.close(), self.idempotency.close())
+        await within(3.0, self.usage.close(), self.transcripts.close(), self.refusals.close())
+        await within(1.0, self.fleet.close())
+        await within(2.0, asyncio.to_thread(traces.flush, 1.5))
+        await within(2.0, self.reservations.close(), self.budgets.close(), self.idempotency.close())
 
 
-async def _within(seconds: float, *steps: Coroutine[Any, Any, None]) -> None:
+async def within(seconds: float, *steps: Coroutine[Any, Any, None]) -> None:
+    """Await the steps of a shutdown, for this long at most. A failure is logged."""
     try:
         async with asyncio.timeout(seconds):
             await asyncio.gather(*steps)

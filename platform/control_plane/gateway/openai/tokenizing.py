@@ -147,7 +147,9 @@ async def _counted(request: HttpRequest, model: str) -> Admission:
 
 
 async def _query(admission: Admission, query: Any) -> Any:
-    return await runtime().fleet.ask(admission.hosts, admission.base_digest, admission.model.display_name, query)
+    return await runtime().fleet.first_reply(
+        admission.hosts, admission.base_digest, admission.model.display_name, query
+    )
 
 
 def _raise_for(reply: pb.TokenizeReply | pb.DetokenizeReply) -> None:

@@ -14,7 +14,6 @@ from datetime import datetime
 
 from django.db import DatabaseError, InterfaceError, transaction
 
-from control_plane.adapters.registry.resolve import ResolvedModel
 from control_plane.billing.usage.actions import Ended, abandon_attempts, record_events
 from control_plane.billing.usage.counters import Details
 from control_plane.billing.usage.models import ApiEndpoint
@@ -22,7 +21,6 @@ from control_plane.core.db import run_db
 from control_plane.core.unavailable import as_unavailable
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.recording.flusher import Flusher
-from control_plane.identity.access.principal import Principal
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +33,8 @@ MOST_WAITING = 20_000
 
 @dataclass(frozen=True)
 class RequestContext:
-    """Data of a request that the ledger records besides the engine's counts."""
+    """Data of a request that the ledger records besides its admission and the engine's counts."""
 
-    principal: Principal
-    model: ResolvedModel
     endpoint: ApiEndpoint
     streamed: bool
     created_at: datetime

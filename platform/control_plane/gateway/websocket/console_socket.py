@@ -14,8 +14,8 @@ from control_plane.console.live.feed import EventFeed
 from control_plane.core.events.publisher import group_name
 from control_plane.core.unavailable import redis_unavailable
 from control_plane.gateway.dispatch.errors import invalid
-from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.websocket.inference_socket import InferenceConsumer
+from control_plane.gateway.websocket.resume_relay import resume_relay
 from control_plane.gateway.websocket.session import RESUME_S
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.sockets.authenticated_socket import TicketError
@@ -52,7 +52,7 @@ class ConsoleConsumer(InferenceConsumer):
         await self.channel_layer.group_add(self._group, self.channel_name)
         self._feed = EventFeed(tenant_id, self.send_frame)
         seq = await self._feed.begin()
-        self._session = runtime().sessions.open(self._owner, self)
+        self._session = resume_relay().sessions.open(self._owner, self)
         await self._send({"type": "hello", "seq": seq, "session": self._session.name, "resume_s": RESUME_S})
 
     async def _handle(self, message: dict[str, Any]) -> None:

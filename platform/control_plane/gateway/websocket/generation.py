@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from control_plane.billing.usage.counters import TIMES
@@ -28,10 +28,10 @@ from control_plane.gateway.openai.response_writers import (
     usage_json,
 )
 from control_plane.gateway.recording.refusals import Undispatched
-from control_plane.gateway.websocket.session import Send
 from control_plane.identity.access.principal import Principal
 from lora_engine.wire import engine_pb2 as pb
 
+Send = Callable[[str], Awaitable[None]]
 # Bytes of frames that one generation keeps for a client that reconnects; the oldest are dropped.
 MOST_KEPT_BYTES = 1 << 20
 

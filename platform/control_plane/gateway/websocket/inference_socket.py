@@ -25,7 +25,7 @@ from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.dispatch.json_encoding import encode
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.websocket.generation import SocketGeneration, undispatched
-from control_plane.gateway.websocket.resume_relay import Remote
+from control_plane.gateway.websocket.resume_relay import Remote, resume_relay
 from control_plane.gateway.websocket.session import (
     LONGEST_ID,
     RESUME_S,
@@ -186,7 +186,7 @@ class InferenceConsumer(AuthenticatedSocket):
             await self._greet()
 
     async def _greet(self) -> None:
-        self._session = runtime().sessions.open(self._owner, self)
+        self._session = resume_relay().sessions.open(self._owner, self)
         await self._send({"type": "hello", "session": self._session.name, "resume_s": RESUME_S})
 
     async def _cancel(self, message: dict[str, Any]) -> None:
@@ -257,20 +257,20 @@ class InferenceConsumer(AuthenticatedSocket):
         for name in clashing:
             await self._error(name, resume_lost())
         wanted = {name: seq for name, seq in after.items() if name not in clashing}
-        if process_of(session) == runtime().sessions.process:
+        if process_of(session) == resume_relay().sessions.process:
             await self._resume_here(session, wanted)
         else:
             await self._resume_from_other_process(session, wanted)
 
     async def _resume_here(self, name: str, after: Mapping[str, int]) -> None:
-        session = runtime().sessions.take(name, self._owner, self)
+        session = resume_relay().sessions.take(name, self._owner, self)
         if session is not None and session not in self._sessions():
             self._resumed.append(session)
         with contextlib.suppress(OSError):  # this socket broke too: its disconnect follows
             await hand_over(session, name, after, self.send_frame)
 
     async def _resume_from_other_process(self, name: str, after: Mapping[str, int]) -> None:
-        remote = runtime().resume_relay.remote(name, after, self.send_frame)
+        remote = resume_relay().remote(name, after, self.send_frame)
         if remote is None:
             await hand_over(None, name, after, self.send_frame)
             return

@@ -16,15 +16,18 @@ import uuid
 from collections.abc import Awaitable, Mapping
 from typing import Any, cast
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from control_plane.core import config
 from control_plane.core.cancellation import to_completion
 from control_plane.core.redis_client import async_client
+from control_plane.gateway.dispatch.runtime import within
+from control_plane.gateway.websocket.generation import Send
 from control_plane.gateway.websocket.session import (
     Owner,
-    Send,
     Session,
     Sessions,
     error_frame,
@@ -54,6 +57,8 @@ POLL_S = 0.05
 MOST_BUFFERED_BYTES = 256 << 10
 # Connections to Redis: each resumed session blocks one while it waits for a frame.
 MOST_CONNECTIONS = 512
+# Seconds that the relay may take to stop.
+STOP_S = 1.0
 # Elements of a list beside frames: all frames were sent; home no longer writes to this list.
 END = "end"
 BROKEN = "broken"
@@ -279,7 +284,7 @@ class ResumeRelay:
     """Both sides of the relay in one process. Without Redis there is only one process, and nothing to relay."""
 
     def __init__(self, sessions: Sessions, url: str) -> None:
-        self._sessions = sessions
+        self.sessions = sessions
         self._relays: dict[str, Relay] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis: redis.asyncio.Redis | None = (
@@ -306,7 +311,7 @@ class ResumeRelay:
         while True:
             try:
                 async with connection.pubsub() as inbox:
-                    await inbox.subscribe(channel_of(self._sessions.process))
+                    await inbox.subscribe(channel_of(self.sessions.process))
                     async for message in inbox.listen():
                         if message["type"] == "message":
                             self._do(connection, json.loads(message["data"]))
@@ -331,10 +336,35 @@ class ResumeRelay:
 
     async def _relay(self, relay: Relay, name: str, owner: Owner, after: Mapping[str, int]) -> None:
         try:
-            await relay.run(self._sessions, name, owner, after)
+            await relay.run(self.sessions, name, owner, after)
         finally:
             del self._relays[relay.address]
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+_relays: WeakKeyDictionary[asyncio.AbstractEventLoop, ResumeRelay] = WeakKeyDictionary()
+
+
+def resume_relay() -> ResumeRelay:
+    """Return the running event loop's sessions and their relay, made at first use."""
+    loop = asyncio.get_running_loop()
+    if loop not in _relays:
+        _relays[loop] = ResumeRelay(Sessions(), config.current().redis_url)
+        _relays[loop].start()
+    return _relays[loop]
+
+
+async def start() -> None:
+    """Listen for other processes' sockets: a start-up hook of the web process."""
+    resume_relay()
+
+
+async def stop() -> None:
+    """End all sessions: a shut-down hook of the web process, before the gateway's."""
+    running = _relays.pop(asyncio.get_running_loop(), None)
+    if running is not None:
+        await within(STOP_S, running.close())
+        running.sessions.close()

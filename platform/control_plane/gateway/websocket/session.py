@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Protocol
 from uuid import UUID
 
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.dispatch.json_encoding import encode
-
-if TYPE_CHECKING:
-    from control_plane.gateway.websocket.generation import SocketGeneration
+from control_plane.gateway.websocket.generation import Send, SocketGeneration
 
 # Seconds for which a generation without a socket, or one that ended, can be resumed.
 RESUME_S = 30.0
@@ -29,7 +27,6 @@ LONGEST_ID = LONGEST_SESSION = 64
 MOST_ENDED, MOST_ENDED_BYTES = 64, 8 << 20
 # The caller (a key or a user) and its tenant. Only the same caller may resume a session.
 Owner = tuple[str, UUID]
-Send = Callable[[str], Awaitable[None]]
 
 
 class Holder(Protocol):

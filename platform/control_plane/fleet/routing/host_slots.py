@@ -1,4 +1,4 @@
-"""Requests that wait in front of full hosts, for their tenant's turn."""
+"""The slots of engine hosts for requests of this process, and the requests that wait for one in fair order."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ from contextlib import asynccontextmanager, suppress
 
 from prometheus_client import Gauge
 
-from control_plane.fleet.routing.fair_turns import INPUT_PRICE, OUTPUT_PRICE, FairTurns, Hosts, Waiter
+from control_plane.fleet.routing.fair_order import INPUT_PRICE, OUTPUT_PRICE, FairOrder, Hosts, Waiter
 from control_plane.fleet.routing.first_token import prompt_tokens
 from control_plane.fleet.transport.errors import stopping
 from lora_engine.wire import engine_pb2 as pb
 
-HELD = Gauge("lorikeet_requests_held", "Requests that wait in this process, as every host has as many as it may.")
+QUEUED = Gauge("lorikeet_requests_queued", "Requests that wait in this process because all their hosts are full.")
 
 
-class Turns:
-    """The requests of one event loop that wait for room at hosts, in fair order of their tenants."""
+class HostSlots:
+    """The slots of one event loop's hosts, granted in fair order of the tenants."""
 
     def __init__(
         self, room: Callable[[Hosts], int | None], may_exceed: Callable[[Hosts, str, Counter[str]], bool]
     ) -> None:
-        """``room`` returns for how many more requests hosts have room; None: none should wait.
+        """Grant slots as the callers' functions allow.
 
-        ``may_exceed`` returns whether a tenant may send one more there although there is no room. Its third argument
-        counts, by tenant, requests that had their turn and are no host's yet.
+        Args:
+            room: Returns how many more requests these hosts have room for; None if no request should wait.
+            may_exceed: Returns whether a tenant may send one more request to full hosts. Its third argument counts, by
+                tenant, requests that have a slot and are not yet sent.
         """
         self._room, self._may_exceed = room, may_exceed
-        self._order = FairTurns()
+        self._order = FairOrder()
         self._futures: dict[Waiter, asyncio.Future[None]] = {}
-        # By tenant, requests that had their turn and are being sent: they are not among a host's requests yet.
+        # Requests with a slot that are being sent, by tenant: they are not among a host's requests yet.
         self._granted = Counter[str]()
 
     def charge(self, submit: pb.Submit, output_tokens: int) -> None:
+        """Count output tokens for the tenant of a request."""
         self._order.charge(submit.tenant, output_tokens * OUTPUT_PRICE, submit.slo.weight)
 
-    def give(self) -> None:
-        """Let go on who is next, as far as there is room. Called whenever there may be some."""
+    def grant(self) -> None:
+        """Grant slots to waiting requests as far as there is room. Called whenever there may be some."""
         while self._futures and (waiter := self._order.next(self._has_room, self._is_guaranteed)) is not None:
             future = self._futures.pop(waiter)
             if not future.done():
@@ -47,52 +50,52 @@ class Turns:
                 future.set_result(None)
 
     def close(self) -> None:
-        """Nobody's turn comes any more."""
+        """End all waits with an error."""
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(stopping())
 
     @asynccontextmanager
-    async def turn(self, submit: pb.Submit, hosts: Hosts) -> AsyncIterator[float]:
-        """Enter when it may be sent; gives the seconds that it waited.
+    async def slot(self, submit: pb.Submit, hosts: Hosts) -> AsyncIterator[float]:
+        """Enter when the request may be sent, and yield the seconds that it waited.
 
-        They are taken from its targets, and it waits no longer than these let it: then the host's own admission
-        decides. What runs when nobody else waits does not wait here.
+        The wait is subtracted from the request's latency targets and ends when they are used up: then the host's own
+        admission decides. Background requests, which run when no other request waits, do not wait here.
         """
         if submit.slo.background:
             yield 0.0
             return
-        granted, held_s, began = False, 0.0, time.monotonic()
+        granted, queued_s, began = False, 0.0, time.monotonic()
         if self._futures or not self._has_room(hosts):
             granted = await self._wait(submit, hosts)
-            held_s = time.monotonic() - began
+            queued_s = time.monotonic() - began
         try:
             self._order.charge(submit.tenant, prompt_tokens(submit) * INPUT_PRICE, submit.slo.weight)
-            yield held_s
+            yield queued_s
         finally:
             if granted:
                 self._sent(submit.tenant)
 
     async def _wait(self, submit: pb.Submit, hosts: Hosts) -> bool:
-        """Whether it was its turn; else its time is up."""
+        """Wait for a slot. Returns False if the request's targets were used up before one was granted."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         waiter, future = Waiter(submit.tenant, hosts, submit.slo.priority), loop.create_future()
         self._futures[waiter] = future
         self._order.wait(waiter)
-        self.give()  # there may be room at its hosts, where others wait for other hosts
+        self.grant()  # there may be room at its hosts while others wait for other hosts
         targets = [target for target in (submit.slo.first_token_ms, submit.slo.deadline_ms) if target]
-        HELD.inc()
+        QUEUED.inc()
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(targets) / 1000 if targets else None):
                     await future
         except BaseException:
-            if future.done() and not future.cancelled() and not future.exception():  # its turn came as its caller left
+            if future.done() and not future.cancelled() and not future.exception():  # granted as the caller left
                 self._sent(submit.tenant)
             raise
         finally:
-            HELD.dec()
+            QUEUED.dec()
             waiter.gone = self._futures.pop(waiter, None) is not None
         for name in ("first_token_ms", "deadline_ms"):
             if target := getattr(submit.slo, name):
@@ -107,6 +110,6 @@ class Turns:
         return self._may_exceed(waiter.hosts, waiter.tenant, self._granted)
 
     def _sent(self, tenant: str) -> None:
-        """Count a granted request no longer: it is among a host's requests, or its caller left."""
+        """Release a grant: the request is among a host's requests now, or its caller left."""
         self._granted -= Counter([tenant])
-        self.give()
+        self.grant()

@@ -1,0 +1,65 @@
+"""Decides whether a request whose host failed is sent to another one, and how long it waits for a host."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from control_plane.core import config
+from control_plane.fleet.transport.errors import BROKEN, ELSEWHERE, LOST, NOT_BACK, STANDS_STILL, HostError
+
+# Attempts in a row that delivered no token before the request fails.
+MAX_ATTEMPTS = 3
+# Hosts that broke while they ran a request before it fails: the request itself may be the cause.
+MAX_BROKEN_HOSTS = 2
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A permitted retry. ``broken`` and ``fruitless`` are the request's counts once another host has accepted it."""
+
+    broken: int
+    fruitless: int
+    # Whether to wait for a restarted or a new host if no other host accepts the request.
+    waits: bool
+    # Whether hosts are skipped that accept no request now.
+    must_accept: bool
+    # Whether hosts are tried a second time if there is no untried one.
+    repeats: bool
+
+
+class RetryPolicy:
+    """The failed attempts of one request."""
+
+    def __init__(self) -> None:
+        self._fruitless = 0  # attempts since the last output
+        self._broken = 0
+        self._returns_until = 0.0  # monotonic time until which a lost host is waited for
+
+    def on_output(self) -> None:
+        self._fruitless, self._returns_until = 0, 0.0
+
+    def on_accepted(self, retry: Retry) -> None:
+        self._broken, self._fruitless = retry.broken, retry.fruitless
+
+    def retry(self, failure: HostError, tokens: int) -> Retry | None:
+        """Return how to go on after a failure; None if the request fails. ``tokens`` counts its output so far."""
+        if failure.code not in ELSEWHERE:
+            return None
+        waits = self._may_return(failure, tokens)
+        # While a lost host may return, others that drain do not count as failed attempts of the request.
+        uncounted = waits and failure.code in NOT_BACK
+        broken, fruitless = self._broken + (failure.code in BROKEN), self._fruitless + (not uncounted)
+        if fruitless == MAX_ATTEMPTS or broken == MAX_BROKEN_HOSTS:
+            return None
+        return Retry(broken, fruitless, waits, waits or failure.code in STANDS_STILL, not uncounted)
+
+    def may_wait(self) -> bool:
+        """Return whether a lost host may still return."""
+        return time.monotonic() < self._returns_until
+
+    def _may_return(self, failure: HostError, tokens: int) -> bool:
+        returns_s = config.current().host_return_s
+        if returns_s and (failure.code in LOST or (failure.code in NOT_BACK and tokens > 0)):
+            self._returns_until = self._returns_until or time.monotonic() + returns_s
+        return self.may_wait() and failure.code in LOST | NOT_BACK
