@@ -32,7 +32,7 @@ from control_plane.gateway.dispatch.answer_so_far import AnswerSoFar
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.retry_policy import RetryPolicy
 from control_plane.gateway.dispatch.runtime import Runtime
-from control_plane.gateway.dispatch.settlement import Attempt, Settlement
+from control_plane.gateway.dispatch.settlement import EngineAttempt, Settlement
 from control_plane.gateway.recording.usage import RequestContext
 from lora_engine.wire import engine_pb2 as pb
 
@@ -54,7 +54,7 @@ class Dispatch:
     """
 
     # The attempt whose output is read; set by `send`.
-    _attempt: Attempt
+    _attempt: EngineAttempt
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Dispatch:
         except BaseException:
             self._runtime.unsent(engine_id)
             raise
-        self._attempt = Attempt(stream, began + stream.queued_s)
+        self._attempt = EngineAttempt(stream, began + stream.queued_s)
         self._tried.append(stream.host)
         self._moves_to = ""  # it named the previous attempt's destination
 
@@ -324,7 +324,7 @@ class Dispatch:
         untried = [host for host in others if host not in self._tried]
         return tuple(untried or (others if repeats else ()))
 
-    def _abandon(self, attempt: Attempt) -> None:
+    def _abandon(self, attempt: EngineAttempt) -> None:
         attempt.stream.close()
         engine_id = attempt.stream.request_id
         self._runtime.usage.abandon(attempt.stream.host, engine_id, reported=attempt.report is not None)

@@ -21,7 +21,7 @@ from lora_engine.wire import engine_pb2 as pb
 
 
 @dataclass
-class Attempt:
+class EngineAttempt:
     """A prompt on one host. The attempt is over when the engine has reported its end, or the host was lost."""
 
     stream: RequestStream
@@ -55,7 +55,7 @@ class Settlement:
         self.usage: pb.UsageRecord | None = None
         self.done = False
 
-    def as_reported(self, attempt: Attempt) -> None:
+    def as_reported(self, attempt: EngineAttempt) -> None:
         """Record the end that the engine has reported."""
         assert attempt.report is not None
         self.usage = attempt.report.usage
@@ -64,31 +64,31 @@ class Settlement:
         else:
             self.fail(attempt, HostError.from_wire(attempt.report.error))
 
-    def fail(self, attempt: Attempt, failure: HostError) -> None:
+    def fail(self, attempt: EngineAttempt, failure: HostError) -> None:
         """Record a failure, with the output that the caller received."""
         refused = attempt.report is not None and attempt.report.usage.outcome == Outcome.REFUSED
         counts = self._reported_counts(attempt).billed_for(self.received)
         self._settle(attempt, Outcome.REFUSED if refused else Outcome.FAILED, counts, failure.code)
 
-    def _reported_counts(self, attempt: Attempt) -> Counts:
+    def _reported_counts(self, attempt: EngineAttempt) -> Counts:
         """Return the counts to bill: no more than was requested, whatever a host reports."""
         if attempt.report is None:
             return Counts()
         most_prompt, most_output = most_prompt_tokens(self._submit), most_output_tokens(self._submit)
         return Counts.of(attempt.report.usage).within(most_prompt, most_output)
 
-    def _waited_ms(self, attempt: Attempt) -> int:
+    def _waited_ms(self, attempt: EngineAttempt) -> int:
         """Return the milliseconds in the queue and on earlier hosts."""
         return round((attempt.sent_at - self.started_at) * 1000)
 
-    def _timed(self, attempt: Attempt, counts: Counts) -> Counts:
+    def _timed(self, attempt: EngineAttempt, counts: Counts) -> Counts:
         """Add the time in the queue and on earlier hosts, one of which may have sent the first token."""
         if self.first_output_at and self.first_output_at < attempt.sent_at:
             first_ms = round((self.first_output_at - self.started_at) * 1000)
             return counts.resumed(first_ms, round((time.monotonic() - self.first_output_at) * 1000))
         return counts.after(self._waited_ms(attempt))
 
-    def _details(self, attempt: Attempt) -> Details:
+    def _details(self, attempt: EngineAttempt) -> Details:
         known = self._context.details
         if attempt.report is None:
             return known
@@ -97,7 +97,7 @@ class Settlement:
             details = details.ended_for(self._so_far.finish_reasons)
         return replace(details, auth_ms=known.auth_ms, quota_ms=known.quota_ms)
 
-    def _settle(self, attempt: Attempt, outcome: str, counts: Counts, error_code: str) -> None:
+    def _settle(self, attempt: EngineAttempt, outcome: str, counts: Counts, error_code: str) -> None:
         if self.done:
             return
         self.done = True
