@@ -1,1 +1,1 @@
-"""`lorikeet`, the command line of the same API as the console's. It needs the standard library only."""
+"""The command line `lorikeet`: the API of the console. It needs the standard library only."""

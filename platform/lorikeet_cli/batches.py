@@ -1,4 +1,4 @@
-"""What the commands about batches and their files do."""
+"""`lorikeet batches` and `files`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from lorikeet_cli.client import Client
-from lorikeet_cli.commands import client, find_key, say
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import ProgressBar, size, table, write
-from lorikeet_cli.upload import send_form
+from lorikeet_cli.forms import file_part, send_form
+from lorikeet_cli.keys import key_option
+from lorikeet_cli.output import Output, ProgressBar, part_note, say, size, table, write
 
 ENDPOINTS = ("chat/completions", "completions", "embeddings")
+# States in which a batch is not over.
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
-SHOWN = 50
+# Seconds between two polls of a batch.
 POLL_S = 1.0
 
 
-def listed(asked: Namespace) -> None:
+def batches(args: Namespace, client: Client) -> Output:
+    batches, total = client.rows("batches", limit=args.limit)
     rows = [
         [each["id"], each["state"], _progress(each), each["endpoint"], each["key"], each["created_at"][:19]]
-        for each in client().tenant("GET", "batches", limit=SHOWN)
+        for each in batches
     ]
-    print(table(["batch", "state", "done", "endpoint", "key", "created"], rows))
+    part_note(batches, total)
+    return Output(batches, table(["batch", "state", "done", "endpoint", "key", "created"], rows))
 
 
 def _progress(batch: Any) -> str:
@@ -33,78 +36,80 @@ def _progress(batch: Any) -> str:
     return f"{counts['completed'] + counts['failed']:,} of {counts['total']:,}{failed}"
 
 
-def create(asked: Namespace) -> None:
-    own, path = client(), Path(asked.path)
+def create(args: Namespace, client: Client) -> Output:
+    path = Path(args.path)
     if not path.is_file():
-        raise CliError(f"{path} is no file.", "Give a file of JSON lines.")
-    form = {"endpoint": f"/v1/{asked.endpoint}"}
-    if asked.key:
-        form["key"] = find_key(own, asked.key)["id"]
-    made = send_form(own, "batches", form, "file", [path], ProgressBar(path.name))
-    if asked.wait:
-        made = _over(own, made)
-        _tell(own, made)
-    print(made["id"])
-    if made["state"] == "failed":
-        raise CliError("The batch failed: no request of it ran.", "Mend the lines above and send the file again.")
+        raise CliError(f"{path} is no file.", "Name a file of JSON lines.", code="no_file")
+    form = {"endpoint": f"/v1/{args.endpoint}", **key_option(client, args.key)}
+    batch = send_form(client, "batches", form, "file", [file_part(path)], ProgressBar(path.name))
+    if args.wait:
+        batch = _wait_until_over(client, batch)
+        say(_description(client, batch))
+    if batch["state"] == "failed":
+        fix = f"Correct the lines that `lorikeet batches show {batch['id']}` lists, and send the file again."
+        raise CliError(f"The batch {batch['id']} failed: none of its requests ran.", fix, code="batch_failed")
+    return Output(batch, batch["id"])
 
 
-def _over(own: Client, batch: Any) -> Any:
-    said = ""
+def _wait_until_over(client: Client, batch: Any) -> Any:
+    progress = ""
     while batch["state"] in OPEN:
-        if (now := f"{batch['state']}: {_progress(batch)}") != said:
-            say(said := now)
+        if (line := f"{batch['state']}: {_progress(batch)}") != progress:
+            say(progress := line)
         time.sleep(POLL_S)
-        batch = own.tenant("GET", f"batches/{batch['id']}")
+        batch = client.tenant("GET", "batches", batch["id"])
     return batch
 
 
-def show(asked: Namespace) -> None:
-    own = client()
-    _tell(own, own.tenant("GET", f"batches/{asked.batch}"), print)
+def show(args: Namespace, client: Client) -> Output:
+    batch = client.tenant("GET", "batches", args.batch)
+    return Output(batch, _description(client, batch))
 
 
-def _tell(own: Client, batch: Any, tell: Any = say) -> None:
-    tell(f"{batch['state']}: {_progress(batch)}, as {batch['key']}, of {batch['endpoint']}")
-    for what in ("input", "output", "error"):
-        if file := batch[f"{what}_file"]:
-            tell(f"{what}: {file['id']}  {file['name']}  {size(file['bytes'])}")
+def _description(client: Client, batch: Any) -> str:
+    lines = [f"{batch['state']}: {_progress(batch)}, as {batch['key']}, of {batch['endpoint']}"]
+    for kind in ("input", "output", "error"):
+        if file := batch[f"{kind}_file"]:
+            lines.append(f"{kind}: {file['id']}  {file['name']}  {size(file['bytes'])}")
     if batch["bad_lines"]:
-        for error in own.tenant("GET", f"batches/{batch['id']}/errors"):
-            tell(f"line {error['line']}: {error['message']}")
+        errors = client.tenant("GET", "batches", batch["id"], "errors")
+        lines += [f"line {error['line']}: {error['message']}" for error in errors]
+    return "\n".join(lines)
 
 
-def cancel(asked: Namespace) -> None:
-    batch = client().tenant("POST", f"batches/{asked.batch}/cancel")
+def cancel(args: Namespace, client: Client) -> Output:
+    batch = client.tenant("POST", "batches", args.batch, "cancel")
     say(f"{batch['state']}: {_progress(batch)}")
+    return Output(batch)
 
 
-def download(asked: Namespace) -> None:
-    own = client()
-    batch = own.tenant("GET", f"batches/{asked.batch}")
-    file = batch["error_file" if asked.errors else "output_file"]
+def download(args: Namespace, client: Client) -> Output:
+    batch = client.tenant("GET", "batches", args.batch)
+    file = batch["error_file" if args.errors else "output_file"]
     if file is None:
-        what = "failed" if asked.errors else "succeeded"
+        requests = "failed" if args.errors else "succeeded"
         raise CliError(
-            f"The batch is {batch['state']} and has no file of requests that {what}.",
+            f"The batch is {batch['state']} and has no file of requests that {requests}.",
             "`lorikeet batches show` says how far it is; files are deleted when they expire.",
+            code="no_file",
         )
-    write(own.stream(own.tenant_path(f"files/{file['id']}/content")), asked.to)
+    write(client.stream(client.tenant_path("files", file["id"], "content")), args.to)
+    return Output()
 
 
-def files(asked: Namespace) -> None:
-    rows = [
-        [each["id"], each["name"], each["purpose"], each["bytes"], each["expires_at"][:10]]
-        for each in client().tenant("GET", "files", limit=SHOWN)
-    ]
-    print(table(["file", "name", "purpose", "bytes", "deleted on"], rows))
+def files(args: Namespace, client: Client) -> Output:
+    files, total = client.rows("files", limit=args.limit)
+    rows = [[each["id"], each["name"], each["purpose"], each["bytes"], each["expires_at"][:10]] for each in files]
+    part_note(files, total)
+    return Output(files, table(["file", "name", "purpose", "bytes", "deleted on"], rows))
 
 
-def download_file(asked: Namespace) -> None:
-    own = client()
-    write(own.stream(own.tenant_path(f"files/{asked.file}/content")), asked.to)
+def download_file(args: Namespace, client: Client) -> Output:
+    write(client.stream(client.tenant_path("files", args.file, "content")), args.to)
+    return Output()
 
 
-def delete_file(asked: Namespace) -> None:
-    client().tenant("DELETE", f"files/{asked.file}")
-    say(f"Deleted {asked.file}.")
+def delete_file(args: Namespace, client: Client) -> Output:
+    client.tenant("DELETE", "files", args.file)
+    say(f"Deleted {args.file}.")
+    return Output()

@@ -1,59 +1,89 @@
-"""HTTP to one server, as one caller."""
+"""HTTP requests to one server with one caller's credentials."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from lorikeet_cli.errors import CliError
-from lorikeet_cli.profile import Profile
+from lorikeet_cli.errors import TRY_AGAIN, CliError
+from lorikeet_cli.profile import Profile, load
 
+# Seconds without a byte from the server.
 TIMEOUT_S = 60.0
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
+# Rows of one request for a list: the server's maximum.
+PAGE_ROWS = 200
 
 
 class Client:
-    """`call` for JSON, `stream` for files. Raises CliError in the server's words."""
+    """A caller of one server. Every method raises CliError, with the server's own message if it sent one."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+    def __init__(self, profile: Profile | None = None) -> None:
+        self._profile = profile
 
-    def tenant(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """A call below the tenant's address."""
-        return self.call(method, self.tenant_path(path), body, **query)
+    @cached_property
+    def profile(self) -> Profile:
+        """The caller's profile; read at its first use, because `login` needs none."""
+        return self._profile or load()
 
-    def tenant_path(self, path: str) -> str:
+    def tenant(self, method: str, *path: object, body: object = None, **query: object) -> Any:
+        """Send a request below the tenant's address and return the JSON of its response."""
+        return self.call(method, self.tenant_path(*path), body, **query)
+
+    def tenant_path(self, *path: object) -> str:
+        """Return the address of a resource of the tenant. Each argument is one segment, whatever is in it."""
         if not self.profile.tenant:
-            raise CliError("No tenant is chosen.", "Set LORIKEET_TENANT, or log in with --tenant.")
-        return f"/api/tenants/{quote(self.profile.tenant, safe='')}/{path}"
+            raise CliError("No tenant is chosen.", "Set LORIKEET_TENANT, or log in with --tenant.", code="no_tenant")
+        return _path("api", "tenants", self.profile.tenant, *path)
+
+    def operator(self, method: str, *path: object, body: object = None) -> Any:
+        """Send a request below the operator's address and return the JSON of its response."""
+        return self.call(method, _path("api", "operator", *path), body)
+
+    def rows(self, *path: object, limit: int) -> tuple[list[Any], int]:
+        """Return up to `limit` rows of a list of the tenant, and the number of all its rows."""
+        rows: list[Any] = []
+        while True:
+            query = _query({"limit": min(PAGE_ROWS, limit - len(rows)), "offset": len(rows)})
+            with self.send("GET", self.tenant_path(*path) + query, {}, [], 0) as response:
+                page = self.parse(response)
+                rows += page
+                total = int(response.headers.get("X-Total-Count") or len(rows))
+            if not page or len(rows) >= min(limit, total):
+                return rows, total
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        with self.send(method, path + _query(query), headers, [data] if data else [], len(data or b"")) as answer:
-            return parsed(answer)
+        with self.send(method, path + _query(query), headers, [data] if data else [], len(data or b"")) as response:
+            return self.parse(response)
 
     def stream(self, path: str, **query: object) -> Iterator[bytes]:
-        with self.send("GET", path + _query(query), {}, [], 0) as answer:
-            if answer.status >= 400:
-                parsed(answer)
-            while chunk := answer.read(CHUNK):
+        """Yield the body of a file. Raises CliError if the connection ends before the file does."""
+        with self.send("GET", path + _query(query), {}, [], 0) as response:
+            if response.status >= 300:
+                self.parse(response)
+            while chunk := response.read(CHUNK_BYTES):
                 yield chunk
+            if response.length:  # http.client does not report a body that is shorter than its Content-Length
+                raise self._unreachable(f"the connection ended {response.length} bytes too early")
 
     @contextmanager
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: Iterable[bytes], length: int
     ) -> Iterator[http.client.HTTPResponse]:
-        """The answer, also when the server gives it before it has read the whole body."""
+        """Send a request and yield the response, also one that comes before the whole body was read."""
         connection = self._connection()
         try:
             connection.putrequest(method, path)
-            for name, value in {**self._identity(), **headers}.items():
+            for name, value in {**self._credentials(), **headers}.items():
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(length))
             try:
@@ -61,65 +91,80 @@ class Client:
                 for chunk in body:
                     connection.send(chunk)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # it has refused already: its answer says why
+                pass  # the server refused the body; its response says why
             yield connection.getresponse()
-        except (OSError, http.client.HTTPException) as failure:
-            reason = str(failure) or type(failure).__name__
-            raise CliError(f"{self.profile.url} does not answer: {reason}", "Check the address.") from failure
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(str(error) or type(error).__name__, error) from error
         finally:
             connection.close()
 
+    def parse(self, response: http.client.HTTPResponse) -> Any:
+        """Return the JSON of a response; None for an empty one. Raises CliError for every other response."""
+        raw = response.read()
+        try:
+            body = json.loads(raw) if raw else None
+        except ValueError:
+            body = None
+        if 300 <= response.status < 400:
+            to = response.headers.get("Location", "another address")
+            message = f"{self.profile.url} redirects to {to}."
+            raise CliError(message, "Log in to that address.", code="redirected")
+        if response.status >= 400:
+            raise CliError.from_response(response.status, body)
+        if raw and body is None:
+            message = f"{self.profile.url} answered with something other than JSON."
+            raise CliError(message, "Check the address: is it a Lorikeet server's?", code="no_json")
+        return body
+
+    def _unreachable(self, reason: str, error: Exception | None = None) -> CliError:
+        fix = "Check the address, and whether the server runs."
+        if isinstance(error, ssl.SSLCertVerificationError):
+            fix = "Trust the server's certificate: SSL_CERT_FILE=/path/to/ca.pem."
+        return CliError(f"{self.profile.url} does not answer: {reason}", fix, code="unreachable", exit_code=TRY_AGAIN)
+
     def _connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.profile.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CliError(f'"{self.profile.url}" is no address.', "Write it like https://lorikeet.example.org.")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+        return kind(str(parts.hostname), parts.port, timeout=TIMEOUT_S)
 
-    def _identity(self) -> dict[str, str]:
-        own = self.profile
-        identity = {"Accept": "*/*", "User-Agent": "lorikeet-cli"}
-        if own.key:
-            return {**identity, "Authorization": f"Bearer {own.key}"}
-        cookies = {"lorikeet_session": own.session, "lorikeet_csrf": own.csrf}
-        given = "; ".join(f"{name}={value}" for name, value in cookies.items() if value)
-        return {**identity, "Cookie": given, "X-CSRFToken": own.csrf, "Origin": own.url, "Referer": own.url + "/"}
+    def _credentials(self) -> dict[str, str]:
+        profile, headers = self.profile, {"Accept": "*/*", "User-Agent": "lorikeet-cli"}
+        if profile.key:
+            if not profile.key.isascii() or not profile.key.isprintable():
+                raise CliError("The API key holds characters that no key has.", "Copy it again.", code="bad_key")
+            return {**headers, "Authorization": f"Bearer {profile.key}"}
+        cookies = {"lorikeet_session": profile.session, "lorikeet_csrf": profile.csrf}
+        cookie = "; ".join(f"{name}={value}" for name, value in cookies.items() if value)
+        page = {"Origin": profile.url, "Referer": profile.url + "/"}
+        return {**headers, **page, "Cookie": cookie, "X-CSRFToken": profile.csrf}
 
 
 def log_in(url: str, email: str, password: str) -> tuple[Profile, list[str]]:
-    """A session, not yet of a tenant, and the tenants that it may enter."""
+    """Start a session. Returns its profile, with no tenant yet, and the tenants that it may enter."""
     visitor = Client(Profile(url, ""))
-    with visitor.send("GET", "/api/session", {}, [], 0) as answer:
-        csrf = _cookie(answer, "lorikeet_csrf")
-        parsed(answer)
+    with visitor.send("GET", "/api/session", {}, [], 0) as response:
+        csrf = _cookie(response, "lorikeet_csrf")
+        visitor.parse(response)
     body = json.dumps({"email": email, "password": password}).encode()
     headers = {"Content-Type": "application/json"}
-    known = Client(Profile(url, "", csrf=csrf))
-    with known.send("POST", "/api/session", headers, [body], len(body)) as answer:
-        session, csrf = _cookie(answer, "lorikeet_session"), _cookie(answer, "lorikeet_csrf") or csrf
-        tenants = [tenant["slug"] for tenant in parsed(answer)["tenants"]]
+    with Client(Profile(url, "", csrf=csrf)).send("POST", "/api/session", headers, [body], len(body)) as response:
+        session, csrf = _cookie(response, "lorikeet_session"), _cookie(response, "lorikeet_csrf") or csrf
+        tenants = [tenant["slug"] for tenant in visitor.parse(response)["tenants"]]
     return Profile(url, "", session=session, csrf=csrf), tenants
 
 
-def _cookie(answer: http.client.HTTPResponse, name: str) -> str:
-    for header in answer.headers.get_all("Set-Cookie") or []:
+def _cookie(response: http.client.HTTPResponse, name: str) -> str:
+    for header in response.headers.get_all("Set-Cookie") or []:
         cookies: SimpleCookie = SimpleCookie(header)
         if name in cookies:
             return cookies[name].value
     return ""
 
 
+def _path(*segments: object) -> str:
+    return "".join(f"/{quote(str(segment), safe='')}" for segment in segments)
+
+
 def _query(query: Mapping[str, object]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
-    return f"?{urlencode(given)}" if given else ""
-
-
-def parsed(answer: http.client.HTTPResponse) -> Any:
-    raw = answer.read()
-    try:
-        body = json.loads(raw) if raw else None
-    except ValueError:
-        body = None
-    if answer.status >= 400:
-        raise CliError.of_answer(answer.status, body)
-    return body
+    present = {name: value for name, value in query.items() if value is not None}
+    return f"?{urlencode(present)}" if present else ""

@@ -1,14 +1,14 @@
-"""What a version does, in a line."""
+"""The effect of a version on the base model's answers, in words."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def told(effect: Any) -> str:
-    """`effect` as the API has it; None if no host has tried the version yet."""
+def effect_text(effect: Any) -> str:
+    """Describe an `effect` of the API; None if no host has tried the version yet."""
     if effect is None:
-        return "not tried yet: the host was busy; GET the version later"
+        return "not tried yet: the host was busy; `lorikeet adapters NAME` shows it later"
     if effect["verdict"] == "overflows":
         return "it OVERFLOWS: the model's numbers are not finite with it. Train it with a smaller lora_alpha"
     if effect["verdict"] == "changes_nothing":
@@ -18,8 +18,8 @@ def told(effect: Any) -> str:
     return "\n".join([acts, *_agreement(effect.get("agreement"))])
 
 
-def asked(version: Any) -> list[str]:
-    """What somebody has to say before `version`, as the API has it, can be live."""
+def confirmations(version: Any) -> list[str]:
+    """Return the confirmations that a version of the API needs before it can be live, with their commands."""
     name = f"{version['adapter']}@v{version['number']}"
     lines = []
     if version["asks_for_base"]:
@@ -32,19 +32,19 @@ def asked(version: Any) -> list[str]:
     return lines
 
 
-def _agreement(found: Any) -> list[str]:
-    """With the unquantised base, where the host's is quantised."""
-    if found is None:
+def _agreement(agreement: Any) -> list[str]:
+    """Describe how far the version acts on a quantised base as it does on the unquantised one."""
+    if agreement is None:
         return []
-    if found["outcome"] == "pending":
-        return ["its agreement with the unquantised base is being measured; GET the version later"]
-    if found["outcome"] == "not_measured":
-        return [f"its agreement with the unquantised base was not measured: {found['reason']}"]
-    own, base = found["adapter"], found["base"]
+    if agreement["outcome"] == "pending":
+        return ["its agreement with the unquantised base is being measured; read the version later"]
+    if agreement["outcome"] == "not_measured":
+        return [f"its agreement with the unquantised base was not measured: {agreement['reason']}"]
+    adapter, base = agreement["adapter"], agreement["base"]
     figures = (
-        f"{own['agreeing']} of {own['tokens']} tokens, log-probabilities {own['mean_distance']:.2f} apart "
+        f"{adapter['agreeing']} of {adapter['tokens']} tokens, log-probabilities {adapter['mean_distance']:.2f} apart "
         f"(the base alone {base['agreeing']} of {base['tokens']}, {base['mean_distance']:.2f})"
     )
-    if found["outcome"] == "differs":
-        return [f"it DIFFERS from what it is on the unquantised base: {figures}. {found['reason']}"]
+    if agreement["outcome"] == "differs":
+        return [f"it DIFFERS from what it is on the unquantised base: {figures}. {agreement['reason']}"]
     return [f"it agrees with the unquantised base: {figures}"]

@@ -1,27 +1,69 @@
-"""What a person at a terminal is told."""
+"""Errors of a command, and the exit codes that scripts rely on."""
 
 from __future__ import annotations
 
 from typing import Any
 
+FAILED = 1
+USAGE = 2  # argparse's own
+TRY_AGAIN = 3
+LOG_IN = 4
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
+# One line for each exit code, for `lorikeet --help`.
+EXIT_CODES = {
+    0: "done",
+    FAILED: "refused, failed or not there; the error says why",
+    USAGE: "the arguments are wrong",
+    TRY_AGAIN: "the server cannot be reached, is overloaded or failed; the same command can succeed later",
+    LOG_IN: "not logged in, or the key or session is no longer valid",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+
 
 class CliError(Exception):
-    """What happened, and what to do."""
+    """An error for the person at the terminal: what happened, and what to do about it.
 
-    def __init__(self, message: str, fix: str = "", request_id: str = "", code: str = "", param: str = "") -> None:
+    The fields are those of the API's errors. `exit_code` is one of EXIT_CODES.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        fix: str = "",
+        *,
+        code: str = "failed",
+        param: str = "",
+        request_id: str = "",
+        exit_code: int = FAILED,
+    ) -> None:
         super().__init__(message)
-        self.message, self.fix, self.request_id, self.code, self.param = message, fix, request_id, code, param
+        self.message, self.fix, self.code, self.param = message, fix, code, param
+        self.request_id, self.exit_code = request_id, exit_code
 
     @classmethod
-    def of_answer(cls, status: int, body: Any) -> CliError:
-        """The server's own words, where it said any."""
+    def from_response(cls, status: int, body: Any) -> CliError:
+        """Return the server's error, or one that names the status if the body has none."""
+        exit_code = LOG_IN if status == 401 else TRY_AGAIN if status == 429 or status >= 500 else FAILED
         error = body.get("error") if isinstance(body, dict) else None
         if not isinstance(error, dict):
-            return cls(f"The server answered {status}.", "Check the address; is a Lorikeet server there?")
+            fix = "Check the address: is it a Lorikeet server's?"
+            return cls(f"The server answered {status}.", fix, code=f"http_{status}", exit_code=exit_code)
         return cls(
-            str(error.get("message", status)),
-            str(error.get("fix", "")),
-            str(error.get("request_id") or ""),
-            str(error.get("code", "")),
-            str(error.get("param") or ""),
+            str(error.get("message") or f"The server answered {status}."),
+            str(error.get("fix") or ""),
+            code=str(error.get("code") or f"http_{status}"),
+            param=str(error.get("param") or ""),
+            request_id=str(error.get("request_id") or ""),
+            exit_code=exit_code,
         )
+
+    def text(self) -> str:
+        """Return the error as lines for a person."""
+        field = f"(field {self.param})" if self.param and self.param not in self.message else ""
+        request = f"(request {self.request_id})" if self.request_id else ""
+        return "\n".join(filter(None, [self.message, self.fix, field, request]))
+
+    def body(self) -> dict[str, Any]:
+        """Return the error as the API's errors are, for `--json`."""
+        error = {"code": self.code, "message": self.message, "fix": self.fix}
+        return {"error": {**error, "param": self.param or None, "request_id": self.request_id or None}}

@@ -1,4 +1,4 @@
-"""What the commands about evaluation sets, evaluations and promotion rules do."""
+"""`lorikeet evaluate`, `evaluations`, `evaluation-sets` and `promotion-rule`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from lorikeet_cli import commands
+from lorikeet_cli.adapters import parse_version
 from lorikeet_cli.client import Client
-from lorikeet_cli.commands import client, find_key, say, version_of
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import ProgressBar, table
-from lorikeet_cli.upload import send_form
+from lorikeet_cli.forms import file_part, send_form
+from lorikeet_cli.keys import key_option
+from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
 
 METRICS = ("exact", "contains", "logprob")
-SHOWN = 50
+# Seconds between two polls of an evaluation.
 POLL_S = 1.0
 
 
-def listed(asked: Namespace) -> None:
+def evaluations(args: Namespace, client: Client) -> Output:
+    evaluations, total = client.rows("evaluations", limit=args.limit)
     rows = [
         [
             _model(each),
@@ -31,9 +31,10 @@ def listed(asked: Namespace) -> None:
             *(_figures(each["score"]) if each["score"] else ["", "", ""]),
             (each["problem"] or {}).get("message", ""),
         ]
-        for each in client().tenant("GET", "evaluations", limit=SHOWN)
+        for each in evaluations
     ]
-    print(table(["version", "set", "state", "score", "live", "base", "problem"], rows))
+    part_note(evaluations, total)
+    return Output(evaluations, table(["version", "set", "state", "score", "live", "base", "problem"], rows))
 
 
 def _model(evaluation: Any) -> str:
@@ -50,113 +51,101 @@ def _figures(score: Any) -> list[str]:
     ]
 
 
-def sets(asked: Namespace) -> None:
-    rows = [
-        [each["name"], each["metric"], each["items"], each["created_at"][:10]]
-        for each in client().tenant("GET", "evaluation-sets")
-    ]
-    print(table(["set", "metric", "items", "created"], rows))
+def sets(args: Namespace, client: Client) -> Output:
+    sets = client.tenant("GET", "evaluation-sets")
+    rows = [[each["name"], each["metric"], each["items"], each["created_at"][:10]] for each in sets]
+    return Output(sets, table(["set", "metric", "items", "created"], rows))
 
 
-def add_set(asked: Namespace) -> None:
-    own, path = client(), Path(asked.path)
+def add_set(args: Namespace, client: Client) -> Output:
+    path = Path(args.path)
+    return Output(_send_set(args, client, path, args.name or path.stem.lower()))
+
+
+def remove_set(args: Namespace, client: Client) -> Output:
+    client.tenant("DELETE", "evaluation-sets", args.name)
+    say(f"{args.name} is deleted; its scores stay.")
+    return Output()
+
+
+def set_for_upload(args: Namespace, client: Client) -> dict[str, str]:
+    """Return the set and key of an evaluation for `upload --evaluate`. The set of a file is made if there is none."""
+    path, key = Path(args.evaluate), key_option(client, args.key)
+    names = {each["name"] for each in client.tenant("GET", "evaluation-sets")}
+    name = _content_name(path, args.metric, args.max_tokens) if path.is_file() else args.evaluate
+    if name not in names:
+        if not path.is_file():
+            message = f"{path} is neither a file nor an evaluation set."
+            raise CliError(message, "Name a file of JSON lines, or a set.", code="no_file")
+        _send_set(args, client, path, name)
+    return {"set": name, **key}
+
+
+def _send_set(args: Namespace, client: Client, path: Path, name: str) -> Any:
     if not path.is_file():
-        raise CliError(f"{path} is no file.", "Give a file of JSON lines.")
-    form = {"name": asked.name or path.stem.lower(), "metric": asked.metric, "max_tokens": str(asked.max_tokens)}
-    made = send_form(own, "evaluation-sets", form, "file", [path], ProgressBar(path.name))
+        raise CliError(f"{path} is no file.", "Name a file of JSON lines.", code="no_file")
+    form = {"name": name, "metric": args.metric, "max_tokens": str(args.max_tokens)}
+    made = send_form(client, "evaluation-sets", form, "file", [file_part(path)], ProgressBar(path.name))
     say(f"{made['name']}: {made['items']} items, scored by {made['metric']}.")
+    return made
 
 
-def upload_adapter(asked: Namespace) -> None:
-    """Send an adapter; with `--evaluate` its evaluation is started before the upload is decided."""
-    if not asked.evaluate:
-        commands.upload_adapter(asked)
-        return
-    own = client()
-    key, made = _key(own, asked.key), list[Any]()
-    name = _set_of(own, Path(asked.evaluate), asked)
-
-    def evaluated(sent: Any) -> None:
-        made.append(own.tenant("POST", "evaluations", {"set": name, "upload": sent["id"], **key}))
-
-    commands.upload_adapter(asked, own, evaluated)
-    if not asked.no_wait:
-        tell_end(own, own.tenant("GET", f"evaluations/{made[0]['id']}"))
-
-
-def _set_of(own: Client, path: Path, asked: Namespace) -> str:
-    """The set of a file's items, which is made if there is none, or the one of that name."""
-    if not path.is_file():
-        if str(path) in {each["name"] for each in own.tenant("GET", "evaluation-sets")}:
-            return str(path)
-        raise CliError(f"{path} is neither a file nor an evaluation set.", "Give JSON lines, or a set's name.")
-    name = _name_of(path, asked.metric, asked.max_tokens)
-    form = {"name": name, "metric": asked.metric, "max_tokens": str(asked.max_tokens)}
-    if name not in {each["name"] for each in own.tenant("GET", "evaluation-sets")}:
-        made = send_form(own, "evaluation-sets", form, "file", [path], ProgressBar(path.name))
-        say(f"{name}: {made['items']} items, scored by {asked.metric}.")
-    return name
-
-
-def _name_of(path: Path, metric: str, max_tokens: int) -> str:
-    """Of a set that never changes: the same for the same items, and another one for others."""
+def _content_name(path: Path, metric: str, max_tokens: int) -> str:
+    """Return a name that is the same for the same items and metric, and another one for others."""
     content = hashlib.sha256(f"{metric} {max_tokens}\n".encode() + path.read_bytes()).hexdigest()[:8]
     stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:50].rstrip("-")
     return f"{stem}-{content}" if stem else content
 
 
-def remove_set(asked: Namespace) -> None:
-    client().tenant("DELETE", f"evaluation-sets/{quote(asked.name, safe='')}")
-    say(f"{asked.name} is deleted; its scores stay.")
+def evaluate(args: Namespace, client: Client) -> Output:
+    name, number = parse_version(args.version)
+    body = {"set": args.set, "adapter": name, "version": number, **key_option(client, args.key)}
+    evaluation = client.tenant("POST", "evaluations", body=body)
+    return Output(evaluation, evaluation["id"]) if args.no_wait else wait_for_score(client, evaluation)
 
 
-def evaluate(asked: Namespace) -> None:
-    own, (name, number) = client(), version_of(asked.version)
-    body = {"set": asked.set, "adapter": name, "version": number, **_key(own, asked.key)}
-    made = own.tenant("POST", "evaluations", body)
-    if asked.no_wait:
-        print(made["id"])
-        return
-    tell_end(own, made)
-
-
-def _key(own: Client, name: str) -> dict[str, str]:
-    return {"key": find_key(own, name)["id"]} if name else {}
-
-
-def tell_end(own: Client, evaluation: Any) -> None:
-    """Wait for its end. Raises CliError if it came to no score."""
-    said = ""
+def wait_for_score(client: Client, evaluation: Any) -> Output:
+    """Wait until an evaluation ends. Raises CliError if it has no score."""
+    progress = ""
     while evaluation["state"] in ("waiting", "running"):
         problem = (evaluation["problem"] or {}).get("message", "")
-        if (now := f"{evaluation['state']}: {_model(evaluation)} on {evaluation['set']} {problem}".rstrip()) != said:
-            say(said := now)
+        line = f"{evaluation['state']}: {_model(evaluation)} on {evaluation['set']} {problem}".rstrip()
+        if line != progress:
+            say(progress := line)
         time.sleep(POLL_S)
-        evaluation = own.tenant("GET", f"evaluations/{evaluation['id']}")
+        evaluation = client.tenant("GET", "evaluations", evaluation["id"])
     if evaluation["score"] is None:
-        problem = evaluation["problem"] or {"message": "It was cancelled.", "fix": ""}
-        raise CliError(f"No score: {problem['message']}", problem["fix"])
+        problem = evaluation["problem"] or {"message": "The evaluation was cancelled.", "fix": "", "code": "cancelled"}
+        raise CliError(f"No score: {problem['message']}", problem["fix"], code=problem.get("code", "failed"))
     score, live, base = _figures(evaluation["score"])
-    of = f"{_model(evaluation)}  {evaluation['set']} ({evaluation['score']['metric']})"
-    print(f"{of}: {score}; live {live}, base {base}")
     for item in evaluation["score"]["worst"]:
         answer = "" if item["version"] is None else f", answered {item['version']!r}"
         say(f"line {item['line']}: expected {item['expected']!r}{answer} ({item['score']:.4g})")
+    label = f"{_model(evaluation)}  {evaluation['set']} ({evaluation['score']['metric']})"
+    return Output(evaluation, f"{label}: {score}; live {live}, base {base}")
 
 
-def rule(asked: Namespace) -> None:
-    own, path = client(), f"adapters/{quote(asked.adapter, safe='')}/promotion-rule"
-    if asked.remove:
-        own.tenant("DELETE", path)
-        say(f"Any ready version of {asked.adapter} may be live.")
-        return
-    if not asked.set:
-        raise CliError("Which set versions are scored on is not said.", "Add --set NAME, or --remove.")
-    body = {
-        "set": asked.set,
-        "minimum": asked.minimum,
-        "not_worse_than_live": not asked.may_be_worse,
-        **_key(own, asked.key),
-    }
-    own.tenant("PUT", path, body)
-    say(f"New versions of {asked.adapter} are evaluated with {asked.set} before they can be live.")
+def rule(args: Namespace, client: Client) -> Output:
+    """Show, set or remove the rule of an adapter."""
+    if args.remove:
+        client.tenant("DELETE", "adapters", args.adapter, "promotion-rule")
+        say(f"Any ready version of {args.adapter} may be live.")
+        return Output()
+    if args.set:
+        body = {
+            "set": args.set,
+            "minimum": args.minimum,
+            "not_worse_than_live": not args.may_be_worse,
+            **key_option(client, args.key),
+        }
+        adapter = client.tenant("PUT", "adapters", args.adapter, "promotion-rule", body=body)
+        say(f"New versions of {args.adapter} are evaluated with {args.set} before they can be live.")
+        return Output(adapter)
+    if args.minimum is not None or args.may_be_worse or args.key:
+        raise CliError("The set that versions are scored on is missing.", "Add --set NAME.")
+    rule = client.tenant("GET", "adapters", args.adapter)["promotion_rule"]
+    if rule is None:
+        return Output({"promotion_rule": None}, f"{args.adapter} has no rule: any ready version may be live.")
+    conditions = [f"at least {rule['minimum']:g}"] if rule["minimum"] is not None else []
+    conditions += ["not worse than the live version"] if rule["not_worse_than_live"] else []
+    return Output({"promotion_rule": rule}, f"{rule['set']}: {' and '.join(conditions) or 'any score'}")

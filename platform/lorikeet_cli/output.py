@@ -1,19 +1,40 @@
-"""Tables, money and a progress bar for a terminal."""
+"""The forms in which commands print: JSON, tables, money, sizes, files and a progress bar."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-WIDTH = 28
+from lorikeet_cli.errors import CliError
+
+# Characters of the progress bar.
+BAR_WIDTH = 28
+# Seconds between two drawings of the progress bar.
+REDRAW_S = 0.1
+
+
+@dataclass(frozen=True)
+class Output:
+    """The result of a command: the API's own response, which `--json` prints, and the text for a person."""
+
+    body: Any = None
+    text: str = ""
+
+
+def say(text: str) -> None:
+    """Print a note for the person at the terminal, on standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as what is in them; numbers to the right."""
-    texts = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    """Return rows as aligned columns; columns of whole numbers are aligned to the right."""
+    texts = [[f"{cell:,}" if isinstance(cell, int) else _plain(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[index]) for line in [list(heading), *texts]) for index in range(len(heading))]
     numeric = [bool(rows) and all(isinstance(row[index], int) for row in rows) for index in range(len(heading))]
 
@@ -25,6 +46,17 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         return "  ".join(parts).rstrip()
 
     return "\n".join([line(list(heading)), *map(line, texts)])
+
+
+def _plain(text: str) -> str:
+    """Return the text without line breaks and terminal escapes, which a name or a message could contain."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def part_note(rows: Sequence[object], total: int) -> None:
+    """Say that a list is longer than what is printed."""
+    if len(rows) < total:
+        say(f"{len(rows):,} of {total:,}, the newest first; --limit {total} shows all.")
 
 
 def money(micros: int, currency: str | None) -> str:
@@ -39,36 +71,50 @@ def size(count: float) -> str:
     return f"{count:.2f} GB"
 
 
-def write(pages: Iterable[bytes], path: str) -> None:
-    """To a file; "-" is standard output."""
+def write(chunks: Iterable[bytes], path: str) -> None:
+    """Write a download to a file, or to standard output if `path` is "-".
+
+    The file appears when it is complete: a download that fails leaves what was there. Raises CliError.
+    """
     if path == "-":
-        for page in pages:
-            sys.stdout.buffer.write(page)
-        sys.stdout.flush()
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
         return
-    first = next(iterator := iter(pages), b"")  # a refusal leaves no empty file behind
-    with Path(path).open("wb") as file:
-        for page in chain([first], iterator):
-            file.write(page)
+    first = next(iterator := iter(chunks), b"")  # a refused request touches no file
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.part") if target.is_file() or not target.exists() else target
+    try:
+        with partial.open("wb") as file:
+            for chunk in chain([first], iterator):
+                file.write(chunk)
+        if partial != target:
+            partial.replace(target)
+    except BaseException as error:
+        if partial != target:
+            with suppress(OSError):
+                partial.unlink()
+        if isinstance(error, OSError):
+            raise CliError(f"{path} cannot be written: {error.strerror or error}.", code="not_written") from None
+        raise
 
 
 class ProgressBar:
-    """On standard error, and only when a person looks at it."""
+    """A bar on standard error, drawn only if that is a terminal."""
 
     def __init__(self, label: str) -> None:
-        self._label = label
+        self._label = _plain(label)
         self._began = time.monotonic()
-        self._shown = 0.0
+        self._drawn = 0.0
         self._visible = sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if not self._visible or (now - self._shown < 0.1 and done < total):
+        if not self._visible or (now - self._drawn < REDRAW_S and done < total):
             return
-        self._shown = now
-        filled = int(WIDTH * done / total)
+        self._drawn = now
+        filled = int(BAR_WIDTH * done / total)
         rate = done / max(now - self._began, 1e-3)
-        bar = "█" * filled + "░" * (WIDTH - filled)
+        bar = "█" * filled + "░" * (BAR_WIDTH - filled)
         figures = f"{done * 100 // total:3d}%  {size(done)} of {size(total)}  {size(rate)}/s "
         sys.stderr.write(f"\r{self._label} {bar} {figures}")
         if done >= total:

@@ -7,85 +7,85 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from lorikeet_cli.commands import client, say
+from lorikeet_cli.client import Client
 from lorikeet_cli.errors import CliError
-from lorikeet_cli.output import table
+from lorikeet_cli.output import Output, say, table
 
 MIB = 1 << 20
-# Of a chat's request, what its beginning depends on.
-_OF_CHATS = ("messages", "tools", "chat_template_kwargs", "reasoning_effort", "cache_salt")
+# Fields of a chat request on which the beginning of its prompt depends.
+_PROMPT_FIELDS = ("messages", "tools", "chat_template_kwargs", "reasoning_effort", "cache_salt")
 
 
-def pin(asked: Namespace) -> None:
-    if asked.prefix:
-        _pin_prefix(asked)
-        return
-    if stray := next((name for name in ("name", "salt", "as_prompt") if getattr(asked, name)), None):
-        raise CliError(f"--{stray.replace('_', '-')} goes with a prefix.", "Name its file with --prefix.")
-    found = client().tenant("PUT", f"adapters/{quote(asked.model, safe='')}/pin")
-    say(f"{asked.model} is kept loaded; it takes {_size(found['bytes'] or 0)} of each host. {_quota(found)}")
+def pin(args: Namespace, client: Client) -> Output:
+    if args.prefix:
+        return _pin_prefix(args, client)
+    if option := next((name for name in ("name", "salt", "as_prompt") if getattr(args, name)), None):
+        raise CliError(f"--{option.replace('_', '-')} goes with a prefix.", "Name its file with --prefix.")
+    pinned = client.tenant("PUT", "adapters", args.model, "pin")
+    say(f"{args.model} is kept loaded; it takes {_size(pinned['bytes'] or 0)} of each host. {_quota(pinned)}")
+    return Output(pinned)
 
 
-def unpin(asked: Namespace) -> None:
-    path = (
-        f"pinned-prefixes/{quote(asked.name, safe='')}"
-        if asked.prefix
-        else f"adapters/{quote(asked.name, safe='')}/pin"
-    )
-    client().tenant("DELETE", path)
-    say(f"The prefix {asked.name} is unpinned, and its text deleted." if asked.prefix else f"{asked.name} is unpinned.")
+def unpin(args: Namespace, client: Client) -> Output:
+    if args.prefix:
+        client.tenant("DELETE", "pinned-prefixes", args.name)
+        say(f"The prefix {args.name} is unpinned, and its text deleted.")
+    else:
+        client.tenant("DELETE", "adapters", args.name, "pin")
+        say(f"{args.name} is unpinned.")
+    return Output()
 
 
-def listed(asked: Namespace) -> None:
-    """All that is pinned, a line for each host of a prefix that does not keep it, with the reason."""
-    found = client().tenant("GET", "pins")
-    rows = [["adapter", each["name"], each["name"], "", _size(each["bytes"]), ""] for each in found["adapters"]]
+def pins(args: Namespace, client: Client) -> Output:
+    """List everything that is pinned, with the reason of each host that does not keep a prefix."""
+    pins = client.tenant("GET", "pins")
+    rows = [["adapter", each["name"], each["name"], "", _size(each["bytes"]), ""] for each in pins["adapters"]]
     rows += [
         ["prefix", each["name"], each["model"] or "–", each["tokens"], _size(each["bytes"]), _hosts(each["hosts"])]
-        for each in found["prefixes"]
+        for each in pins["prefixes"]
     ]
-    print(table(["kind", "name", "model", "tokens", "of each host", "hosts"], rows))
-    for prefix in found["prefixes"]:
+    for prefix in pins["prefixes"]:
         for host in prefix["hosts"]:
             if host["error"]:
                 say(f"{prefix['name']} on {host['host']}: {host['error']['message']} {host['error']['fix']}")
-    say(_quota(found))
+    say(_quota(pins))
+    return Output(pins, table(["kind", "name", "model", "tokens", "of each host", "hosts"], rows))
 
 
-def _pin_prefix(asked: Namespace) -> None:
-    path = Path(asked.prefix)
-    name = asked.name or ("prefix" if asked.prefix == "-" else path.stem.lower())
-    body = {"name": name, "model": asked.model, **_content(_read(asked.prefix), is_prompt=asked.as_prompt)}
-    if asked.salt:
-        body["cache_salt"] = asked.salt
-    made = client().tenant("POST", "pinned-prefixes", body)
-    say(f"The prefix {made['name']} has {made['tokens']} tokens; it takes {_size(made['bytes'])} of each host.")
-    print(made["name"])
+def _pin_prefix(args: Namespace, client: Client) -> Output:
+    name = args.name or ("prefix" if args.prefix == "-" else Path(args.prefix).stem.lower())
+    body = {"name": name, "model": args.model, **_content(_read(args.prefix), is_prompt=args.as_prompt)}
+    if args.salt:
+        body["cache_salt"] = args.salt
+    prefix = client.tenant("POST", "pinned-prefixes", body=body)
+    say(f"The prefix {prefix['name']} has {prefix['tokens']} tokens; it takes {_size(prefix['bytes'])} of each host.")
+    return Output(prefix, prefix["name"])
 
 
 def _read(path: str) -> str:
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {error}.", "Name a file of UTF-8 text.") from None
+        raise CliError(f"{path} cannot be read: {error}.", "Name a file of UTF-8 text.", code="not_read") from None
 
 
 def _content(text: str, *, is_prompt: bool) -> dict[str, Any]:
-    """A chat's beginning, if it is JSON of one: a list of messages, or an object with messages and tools. Any other
-    text is the system prompt of chats, or the beginning of completions' prompts.
+    """Return the fields of a request that begins with the text.
+
+    JSON is a list of messages, or an object with messages and tools. Any other text is the system prompt of chats, or
+    with `is_prompt` the beginning of completions' prompts.
     """
     if is_prompt:
         return {"prompt": text}
     try:
-        found = json.loads(text) if text.lstrip().startswith(("[", "{")) else None
+        value = json.loads(text) if text.lstrip().startswith(("[", "{")) else None
     except ValueError:
-        found = None
-    if isinstance(found, list):
-        return {"messages": found}
-    if isinstance(found, dict) and "messages" in found:
-        return {name: found[name] for name in _OF_CHATS if name in found}
+        value = None
+    if isinstance(value, list):
+        return {"messages": value}
+    if isinstance(value, dict) and "messages" in value:
+        return {name: value[name] for name in _PROMPT_FIELDS if name in value}
     return {"messages": [{"role": "system", "content": text}]}
 
 
@@ -98,5 +98,5 @@ def _size(size: int) -> str:
     return f"{size / MIB:.1f} MiB"
 
 
-def _quota(found: Any) -> str:
-    return f"{_size(found['used_bytes'])} of {_size(found['limit_bytes'] or 0)} are used."
+def _quota(pins: Any) -> str:
+    return f"{_size(pins['used_bytes'])} of {_size(pins['limit_bytes'] or 0)} are used."

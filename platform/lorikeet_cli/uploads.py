@@ -1,21 +1,75 @@
-"""What became of uploads and imports, and an end to those that are not decided."""
+"""`lorikeet upload`, `import` and `uploads`: adapters on their way to a version that can be called."""
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from lorikeet_cli.commands import client, say
-from lorikeet_cli.output import table
+from lorikeet_cli import adapter_files, evaluations
+from lorikeet_cli.client import Client
+from lorikeet_cli.effect import confirmations, effect_text
+from lorikeet_cli.errors import CliError
+from lorikeet_cli.forms import send_form
+from lorikeet_cli.output import Output, ProgressBar, part_note, say, table
+
+# Seconds between two polls of an upload or version.
+POLL_S = 0.5
 
 
-def listed(asked: Namespace) -> None:
+def upload(args: Namespace, client: Client) -> Output:
+    """Send an adapter. With `--evaluate` its evaluation is started before the upload is decided."""
+    evaluation_set = evaluations.set_for_upload(args, client) if args.evaluate else None
+    paths = [Path(path) for path in args.path]
+    parts = adapter_files.parts_of(paths)
+    name = args.name or adapter_files.default_name(paths[0] if len(paths) == 1 else paths[0].resolve().parent)
+    form = {"name": name, "description": args.description, "base_model": args.base}
+    form["sha256"] = adapter_files.digests(parts)
+    sent = send_form(client, "uploads", form, "files", parts, ProgressBar(name))
+    evaluation = None
+    if evaluation_set is not None:
+        evaluation = client.tenant("POST", "evaluations", body={**evaluation_set, "upload": sent["id"]})
+    if args.no_wait:
+        return Output(sent, sent["id"])
+    output = _wait_until_ready(client, sent)
+    if evaluation is None:
+        return output
+    score = evaluations.wait_for_score(client, evaluation)
+    version = client.tenant("GET", "adapters", output.body["adapter"], "versions", output.body["number"])
+    return Output(version, f"{output.text}\n{score.text}")
+
+
+def import_adapter(args: Namespace, client: Client) -> Output:
+    body = {"name": args.name, "description": args.description, "source": args.source, "base_model": args.base}
+    sent = client.tenant("POST", "imports", body=body)
+    return Output(sent, sent["id"]) if args.no_wait else _wait_until_ready(client, sent)
+
+
+def uploads(args: Namespace, client: Client) -> Output:
+    uploads, total = client.rows("uploads", limit=args.limit)
     rows = [
-        [each["id"], each["adapter"], each["state"], _source(each), _outcome(each), each["created_at"][:19]]
-        for each in client().tenant("GET", "uploads")
+        [each["id"], each["adapter"], each["state"], _source(each), _result(each), each["created_at"][:19]]
+        for each in uploads
     ]
-    print(table(["upload", "adapter", "state", "from", "became", "created"], rows))
+    part_note(uploads, total)
+    return Output(uploads, table(["upload", "adapter", "state", "from", "became", "created"], rows))
+
+
+def show(args: Namespace, client: Client) -> Output:
+    """Show an upload with every problem or note of its report."""
+    sent = client.tenant("GET", "uploads", args.upload)
+    report = sent["report"] or {}
+    problems = report.get("problems") or [each for each in [sent["reason"]] if each]
+    lines = [f"{sent['adapter']}: {sent['state']} {_result(sent) if sent['version'] else ''}".rstrip()]
+    lines += [f"  - {problem['message']}\n    {problem['fix']}" for problem in problems]
+    return Output(sent, "\n".join([*lines, *(f"  note: {note}" for note in report.get("notes") or [])]))
+
+
+def cancel(args: Namespace, client: Client) -> Output:
+    sent = client.tenant("DELETE", "uploads", args.upload)
+    say(f"{sent['adapter']}: cancelled, and its files are deleted.")
+    return Output(sent)
 
 
 def _source(sent: Any) -> str:
@@ -25,12 +79,68 @@ def _source(sent: Any) -> str:
     return f"{source['name']}@{source['revision']}" if source["revision"] else str(source["name"])
 
 
-def _outcome(sent: Any) -> str:
+def _result(sent: Any) -> str:
     if sent["version"]:
         return f"{sent['adapter']}@v{sent['version']}"
     return str(sent["reason"]["message"]) if sent["reason"] else ""
 
 
-def cancel(asked: Namespace) -> None:
-    ended = client().tenant("DELETE", f"uploads/{quote(asked.upload, safe='')}")
-    say(f"{ended['adapter']}: cancelled, and nothing is kept of it.")
+def _wait_until_ready(client: Client, sent: Any) -> Output:
+    """Wait until the version that an upload becomes can be called."""
+    try:
+        accepted = _wait_until_decided(client, sent)
+    except KeyboardInterrupt:
+        say(f"The server continues with it; `lorikeet uploads cancel {sent['id']}` ends it.")
+        raise
+    adapter, number = accepted["adapter"], accepted["version"]
+    reused = " (a version with the same content exists)" if accepted["reused_version"] else ""
+    say(f"accepted as {adapter}@v{number}{reused}")
+    version = _wait_until_staged(client, adapter, number)
+    for line in (effect_text(version["effect"]), *confirmations(version)):
+        say(line)
+    return Output(version, f"{adapter}@v{number}")
+
+
+def _wait_until_decided(client: Client, sent: Any) -> Any:
+    """Wait until the server has validated an upload. Raises CliError with every problem that it reports."""
+    progress = ""
+    while sent["state"] in ("received", "validating"):
+        if (line := _progress(sent)) != progress:
+            say(progress := line)
+        time.sleep(POLL_S)
+        sent = client.tenant("GET", "uploads", sent["id"])
+    reason = sent["reason"]
+    if sent["state"] == "cancelled":
+        raise CliError(reason["message"], reason["fix"], code=reason["code"])
+    if sent["state"] == "refused":
+        problems = (sent["report"] or {}).get("problems") or [reason]
+        lines = [f"  - {problem['message']}\n    {problem['fix']}" for problem in problems]
+        raise CliError("The adapter was refused:\n" + "\n".join(lines), code=problems[0]["code"])
+    return sent
+
+
+def _progress(sent: Any) -> str:
+    if sent["state"] != "validating":
+        return f"waiting: {sent['reason']['message']}" if sent["reason"] else "waiting for validation"
+    fetched = sent.get("fetched_bytes")
+    if fetched is None:
+        return "validating"
+    # In steps of ten per cent, because each is a line.
+    return f"fetching, {10 * fetched // sent['bytes']}0 %" if sent["bytes"] else "fetching"
+
+
+def _wait_until_staged(client: Client, adapter: str, number: int) -> Any:
+    """Wait until a host has a version."""
+    progress = ""
+    while True:
+        version = client.tenant("GET", "adapters", adapter, "versions", number)
+        if version["state"] == "ready":
+            return version
+        if version["state"] == "failed":
+            error = version["error"] or {}
+            message = error.get("message", "No host could load it.")
+            raise CliError(message, error.get("fix", ""), code=error.get("code", "failed"))
+        line = ", ".join(sorted(f"{place['phase']} on {place['host']}" for place in version["placements"]))
+        if line and line != progress:
+            say(progress := line)
+        time.sleep(POLL_S)

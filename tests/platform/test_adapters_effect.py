@@ -13,7 +13,7 @@ from control_plane.adapters.registry.versions import mark_version_overflowed, ma
 from control_plane.console.webhooks.events import FROM_AUDIT
 from control_plane.console.webhooks.models import EventType
 from control_plane.identity.audit.models import AuditEvent
-from lorikeet_cli.effect import asked as asked_by_cli
+from lorikeet_cli.effect import confirmations
 
 pytestmark = pytest.mark.django_db
 PATH = "adapters/support/versions/{}"
@@ -71,8 +71,8 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
     assert AuditEvent.objects.get(action="version.flag").detail["flag"] == version.flag
     shown = client.get(acme.path(path)).json()
     assert shown["asks_for_effect"] is True
-    assert asked_by_cli(shown) == ["it can be live as it is with: lorikeet confirm-effect support@v1"]
-    assert "confirm-base support@v1" in asked_by_cli({**shown, "asks_for_base": True, "named_base": "other"})[0]
+    assert confirmations(shown) == ["it can be live as it is with: lorikeet confirm-effect support@v1"]
+    assert "confirm-base support@v1" in confirmations({**shown, "asks_for_base": True, "named_base": "other"})[0]
     assert resolve_model(acme.tenant, "support@v1")[0].version == version
     with pytest.raises(ModelNotReadyError, match=said) as refused:
         resolve_model(acme.tenant, "support")
@@ -87,7 +87,7 @@ def test_a_flagged_version_is_live_when_somebody_says_so(
     assert acme.client("viewer").post(acme.path(f"{path}/confirm-effect")).status_code == 403
     confirmed = client.post(acme.path(f"{path}/confirm-effect")).json()
     assert (confirmed["asks_for_effect"], confirmed["aliases"]) == (False, ["live"])
-    assert asked_by_cli(confirmed) == []
+    assert confirmations(confirmed) == []
     event = AuditEvent.objects.get(action="version.confirm_effect")
     assert (event.tenant, event.target_label, event.detail["flag"]) == (acme.tenant, "support@v1", version.flag)
     assert client.post(acme.path(f"{path}/confirm-effect")).status_code == 200

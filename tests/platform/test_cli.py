@@ -1,19 +1,29 @@
-"""The command line without a server: what it prints, and what it reads."""
+"""The command line without a running product: arguments, output, exit codes, and servers that misbehave."""
 
 from __future__ import annotations
 
 import io
+import json
+import os
+import subprocess
 import sys
+import tarfile
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lorikeet_cli import commands, hosts, pins, upload, uploads
+from lorikeet_cli import adapter_files, errors, login, output, profile, uploads, usage
+from lorikeet_cli import main as command_line
+from lorikeet_cli.client import Client
 from lorikeet_cli.errors import CliError
 from lorikeet_cli.main import main, parser
+from lorikeet_cli.profile import Profile
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,14 +34,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_keys_list_is_keys() -> None:
-    assert parser().parse_args(["keys", "list"]).run is commands.keys
+    assert parser().parse_args(["keys", "list"]).run is parser().parse_args(["keys"]).run
 
 
 def test_a_piped_key_is_read_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("lk_abc_def\n"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert commands._secret("API key: ") == "lk_abc_def"
+        assert login.read_secret("API key: ") == "lk_abc_def"
 
 
 @pytest.mark.parametrize(("piped", "token"), [("AKIA\nsecret\n", ""), ("ASIA\nsecret\nof-an-hour\n", "of-an-hour")])
@@ -40,7 +50,7 @@ def test_keys_of_a_bucket_are_piped_with_or_without_a_session(
 ) -> None:
     sent: list[Mapping[str, str]] = []
     server = SimpleNamespace(tenant=lambda _method, _path, body: sent.append(body))
-    monkeypatch.setattr(commands, "client", lambda: server)
+    monkeypatch.setattr(command_line, "Client", lambda: server)
     monkeypatch.setattr(sys, "stdin", io.StringIO(piped))
     assert main(["buckets", "set", "trainings", "--region", "eu-west-1"]) == 0
     assert (sent[0]["secret_access_key"], sent[0]["session_token"]) == ("secret", token)
@@ -52,14 +62,17 @@ def test_an_error_names_its_field(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         "fix": "Correct it.",
         "param": "name",
         "code": "invalid_request",
+        "request_id": "req_1",
     }
 
-    def refused(_asked: object) -> None:
-        raise CliError.of_answer(400, {"error": error})
+    def refuse(*_: object) -> None:
+        raise CliError.from_response(400, {"error": error})
 
-    monkeypatch.setattr(commands, "keys", refused)
-    assert main(["keys"]) == 1
-    assert "(field name)" in capsys.readouterr().err
+    monkeypatch.setattr(command_line, "Client", lambda: SimpleNamespace(tenant=refuse))
+    assert main(["keys"]) == errors.FAILED
+    assert capsys.readouterr().err == "This field may not be blank.\nCorrect it.\n(field name)\n(request req_1)\n"
+    assert main(["keys", "list", "--json"]) == errors.FAILED
+    assert json.loads(capsys.readouterr().err) == {"error": error}
 
 
 @pytest.mark.parametrize("options", [[], ["--base", "llama"]])
@@ -69,7 +82,7 @@ def test_an_upload_and_an_import_name_their_base_model(
     sent: list[Mapping[str, str]] = []
 
     class Server:
-        def tenant(self, _method: str, _path: str, body: Mapping[str, str]) -> dict[str, str]:
+        def tenant(self, _method: str, _path: str, *, body: Mapping[str, str]) -> dict[str, str]:
             sent.append(body)
             return {"id": "1"}
 
@@ -77,8 +90,8 @@ def test_an_upload_and_an_import_name_their_base_model(
         sent.append(form)
         return {"id": "2"}
 
-    monkeypatch.setattr(commands, "client", Server)
-    monkeypatch.setattr(upload, "send_form", send_form)
+    monkeypatch.setattr(command_line, "Client", Server)
+    monkeypatch.setattr(uploads, "send_form", send_form)
     (tmp_path / "support.zip").write_bytes(b"")
     assert main(["upload", str(tmp_path / "support.zip"), "--no-wait", *options]) == 0
     assert main(["import", "hub:org/name", "--name", "support", "--no-wait", *options]) == 0
@@ -86,29 +99,36 @@ def test_an_upload_and_an_import_name_their_base_model(
 
 
 def test_uploads_are_listed_and_cancelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked, sent = [], {"id": "9c", "adapter": "support", "created_at": "2026-11-24T02:03:04.5Z", "imported_from": None}
+    requests, sent = (
+        [],
+        {"id": "9c", "adapter": "support", "created_at": "2026-11-24T02:03:04.5Z", "imported_from": None},
+    )
     source = {"name": "hub:org/name", "revision": "v1", "commit": None}
     refused = {"state": "refused", "version": None, "reason": {"message": "It is no adapter.", "fix": "Send one."}}
     rows = [{**sent, "state": "accepted", "version": 3, "reason": None}, {**sent, **refused, "imported_from": source}]
 
     class Server:
-        def tenant(self, method: str, path: str) -> object:
-            asked.append((method, path))
-            return sent if method == "DELETE" else rows
+        def tenant(self, *request: str) -> object:
+            requests.append(request)
+            return sent
 
-    monkeypatch.setattr(uploads, "client", Server)
+        def rows(self, path: str, *, limit: int) -> object:
+            requests.append((path, str(limit)))
+            return rows, 70
+
+    monkeypatch.setattr(command_line, "Client", Server)
     assert main(["uploads"]) == 0
-    first, second = capsys.readouterr().out.splitlines()[-2:]
+    printed = capsys.readouterr()
+    first, second = printed.out.splitlines()[-2:]
+    assert printed.err == "2 of 70, the newest first; --limit 70 shows all.\n"
     assert "support@v3" in first and "files" in first and "2026-11-24T02:03:04" in first
     assert "hub:org/name@v1" in second and "It is no adapter." in second
-    assert main(["uploads", "cancel", "9c/../x"]) == 0
-    assert asked == [("GET", "uploads"), ("DELETE", "uploads/9c%2F..%2Fx")]
+    assert main(["uploads", "list", "--limit", "70"]) == main(["uploads", "cancel", "9c"]) == 0
+    assert requests == [("uploads", "50"), ("uploads", "70"), ("DELETE", "uploads", "9c")]
     assert "cancelled" in capsys.readouterr().err
 
 
-def test_hosts_say_why_they_were_started_anew(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hosts_say_why_they_were_restarted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     host = {
         "state": "online",
         "service": "serving",
@@ -126,23 +146,23 @@ def test_hosts_say_why_they_were_started_anew(
         {**host, "name": "gpu2", "address": "b", "quarantine": quarantine, "last_end": {**end, "at": None}},
         {**host, "name": "gpu3", "address": "c", "quarantine": None, "last_end": None},
     ]
-    monkeypatch.setattr(hosts, "client", lambda: SimpleNamespace(call=lambda *_: hosts_now))
+    monkeypatch.setattr(command_line, "Client", lambda: SimpleNamespace(operator=lambda *_: hosts_now))
     assert main(["hosts"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "gpu1 was started anew, 2026-11-24 02:03 UTC: it was killed",
+    assert capsys.readouterr().err.splitlines() == [
+        "gpu1 was restarted, 2026-11-24 02:03 UTC: it was killed",
         "gpu2 is in quarantine: It has another. Start it with m.",
-        "gpu2 was started anew: it was killed",
+        "gpu2 was restarted: it was killed",
     ]
 
 
 class Recorded:
-    """A server that has two things pinned, and remembers what it was asked."""
+    """A server with two things pinned, which records its requests."""
 
-    asked: list[tuple[str, str, object]] = []
+    requests: list[tuple[str, str, object]] = []
 
-    def tenant(self, method: str, path: str, body: object = None) -> object:
-        self.asked.append((method, path, body))
+    def tenant(self, method: str, *segments: str, body: object = None) -> object:
+        path = "/".join(segments)
+        self.requests.append((method, path, body))
         host = {
             "host": "gpu1",
             "state": "failed",
@@ -164,9 +184,9 @@ class Recorded:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, object]]:
-    monkeypatch.setattr(pins, "client", Recorded)
-    monkeypatch.setattr(Recorded, "asked", [])
-    return Recorded.asked
+    monkeypatch.setattr(command_line, "Client", Recorded)
+    monkeypatch.setattr(Recorded, "requests", [])
+    return Recorded.requests
 
 
 def test_adapters_are_pinned_and_unpinned_and_listed(
@@ -212,20 +232,295 @@ def test_a_prefix_that_cannot_be_read_is_no_traceback(tmp_path: Path, capsys: py
         assert "UTF-8" in capsys.readouterr().err
 
 
-def test_a_folder_with_only_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The only one that holds an adapter is sent; of several, all are named."""
-    run = tmp_path / "run"
+def packed(folder: Path) -> dict[str, int]:
+    """The names and sizes in the archive that is sent of a folder."""
+    (part,) = adapter_files.parts_of([folder])
+    content = b"".join(part.read())
+    assert len(content) == part.size
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        return {member.name: member.size for member in archive}
+
+
+def adapter(folder: Path, weights: str = "adapter_model.safetensors") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / weights).write_bytes(b"x" * 600)
+    return folder
+
+
+def test_a_folder_is_sent_as_its_adapter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    adapter(tmp_path)
+    for name in ("chat_template.jinja", "optimizer.pt", "adapter_model.bin"):
+        (tmp_path / name).write_bytes(b"y")
+    adapter(tmp_path / "checkpoint-10")
+    assert packed(tmp_path) == {"adapter_config.json": 2, "adapter_model.safetensors": 600, "chat_template.jinja": 1}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_with_one_checkpoint_is_sent_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = adapter(tmp_path / "run" / "checkpoint-20", "adapter_model.bin")
+    (checkpoint / "optimizer.pt").write_bytes(b"y")
+    adapter(tmp_path / "run" / "pissa_init")
+    assert packed(tmp_path) == {
+        "run/checkpoint-20/adapter_config.json": 2,
+        "run/checkpoint-20/adapter_model.bin": 600,
+        "run/pissa_init/adapter_config.json": 2,
+        "run/pissa_init/adapter_model.safetensors": 600,
+    }
+    assert "Sending run/checkpoint-20" in capsys.readouterr().err
+
+
+def test_the_server_judges_folders_without_an_adapter_or_with_several(tmp_path: Path) -> None:
+    """It gets the names of their files without the contents, and explains what is wrong."""
+    (tmp_path / "model.safetensors").write_bytes(b"x" * 99)
+    assert packed(tmp_path) == {"model.safetensors": 0}
     for number in (10, 20):
-        (run / f"checkpoint-{number}").mkdir(parents=True)
-        (run / f"checkpoint-{number}" / "adapter_config.json").write_text("{}")
-    with pytest.raises(CliError, match=r"lacks adapter_config\.json and adapter_model\.safetensors"):
-        upload.files_of(run)
-    (run / "checkpoint-20" / "adapter_model.bin").write_bytes(b"x")
-    (run / "checkpoint-20" / "optimizer.pt").write_bytes(b"x")
-    sent = [path.relative_to(tmp_path) for path in upload.files_of(tmp_path)]
-    assert sent == [Path("run/checkpoint-20/adapter_config.json"), Path("run/checkpoint-20/adapter_model.bin")]
-    assert "Sending the adapter of run/checkpoint-20" in capsys.readouterr().err
-    (run / "checkpoint-10" / "adapter_model.safetensors").write_bytes(b"x")
-    with pytest.raises(CliError, match="more than one adapter: checkpoint-10, checkpoint-20") as caught:
-        upload.files_of(run)
-    assert "highest number" in caught.value.fix
+        adapter(tmp_path / f"checkpoint-{number}")
+    sizes = packed(tmp_path)
+    assert len(sizes) == 5 and set(sizes.values()) == {0}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CliError, match="holds no files"):
+        adapter_files.parts_of([tmp_path / "empty"])
+
+
+def test_files_are_sent_as_they_are(tmp_path: Path) -> None:
+    """The server judges archives of any kind, and weights without a configuration."""
+    for name in ("Adapter.ZIP", "adapter.7z", "adapter_model.safetensors", 'a "quoted".tar'):
+        (tmp_path / name).write_bytes(b"abc")
+    parts = adapter_files.parts_of(sorted(tmp_path.iterdir()))
+    assert [part.name for part in parts] == [
+        "Adapter.ZIP",
+        "a %22quoted%22.tar",
+        "adapter.7z",
+        "adapter_model.safetensors",
+    ]
+    assert [part.size for part in parts] == [3] * 4
+    assert adapter_files.digests(parts[:1]).endswith("  Adapter.ZIP")
+    with pytest.raises(CliError, match="does not exist"):
+        adapter_files.parts_of([tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("My Adapter", "my-adapter"), ("Support.V2.tar.gz", "support.v2"), ("x.ZIP", "x"), ("é", "")]
+)
+def test_the_name_of_an_upload(path: str, name: str, tmp_path: Path) -> None:
+    assert adapter_files.default_name(tmp_path / path) == name
+
+
+class Server:
+    """An HTTP server that answers every request alike, and records their paths."""
+
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        paths: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                paths.append(self.path)
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.paths = paths
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Start a server, and log in to it by the environment."""
+    servers = []
+
+    def start(body: Any, status: int = 200, **headers: str) -> Server:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        servers.append(server := Server(status, content, named))
+        for name, value in (("URL", server.url), ("TENANT", "acme"), ("KEY", "lk_a_b")):
+            monkeypatch.setenv(f"LORIKEET_{name}", value)
+        return server
+
+    yield start
+    for server in servers:
+        server.http.shutdown()
+        server.http.server_close()
+
+
+def test_names_are_one_segment_of_an_address(serve: Serve) -> None:
+    server = serve({"aliases": [], "versions": []})
+    assert main(["adapters", "a b/c?d"]) == 0
+    assert server.paths == ["/api/tenants/acme/adapters/a%20b%2Fc%3Fd"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "text"),
+    [
+        (401, {"error": {"code": "invalid_api_key", "message": "Expired."}}, errors.LOG_IN, "Expired."),
+        (403, {"error": {"message": "No.", "fix": "Ask."}}, errors.FAILED, "No.\nAsk."),
+        (404, b"<html>", errors.FAILED, "The server answered 404."),
+        (429, {"error": {"message": "Slowly."}}, errors.TRY_AGAIN, "Slowly."),
+        (502, b"Bad Gateway", errors.TRY_AGAIN, "The server answered 502."),
+        (301, b"", errors.FAILED, "redirects to https://elsewhere/"),
+        (200, b"<html>console</html>", errors.FAILED, "other than JSON"),
+    ],
+)
+def test_exit_codes(
+    status: int, body: Any, code: int, text: str, serve: Serve, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(body, status, Location="https://elsewhere/")
+    assert main(["keys"]) == code
+    assert text in capsys.readouterr().err
+
+
+def test_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in (("URL", "http://127.0.0.1:1"), ("TENANT", "acme"), ("KEY", "lk_a_b")):
+        monkeypatch.setenv(f"LORIKEET_{name}", value)
+    assert main(["keys", "--json"]) == errors.TRY_AGAIN
+    error = json.loads(capsys.readouterr().err)["error"]
+    assert error["code"] == "unreachable" and "does not answer" in error["message"] and error["request_id"] is None
+
+
+def test_nobody_is_logged_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("URL", "TENANT", "KEY"):
+        monkeypatch.delenv(f"LORIKEET_{name}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["adapters"]) == errors.LOG_IN
+    assert "lorikeet login" in capsys.readouterr().err
+    profile.save(Profile("http://127.0.0.1:1", "acme", key="lk_a_b"))
+    monkeypatch.setenv("LORIKEET_TENANT", "other")
+    assert profile.load().tenant == "other"
+
+
+@pytest.mark.parametrize("address", ["lorikeet.example.org", "https://", "http://host:port", "ftp://host"])
+def test_an_address_that_is_none(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["login", address, "--tenant", "acme", "--key", "lk_a_b"]) == errors.FAILED
+    assert "is no address" in capsys.readouterr().err
+
+
+def test_the_address_of_a_page_is_its_servers() -> None:
+    assert profile.server_of("https://lorikeet.example.org/acme/adapters?a=b") == "https://lorikeet.example.org"
+
+
+def test_every_command_takes_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (["keys", "--json"], ["keys", "list", "--json"], ["keys", "--json", "list"], ["--json", "keys"]):
+        assert parser().parse_args(words).json is True
+    assert parser().parse_args(["keys", "list"]).json is False
+    assert parser().parse_args(["files", "--limit", "7", "list"]).limit == 7
+    with pytest.raises(SystemExit) as ended:
+        main(["files", "--limit", "0"])
+    assert ended.value.code == errors.USAGE
+
+
+def test_json_is_the_servers_own(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"bucket": "ü", "region": "r", "endpoint": "", "new_field": [1]}]
+    serve(rows)
+    assert main(["buckets", "--json"]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == rows and printed.isascii()
+
+
+def test_long_lists_are_read_in_pages(serve: Serve) -> None:
+    server = serve([{"id": number} for number in range(100)], X_Total_Count="250")
+    rows, total = Client().rows("files", limit=230)
+    assert (len(rows), total) == (300, 250)  # this server sends 100 rows, whatever the limit
+    assert server.paths[1:] == [f"/api/tenants/acme/files?limit={n}&offset={o}" for n, o in ((130, 100), (30, 200))]
+    assert len(Client().rows("files", limit=5)[0]) == 100 and server.paths[-1].endswith("limit=5&offset=0")
+
+
+def test_a_download_that_ends_early_leaves_the_old_file(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serve(b"start,end\n", Content_Length="1000")
+    (tmp_path / "usage.csv").write_text("old")
+    assert main(["usage", "--csv", str(tmp_path / "usage.csv")]) == errors.TRY_AGAIN
+    assert "990 bytes too early" in capsys.readouterr().err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+    assert main(["usage", "--csv", str(tmp_path)]) == errors.FAILED
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_file_that_becomes_shorter_or_vanishes_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"abc")
+    (part,) = adapter_files.parts_of([tmp_path / "a.zip"])
+    (tmp_path / "a.zip").write_bytes(b"a")
+    with pytest.raises(CliError, match="became shorter"):
+        list(part.read())
+    (tmp_path / "a.zip").unlink()
+    with pytest.raises(CliError, match="cannot be read"):
+        list(part.read())
+
+
+def process(*arguments: str, redirect: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a program of the shell."""
+    path = os.pathsep.join(path for path in sys.path if path)
+    command = f'"{sys.executable}" -m lorikeet_cli "$@" {redirect}'
+    return subprocess.run(
+        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}} >&2", "-", *arguments],
+        env={**os.environ, "PYTHONPATH": path, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+
+
+def test_a_reader_that_has_enough_is_no_error(serve: Serve) -> None:
+    serve([{"bucket": f"b{number}" * 20, "region": "r", "endpoint": ""} for number in range(20_000)])
+    done = process("buckets", redirect="| head -2")
+    assert len(done.stdout.splitlines()) == 2 and done.stderr == "0\n"
+    assert "No space left" in process("buckets", redirect="> /dev/full").stderr
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}, {"TERM": "xterm"}])
+def test_output_is_plain_text_in_every_terminal(env: dict[str, str], serve: Serve) -> None:
+    serve([{"name": "a\x1b[31m\nü", "status": "ready", "live_version": None, "bytes": None}])
+    done = process("adapters", **env)
+    assert done.stderr == "0\n" and "\x1b" not in done.stdout and len(done.stdout.splitlines()) == 2
+
+
+def test_ctrl_c_says_what_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    sent = {"id": "9c", "state": "received", "reason": None}
+    monkeypatch.setattr(command_line, "Client", lambda: SimpleNamespace(tenant=lambda *_, body: sent))
+    monkeypatch.setattr(uploads.time, "sleep", interrupt)
+    assert main(["import", "hub:a/b", "--name", "support"]) == errors.INTERRUPTED
+    assert "lorikeet uploads cancel 9c" in capsys.readouterr().err
+
+
+def test_a_login_without_a_terminal_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["login", "http://127.0.0.1:1"]) == errors.FAILED
+    assert "--email" in capsys.readouterr().err
+
+
+def test_tail_misses_no_request_of_a_burst() -> None:
+    """More requests than a page, after a start without any."""
+    pages = {None: ([5, 4, 3], "a"), "a": ([2, 1, 0], None)}
+
+    def tenant(*_: str, limit: int, cursor: str | None) -> object:
+        rows, following = pages[cursor]
+        return {"results": [{"id": row} for row in rows], "next_cursor": following}
+
+    client: Any = SimpleNamespace(tenant=tenant)
+    assert [row["id"] for row in usage._unseen(client, set())] == [5, 4, 3, 2, 1, 0]
+    assert [row["id"] for row in usage._unseen(client, {"x"} | {4})] == [5, 3]  # type: ignore[arg-type]
+
+
+def test_the_help_lists_the_exit_codes() -> None:
+    for code, meaning in errors.EXIT_CODES.items():
+        assert f"  {code:<4} {meaning}" in parser().format_help()
+
+
+def test_sizes_and_tables() -> None:
+    assert [output.size(n) for n in (999, 1000, 1_500_000, 2_000_000_000)] == ["999 B", "1.0 kB", "1.5 MB", "2.00 GB"]
+    assert output.table(["a", "n"], [["x", 1000], ["yy", 2]]) == "a       n\nx   1,000\nyy      2"

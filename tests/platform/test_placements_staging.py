@@ -47,7 +47,7 @@ from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 from lora_engine.peft_format import Part, combined_digest
 from lora_engine.wire import engine_pb2 as pb
-from lorikeet_cli.effect import told as told_by_cli
+from lorikeet_cli.effect import effect_text
 
 pytestmark = pytest.mark.django_db
 
@@ -585,7 +585,7 @@ def test_staging_tries_a_version(host: EngineHost, version: AdapterVersion, engi
     assert shown["effect"]["prompts"][0]["adapter_tokens"] == ["Arr", " am"]
     assert shown["effect"]["layer_changes"] == [0.125, 0.0]
     assert shown["effect"]["host"] == "local"
-    assert told_by_cli(shown["effect"]) == "it acts: 1 of 2 tokens differ from the base model's"
+    assert effect_text(shown["effect"]) == "it acts: 1 of 2 tokens differ from the base model's"
     assert AuditEvent.objects.get(action="version.probe").detail["verdict"] == "acts"
     assert Alias.objects.filter(version=version).exists()
     stage_all()
@@ -608,7 +608,7 @@ def test_what_does_not_act_is_flagged_before_it_is_live(
     engine.behaviour.verdicts[version.digest] = verdict
     shown = staged_and_shown(version)
     assert shown["verdict"] == pb.AdapterEffect.Verdict.Name(verdict).lower()
-    assert told in told_by_cli(shown["effect"])
+    assert told in effect_text(shown["effect"])
     assert adapter_json(version.adapter)["versions"][0]["verdict"] == shown["verdict"]
     # What changes nothing answers as the base model does.
     live = verdict == pb.AdapterEffect.CHANGES_NOTHING
@@ -652,7 +652,7 @@ def test_agreement_with_the_unquantised_base_is_asked_for_until_it_is_known(
     engine.behaviour.agreements = [pending, pending, measured]
     shown = staged_and_shown(version)
     assert (shown["verdict"], shown["agreement"], shown["effect"]["agreement"]["base"]) == ("acts", "pending", None)
-    assert "being measured" in told_by_cli(shown["effect"])
+    assert "being measured" in effect_text(shown["effect"])
     tasks.probe_missing("local")
     version.refresh_from_db()
     assert version.agreement == "pending"
@@ -664,7 +664,7 @@ def test_agreement_with_the_unquantised_base_is_asked_for_until_it_is_known(
     shown = plain(VersionSerializer(queries.get_version(version.tenant, version.adapter.name, version.number)).data)
     assert (shown["agreement"], shown["effect"]["agreement"]["adapter"]["agreeing"]) == ("differs", 1)
     assert shown["effect"]["agreement"]["prompts"][0]["adapter_tokens"] == ["Yes", " am"]
-    assert "DIFFERS" in told_by_cli(shown["effect"]) and "0.50 apart" in told_by_cli(shown["effect"])
+    assert "DIFFERS" in effect_text(shown["effect"]) and "0.50 apart" in effect_text(shown["effect"])
     assert AuditEvent.objects.get(action="version.compare").detail["agreement"] == "differs"
     queue.calls.clear()
     with committing():
@@ -679,7 +679,7 @@ def test_an_agreement_that_was_not_measured_says_why(
     engine.behaviour.agreements = [pb.Agreement(outcome=pb.Agreement.NOT_MEASURED, reason="No memory. Give it more.")]
     shown = staged_and_shown(version)
     assert (shown["agreement"], shown["effect"]["agreement"]["reason"]) == ("not_measured", "No memory. Give it more.")
-    assert "not measured: No memory" in told_by_cli(shown["effect"])
+    assert "not measured: No memory" in effect_text(shown["effect"])
     assert not actions.not_probed("local").exists()
     effect = shown["effect"] | {"agreement": None}
     del effect["agreement"]  # as releases before have written it
@@ -733,7 +733,7 @@ def test_a_busy_host_delays_nothing_and_is_asked_again(
     engine.behaviour.busy_for_probes = True
     shown = staged_and_shown(version)
     assert (shown["verdict"], shown["effect"], shown["aliases"]) == (None, None, ["live"])
-    assert "not tried yet" in told_by_cli(None)
+    assert "not tried yet" in effect_text(None)
     tasks.probe_missing("local")
     version.refresh_from_db()
     assert version.verdict is None

@@ -2065,7 +2065,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description List uploads, the newest first. */
+        /** @description List uploads, newest first; `search` by the adapter's name. */
         get: operations["list_uploads"];
         put?: never;
         /** @description Upload an adapter. It is validated in the background; read the upload or listen for `upload.updated`. */
@@ -13373,7 +13373,12 @@ export interface operations {
     };
     list_uploads: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                offset?: number;
+                /** @description A part of the name. */
+                search?: string;
+            };
             header?: never;
             path: {
                 tenant: string;
@@ -13384,13 +13389,22 @@ export interface operations {
         responses: {
             200: {
                 headers: {
+                    /** @description How many there are with this `search`. */
+                    "X-Total-Count"?: number;
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["Upload"][];
                 };
             };
-            400: components["responses"]["Error"];
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
             401: components["responses"]["Error"];
             403: components["responses"]["Error"];
             404: components["responses"]["Error"];

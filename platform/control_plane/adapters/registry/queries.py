@@ -277,9 +277,10 @@ def get_upload(tenant: Tenant, upload_id: UUID) -> Upload:
     return upload
 
 
-def list_uploads(tenant: Tenant, limit: int = 50) -> list[Upload]:
-    """Return the newest uploads first."""
-    return list(_uploads(tenant)[:limit])
+def find_uploads(tenant: Tenant, search: str) -> models.QuerySet[Upload]:
+    """Return a tenant's uploads, newest first; `search` is a part of the adapter's name."""
+    rows = _uploads(tenant)
+    return rows.filter(adapter_name__icontains=search) if search else rows
 
 
 def _uploads(tenant: Tenant) -> models.QuerySet[Upload]:

@@ -25,7 +25,7 @@ from control_plane.adapters.registry.queries import (
     ArchivedSort,
 )
 from control_plane.core.config import current
-from control_plane.core.http.lists import ListQuerySerializer
+from control_plane.core.http.lists import MOST_ROWS, ListQuerySerializer
 from control_plane.core.http.serializers import NameField, ProblemSerializer
 from control_plane.fleet.hosts.models import StagingPhase
 
@@ -338,6 +338,10 @@ class ArchivedListQuerySerializer(ListQuerySerializer):
         required=False,
         default=LATEST_ARCHIVED,
     )
+
+
+class UploadListQuerySerializer(ListQuerySerializer):
+    limit = serializers.IntegerField(min_value=1, max_value=MOST_ROWS, required=False, default=50)
 
 
 class AdapterStorageSerializer(serializers.Serializer[Any]):

@@ -25,6 +25,7 @@ from control_plane.adapters.registry.serializers import (
     ModelSerializer,
     NewUploadSerializer,
     StorageSerializer,
+    UploadListQuerySerializer,
     UploadSerializer,
     VersionSerializer,
 )
@@ -33,7 +34,7 @@ from control_plane.adapters.uploads import resumable
 from control_plane.adapters.uploads.announced_digests import read_announced
 from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core.errors import LorikeetError
-from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer
+from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
 from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
@@ -282,10 +283,18 @@ class UploadsView(TenantView):
     parser_classes = (MultiPartParser,)
     needs: ClassVar = {"GET": Capability.VIEW, "POST": Capability.WRITE_ADAPTERS}
 
-    @extend_schema(operation_id="list_uploads", responses=UploadSerializer(many=True), tags=["uploads"])
+    @extend_schema(
+        operation_id="list_uploads",
+        parameters=[UploadListQuerySerializer, TOTAL],
+        responses={200: UploadSerializer(many=True), 400: ErrorResponseSerializer},
+        tags=["uploads"],
+    )
     def get(self, request: Request, tenant: str) -> Response:
-        """List uploads, the newest first."""
-        return Response(UploadSerializer(queries.list_uploads(self.principal.tenant), many=True).data)
+        """List uploads, newest first; `search` by the adapter's name."""
+        query = read_query(UploadListQuerySerializer, request)
+        matches = queries.find_uploads(self.principal.tenant, query["search"])
+        rows = part_of(matches, query["offset"], query["limit"])
+        return Response(UploadSerializer(rows, many=True).data, headers={TOTAL_HEADER: str(matches.count())})
 
     @extend_schema(
         operation_id="create_upload",

@@ -1,0 +1,91 @@
+"""`lorikeet usage` and `tail`: what requests used, and requests as they end."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from typing import Any
+
+from lorikeet_cli.client import Client
+from lorikeet_cli.output import Output, money, say, table, write
+
+# Requests of one page of `tail`.
+TAIL_ROWS = 100
+# Seconds between two polls of `tail`.
+TAIL_S = 1.0
+
+
+def usage(args: Namespace, client: Client) -> Output:
+    base = args.base or None
+    if args.csv:
+        write(
+            client.stream(client.tenant_path("usage.csv"), days=args.days, grain=args.grain, base_model=base), args.csv
+        )
+        return Output()
+    if args.month:
+        return _statement(client.tenant("GET", "statement", month=args.month))
+    report = client.tenant("GET", "usage", days=args.days, base_model=base)
+    currency = report["currency"]
+    rows = [_row(row, row["adapter"] or "(base model)", currency) for row in report["by_adapter"]]
+    rows.append(_row(report["totals"], "total", currency))
+    text = table(["adapter", "requests", "prompt", "completion", "GPU s", "cost"], rows)
+    if len(report["by_base_model"]) > 1:
+        rows = [_row(row, row["base_model"] or "(not recorded)", currency) for row in report["by_base_model"]]
+        text += "\n" + table(["base model", "requests", "prompt", "completion", "GPU s", "cost"], rows)
+    say(f"last {args.days} days, as of {report['as_of'] or 'never'}")
+    return Output(report, text)
+
+
+def _row(row: Any, label: str, currency: str | None) -> list[object]:
+    seconds = f"{row['device_us'] / 1e6:.1f}"
+    cost = money(row["cost_micros"], currency)
+    return [label, row["requests"], row["prompt_tokens"], row["completion_tokens"], seconds, cost]
+
+
+def _statement(statement: Any) -> Output:
+    currency = statement["currency"]
+    rows = [
+        [
+            f"{line['kind']} on {line['base_model']}" if line.get("base_model") else line["kind"],
+            f"{line['first']} to {line['last']}",
+            f"{line['quantity']:,}",
+            money(line["amount_micros"], currency),
+        ]
+        for line in statement["lines"]
+    ]
+    rows.append(["total", "", "", money(statement["total_micros"], currency)])
+    return Output(statement, table(["item", "days", "quantity", "amount"], rows))
+
+
+def tail(args: Namespace, client: Client) -> Output:
+    """Print requests as they end, oldest first, until interrupted; with --json one object a line."""
+    seen = {row["id"] for row in client.tenant("GET", "requests", limit=TAIL_ROWS)["results"]}
+    say("Waiting for requests; Ctrl-C ends it.")
+    end = time.monotonic() + args.seconds if args.seconds else None
+    while end is None or time.monotonic() < end:
+        for row in reversed(_unseen(client, seen)):
+            seen.add(row["id"])
+            print(json.dumps(row) if args.json else _request_line(row), flush=True)
+        time.sleep(TAIL_S)
+    return Output()
+
+
+def _unseen(client: Client, seen: set[str]) -> list[Any]:
+    """Return every request that ended since the last poll, newest first, however many there were."""
+    rows: list[Any] = []
+    cursor = None
+    while True:
+        page = client.tenant("GET", "requests", limit=TAIL_ROWS, cursor=cursor)
+        unseen = [row for row in page["results"] if row["id"] not in seen]
+        rows += unseen
+        cursor = page["next_cursor"]
+        if len(unseen) < len(page["results"]) or not cursor:
+            return rows
+
+
+def _request_line(row: Any) -> str:
+    tokens = f"{row['prompt_tokens']}+{row['completion_tokens']}"
+    outcome = row["outcome"] + (f" {row['error_code']}" if row["error_code"] else "")
+    wait = f"{row['first_token_ms']} ms" if row["first_token_ms"] else "–"
+    return f"{row['created_at'][:19]}  {row['model']:<24} {tokens:>11} tokens  first {wait:>8}  {outcome}"
