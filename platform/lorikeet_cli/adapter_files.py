@@ -79,7 +79,11 @@ def _archive(folder: Path) -> Part:
     else:
         entries = [(path, 0) for path in seen[:MAX_NAMES]]
     if not entries:
-        raise CliError(f"{folder} holds no files.", "Give the folder that PEFT's save_pretrained wrote.", code="empty")
+        raise CliError(
+            f"{folder} holds no files of an adapter.",
+            "Give the folder that PEFT's save_pretrained wrote.",
+            code="empty",
+        )
     members = [(_tar_header(path.relative_to(folder).as_posix(), size), path, size) for path, size in entries]
     end = bytes(2 * tarfile.BLOCKSIZE)
     length = len(end) + sum(len(header) + size + -size % tarfile.BLOCKSIZE for header, _, size in members)
@@ -97,13 +101,14 @@ def _archive(folder: Path) -> Part:
 def _search(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the folders with an adapter that lie highest, and the files that were seen until then."""
     level, seen, initial = [folder], list[Path](), list[Path]()
-    for _ in range(MAX_DEPTH + 1):
+    for depth in range(MAX_DEPTH + 2):  # the server refuses an adapter on the last level by its own error
         entries = [path for each in level for path in sorted(each.iterdir())]
         seen += [path for path in entries if path.is_file()]
         complete = [each for each in level if _is_complete(each)]
         initial += [each for each in complete if INITIAL.fullmatch(each.name) and each != folder]
-        if adapters := [each for each in complete if each not in initial]:
-            return adapters, seen
+        adapters = [each for each in complete if each not in initial]
+        if adapters:
+            return adapters if depth <= MAX_DEPTH else [], seen
         level = [path for path in entries if path.is_dir() and not path.name.startswith(".")]
     return initial, seen
 

@@ -73,6 +73,12 @@ def test_an_adapters_life(lorikeet: Run, access: Access, tmp_path: Path) -> None
     again = lorikeet("upload", str(ROOT / "demo" / "uploads" / "emoji.zip"), "--name", "from-cli")
     assert "from-cli@v1" in again.stdout
     assert "from-cli" in lorikeet("adapters").stdout
+    checkpoint = tmp_path / "a training" / "checkpoint-20"
+    shutil.copytree(folder, checkpoint)
+    third = lorikeet("upload", str(checkpoint.parent), "--name", "from-cli", "--json")
+    assert json.loads(third.stdout)["number"] == 1 and "checkpoint-20" in third.stderr
+    sent = json.loads(lorikeet("uploads", "--limit", "1", "--json").stdout)[0]
+    assert "from-cli@v1" in lorikeet("uploads", "show", sent["id"]).stdout
     lorikeet("promote", "from-cli@v1")
     assert "live" in lorikeet("adapters", "from-cli").stdout
     answer = httpx.post(
@@ -89,6 +95,8 @@ def test_refusals_say_what_to_do(member: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     assert "save_pretrained" in member("upload", str(broken), fails=True).stderr
+    (broken / "model.safetensors").write_bytes(b"")
+    assert "model.safetensors is a whole model" in member("upload", str(broken), fails=True).stderr
     (broken / "adapter_config.json").write_text("{}")
     (broken / "adapter_model.safetensors").write_bytes(b"not tensors")
     refused = member("upload", str(broken), fails=True).stderr
@@ -142,9 +150,10 @@ def test_usage_and_tail(member: Run, access: Access, api: httpx.Client, environm
 def test_strangers(lorikeet: Run, access: Access) -> None:
     assert "lorikeet login" in lorikeet("usage", fails=True).stderr
     nowhere = ("login", "http://127.0.0.1:1", "--tenant", "x", "--key", "k")
-    assert "does not answer" in lorikeet(*nowhere, fails=True).stderr
-    wrong = lorikeet("login", access.url, "--tenant", "acme", "--key", "lk_abcdefgh_wrong", fails=True).stderr
-    assert "request " in wrong
+    away = lorikeet(*nowhere, fails=True)
+    assert "does not answer" in away.stderr and away.returncode == 3
+    wrong = lorikeet("login", access.url, "--tenant", "acme", "--key", "lk_abcdefgh_wrong", fails=True)
+    assert "request " in wrong.stderr and wrong.returncode == 4
     assert "lorikeet login" in lorikeet("usage", fails=True).stderr, "a wrong key is not kept"
     settings = {"LORIKEET_URL": access.url, "LORIKEET_TENANT": "acme", "LORIKEET_KEY": access.key}
     assert "total" in lorikeet("usage", **settings).stdout
@@ -165,6 +174,7 @@ def test_batches_and_their_files(member: Run, lorikeet: Run, access: Access, tmp
     assert json.loads(results.read_text())["custom_id"] == "a"
     assert batch in member("batches").stdout and "requests.jsonl" in member("files").stdout
     assert "There is nothing left to cancel" in member("batches", "cancel", batch, fails=True).stderr
+    assert json.loads(member("batches", "show", batch, "--json").stdout)["counts"]["completed"] == 1
     assert "no file of requests that failed" in member("batches", "download", batch, "--errors", fails=True).stderr
     refused = member("batches", "create", str(bad), "--key", "for batches", "--wait", fails=True)
     assert "line 1: method must be POST" in refused.stderr

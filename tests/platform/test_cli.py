@@ -279,7 +279,7 @@ def test_the_server_judges_folders_without_an_adapter_or_with_several(tmp_path: 
     sizes = packed(tmp_path)
     assert len(sizes) == 5 and set(sizes.values()) == {0}
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CliError, match="holds no files"):
+    with pytest.raises(CliError, match="holds no files of an adapter"):
         adapter_files.parts_of([tmp_path / "empty"])
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.seed import add_version
 
-from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, Upload, VersionState
 from control_plane.identity.accounts.models import User
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Invitation, Membership
@@ -46,6 +46,21 @@ def test_adapters_come_in_pages(acme: Any, globex: Any) -> None:
     assert ([row["name"] for row in page.json()], page["X-Total-Count"]) == (["a3", "a4"], "7")
     assert [row["name"] for row in client.get(acme.path("adapters"), {"search": "A6"}).json()] == ["a6"]
     assert len(client.get(acme.path("adapters")).json()) == 7
+
+
+def test_uploads_come_in_pages(acme: Any, globex: Any) -> None:
+    """The newest fifty without parameters, and all of them in pages."""
+    for org in (acme, globex):
+        for number in range(60):
+            Upload.objects.create(tenant=org.tenant, adapter_name=f"a{number}", bytes=1, files=[])
+    client = acme.client()
+    newest = client.get(acme.path("uploads"))
+    assert (len(newest.json()), newest["X-Total-Count"]) == (50, "60")
+    assert newest.json()[0]["adapter"] == "a59"
+    page = client.get(acme.path("uploads"), {"limit": 20, "offset": 50})
+    assert [row["adapter"] for row in page.json()] == [f"a{number}" for number in reversed(range(10))]
+    assert [row["adapter"] for row in client.get(acme.path("uploads"), {"search": "A41"}).json()] == ["a41"]
+    assert client.get(acme.path("uploads"), {"limit": 201}).status_code == 400
 
 
 def test_adapters_are_sorted_and_filtered_by_the_server(acme: Any, django_assert_max_num_queries: Any) -> None:
