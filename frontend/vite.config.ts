@@ -5,6 +5,7 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
+import { SLOWNESS } from "./tests/slowness.ts";
 
 const backend = process.env.LORIKEET_API ?? "http://127.0.0.1:8000";
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
@@ -66,6 +67,8 @@ export default defineConfig({
     restoreMocks: true,
     // One page for all files of a worker, as in a browser: to load React and the router for each file took half the time.
     isolate: false,
-    testTimeout: 90_000,
+    testTimeout: 90_000 * SLOWNESS,
+    hookTimeout: 90_000 * SLOWNESS,
+    teardownTimeout: 10_000 * SLOWNESS,
   },
 });

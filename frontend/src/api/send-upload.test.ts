@@ -2,6 +2,7 @@ import { http, HttpResponse } from "msw";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { adapterFiles } from "../../tests/adapter-files";
 import { refusal, server } from "../../tests/server";
+import { SLOWNESS } from "../../tests/slowness";
 import { serveTus } from "../../tests/tus-server";
 import { setCsrfToken } from "./client";
 import type { ApiError } from "./errors";
@@ -94,8 +95,8 @@ describe("sendUpload", () => {
       onDone: vi.fn(),
       onError: vi.fn(),
     });
-    await vi.waitFor(() => expect(seen.created).toHaveLength(1), 8000);
-    await vi.waitFor(() => expect(localStorage.length).toBe(1), 8000);
+    await vi.waitFor(() => expect(seen.created).toHaveLength(1), 30_000 * SLOWNESS);
+    await vi.waitFor(() => expect(localStorage.length).toBe(1), 30_000 * SLOWNESS);
     await transfer.cancel();
     expect(seen.deleted).toBe(true);
     expect(localStorage.length).toBe(0);

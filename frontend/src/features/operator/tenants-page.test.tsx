@@ -1,6 +1,6 @@
 import { screen, waitFor, within } from "@testing-library/react";
 import { http, HttpResponse } from "msw";
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { OperatorHost, StagingRow, TenantDetail, TenantRow } from "@/api/types";
 import { current as toasts } from "@/components/toast";
 import * as data from "../../../tests/data";
@@ -170,6 +170,7 @@ describe("hosts and staging for operators", () => {
 
   it("restarts a host after saying what that means, follows it, and says when it is back", async () => {
     let restart: OperatorHost["restart"] = null;
+    vi.useFakeTimers({ toFake: ["Date"] });
     server.use(
       http.get("/api/operator/hosts", () => HttpResponse.json([{ ...host, running: restart ? 1 : 2, restart }])),
       http.post("/api/operator/hosts/gpu1/restart", async (call) => {
@@ -186,11 +187,9 @@ describe("hosts and staging for operators", () => {
     expect(await screen.findByText(/1 request may still end, for 1 min 0 s at most/)).toBeInTheDocument();
     expect(sent).toEqual([["POST /api/operator/hosts/gpu1/restart", { wait_s: 60 }]]);
     restart = { ...restart!, phase: "starting" };
-    expect(
-      await screen.findByText(/its engine has ended and is waited for/, {}, { timeout: 3000 }),
-    ).toBeInTheDocument();
+    expect(await screen.findByText(/its engine has ended and is waited for/)).toBeInTheDocument();
     restart = null;
-    await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"), { timeout: 3000 });
+    await waitFor(() => expect(toasts().map(({ title }) => title)).toContain("gpu1 is back"));
   });
 
   it("lets a machine join, shows the command once, and withdraws what nobody used", async () => {

@@ -320,7 +320,7 @@ describe("the live list", () => {
     const before = asked.length;
     listed.unshift(at("req_2"));
     for (let seq = 1; seq <= 20; seq += 1) tick(seq);
-    expect(await screen.findByRole("button", { name: "Details of request req_2" }, { timeout: 5000 })).toBeVisible();
+    expect(await screen.findByRole("button", { name: "Details of request req_2" })).toBeVisible();
     expect(asked.length - before).toBe(1);
     expect(asked.at(-1)!.get("outcome")).toBe("failed");
   });
