@@ -29,7 +29,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.asgi import GatewayHandler
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
-from control_plane.gateway.openai.parameters import read_json, read_parameters
+from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.recording.refusals import REFUSED_CPU_BURST_S, RefusalLog
 
 SLOW_S = 2.5
@@ -119,7 +119,7 @@ def test_a_body_full_of_faults_is_refused_at_the_first(kind: Any, body: dict[str
     sent = json.dumps({"model": "m", **body}).encode()
     began = time.monotonic()
     with pytest.raises(ApiError) as refused:
-        read_parameters(kind, read_json(sent))
+        read_parameters(kind, read_object(sent, nul=True))
     assert refused.value.status == 400
     assert time.monotonic() - began < SLOW_S
 

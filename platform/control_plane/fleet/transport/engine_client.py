@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Self
 
@@ -86,7 +86,7 @@ class RequestStream(RequestBuffer):
     def abort(self) -> None:
         """Ask the engine to stop. The output until then and the usage still arrive."""
         if not (self._closed or self.finished):
-            self._client._send(pb.ClientMessage(abort=pb.Abort(request_id=self.request_id)))
+            self._client.abort(self.request_id)
 
     def close(self) -> None:
         """Close the stream. Idempotent; needs no await, so it also works while its task is being cancelled."""
@@ -125,8 +125,7 @@ class EngineClient:
         # Includes requests whose reader has left: the engine still reports their end.
         self._unfinished: set[str] = set()
         self._lingering: list[RequestStream] = []
-        self._outbox: deque[pb.ClientMessage] = deque()
-        self._outbox_filled = asyncio.Event()
+        self._outbox: asyncio.Queue[pb.ClientMessage] = asyncio.Queue()
         self._connected = asyncio.Event()
         self._last_error = ""
         self._task: asyncio.Task[None] | None = None
@@ -161,8 +160,12 @@ class EngineClient:
             self._foreground[submit.request_id] = submit.tenant
             self.requests_of[submit.tenant] += 1
         self._unfinished.add(submit.request_id)
-        self._send(pb.ClientMessage(submit=submit))
+        self._outbox.put_nowait(pb.ClientMessage(submit=submit))
         return stream
+
+    def abort(self, request_id: str) -> None:
+        """Ask the engine to end a request early."""
+        self._outbox.put_nowait(pb.ClientMessage(abort=pb.Abort(request_id=request_id)))
 
     def interrupt(self) -> None:
         """Wake all readers, so that each checks whether to wait any longer."""
@@ -305,14 +308,11 @@ class EngineClient:
     async def _write(self, call: Any) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader reports the break
             while True:
-                while self._outbox:
-                    await call.write(self._outbox.popleft())
-                self._outbox_filled.clear()
-                await self._outbox_filled.wait()
+                await call.write(await self._outbox.get())
 
     def _disconnect(self) -> None:
         self._connected.clear()
-        self._outbox.clear()
+        self._outbox = asyncio.Queue()
         for stream in [*self._streams.values()]:
             stream.finish(errors.disconnected(self.host))
         self._streams.clear()
@@ -376,7 +376,7 @@ class EngineClient:
     def _forget(self, request_id: str, *, abort: bool) -> None:
         known = self._remove(request_id)
         if abort and known is not None:
-            self._send(pb.ClientMessage(abort=pb.Abort(request_id=request_id)))
+            self.abort(request_id)
 
     def _remove(self, request_id: str) -> RequestStream | None:
         stream = self._streams.pop(request_id, None)
@@ -393,7 +393,3 @@ class EngineClient:
         """Return a handle that no open request has: late output of a closed request must not reach another one."""
         self._last_handle = self._last_handle % _MAX_HANDLE + 1
         return self._last_handle if self._last_handle not in self._by_handle else self._next_handle()
-
-    def _send(self, message: pb.ClientMessage) -> None:
-        self._outbox.append(message)
-        self._outbox_filled.set()

@@ -8,6 +8,7 @@ from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
 from control_plane.billing.usage import request_ids
+from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.generation import begin
@@ -15,7 +16,6 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.lorax.request import LoraxRequest, read_request
 from control_plane.gateway.lorax.response_writers import TokenWriter, answer, error_body
 from control_plane.gateway.openai.callers import admission_of
-from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.openai.response_writers import gathered
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
@@ -40,7 +40,7 @@ async def either(request: HttpRequest) -> HttpResponseBase:
 async def _serve(request: HttpRequest, *, streamed: bool | None) -> HttpResponseBase:
     with undispatched(request, LoraxRequest.endpoint) as pending:
         with pending.reading():
-            params = read_request(read_json(request.body))
+            params = read_request(read_object(request.body, nul=True))
         listed = streamed is None
         params.stream = params.stream if streamed is None else streamed
         pending.model = params.model

@@ -17,13 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control_plane.core.cancellation import to_completion
 from control_plane.core.db import run_db
+from control_plane.core.http.json_body import read_object
 from control_plane.core.http.known_names import require_known
 from control_plane.core.storage_errors import telling_storage_errors
 from control_plane.gateway.batches import actions, files
 from control_plane.gateway.batches.models import ENDPOINTS, Batch, StoredFile
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.callers import caller_of
-from control_plane.gateway.openai.parameters import from_validation, read_json
+from control_plane.gateway.openai.parameters import from_validation
 from control_plane.gateway.openai.serving import endpoint
 from control_plane.identity.access.principal import Principal
 from control_plane.identity.tenants.models import Tenant
@@ -159,7 +160,7 @@ async def batch_cancel(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _read_batch(request: HttpRequest) -> NewBatch:
-    body = {name: value for name, value in read_json(request.body).items() if value is not None}
+    body = {name: value for name, value in read_object(request.body, nul=True).items() if value is not None}
     try:
         params = NewBatch.model_validate(body)
     except ValidationError as error:

@@ -191,10 +191,6 @@ class ChatCompletionRequest(Parameters):
         limit = self.max_completion_tokens or self.max_tokens or 0
         sampling = self.sampling(max_tokens=limit, top_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
         submit = self.submit(sampling)
-        submit.chat.CopyFrom(self._chat())
-        return [submit]
-
-    def _chat(self) -> pb.Chat:
         chat = pb.Chat(
             messages=[message.wire() for message in self.messages],
             reasoning_effort=self.reasoning_effort or "",
@@ -207,4 +203,5 @@ class ChatCompletionRequest(Parameters):
             chat.single_tool_call = self.parallel_tool_calls is False
         if self.chat_template_kwargs:
             chat.template_kwargs = encode(self.chat_template_kwargs)
-        return chat
+        submit.chat.CopyFrom(chat)
+        return [submit]

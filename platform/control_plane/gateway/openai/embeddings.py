@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch import errors
@@ -26,7 +27,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of
 from control_plane.gateway.openai.completion_request import TokenPrompt
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import CacheSalt, checked, read_json
+from control_plane.gateway.openai.parameters import CacheSalt, checked
 from control_plane.gateway.openai.serving import endpoint, idempotent, undispatched
 from control_plane.gateway.openai.unions import TEXTS_OR_TOKENS, tag
 from control_plane.gateway.recording.refusals import Undispatched
@@ -130,7 +131,7 @@ class EmbeddingsResponse(BaseModel):
 async def embeddings(request: HttpRequest) -> HttpResponseBase:
     with undispatched(request, EmbeddingsRequest.endpoint) as pending:
         with pending.reading():
-            params = checked(EmbeddingsRequest, read_json(request.body))
+            params = checked(EmbeddingsRequest, read_object(request.body, nul=True))
         pending.model = params.model
         admission = await admission_of(request, params.model)
         return await idempotent(request, admission, partial(_answer, admission, params, pending))

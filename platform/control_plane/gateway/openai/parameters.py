@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import ErrorDetails
 
 from control_plane.core import config
-from control_plane.core.http.json_body import read_object
 from control_plane.gateway.dispatch.errors import ApiError, invalid
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
 from control_plane.gateway.openai.prompt_parts import MOST_PROMPT_LOGPROBS, MOST_STREAMED, PromptParts
@@ -282,13 +281,6 @@ class Parameters(ConstraintParameters):
         if self.seed is not None:
             sampling.seed = self.seed % (1 << 64)
         return sampling
-
-
-def read_json(body: bytes | str) -> dict[str, Any]:
-    """Parse the body as a JSON object; NUL in texts is allowed, since prompts are not stored unchanged. Raises
-    ``JsonError``.
-    """
-    return read_object(body, nul=True)
 
 
 def read_parameters(kind: type[R], body: Mapping[str, Any]) -> R:

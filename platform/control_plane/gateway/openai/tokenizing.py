@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from control_plane.billing.usage import request_ids
 from control_plane.billing.usage.models import ApiEndpoint
+from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch.admission import Admission
@@ -21,7 +22,7 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
 from control_plane.gateway.openai.chat_request import MOST_MESSAGES, ChatMessage
 from control_plane.gateway.openai.model_names import LONGEST, ModelName
-from control_plane.gateway.openai.parameters import from_validation, read_json
+from control_plane.gateway.openai.parameters import from_validation
 from control_plane.gateway.openai.prompt_parts import text_of
 from control_plane.gateway.openai.serving import endpoint, undispatched
 from lora_engine.wire import engine_pb2 as pb
@@ -130,7 +131,7 @@ async def detokenize(request: HttpRequest) -> HttpResponseBase:
 
 
 def _read(kind: type[R], request: HttpRequest) -> R:
-    body = {name: value for name, value in read_json(request.body).items() if value is not None}
+    body = {name: value for name, value in read_object(request.body, nul=True).items() if value is not None}
     try:
         return kind.model_validate(body)
     except ValidationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
@@ -17,6 +17,7 @@ from control_plane.adapters.registry.versions import label_of
 from control_plane.billing.usage import request_ids
 from control_plane.core.db import run_db
 from control_plane.core.http.access import public
+from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.base_models.base_model import ServedBase, served_bases
 from control_plane.gateway.dispatch.admission import Admission, base_of
@@ -27,29 +28,29 @@ from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of, caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
 from control_plane.gateway.openai.completion_request import CompletionRequest
-from control_plane.gateway.openai.parameters import read_json, read_parameters
+from control_plane.gateway.openai.parameters import read_parameters
 from control_plane.gateway.openai.response_writers import ChunkWriter, whole
-from control_plane.gateway.openai.serving import endpoint, idempotent, shape_of, stream, undispatched
+from control_plane.gateway.openai.serving import View, endpoint, idempotent, shape_of, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
 from control_plane.identity.access.principal import Principal
 
-R = TypeVar("R", ChatCompletionRequest, CompletionRequest)
+
+def _generation(kind: type[ChatCompletionRequest | CompletionRequest]) -> View:
+    """Return the endpoint that answers bodies of one kind. An invalid body counts as a refusal without a model."""
+
+    @endpoint("POST")
+    async def generate(request: HttpRequest) -> HttpResponseBase:
+        with undispatched(request, kind.endpoint) as pending:
+            with pending.reading():
+                params = read_parameters(kind, read_object(request.body, nul=True))
+            pending.model = params.model
+            admission = await admission_of(request, params.model)
+            return await idempotent(request, admission, partial(_answer, admission, params, pending))
+
+    return generate
 
 
-@endpoint("POST")
-async def chat_completions(request: HttpRequest) -> HttpResponseBase:
-    with undispatched(request, ChatCompletionRequest.endpoint) as pending:
-        params, admission = await _admit(request, ChatCompletionRequest, pending)
-        answer = partial(_answer, request, admission, params, pending)
-        return await idempotent(request, admission, answer)
-
-
-@endpoint("POST")
-async def completions(request: HttpRequest) -> HttpResponseBase:
-    with undispatched(request, CompletionRequest.endpoint) as pending:
-        params, admission = await _admit(request, CompletionRequest, pending)
-        answer = partial(_answer, request, admission, params, pending)
-        return await idempotent(request, admission, answer)
+chat_completions, completions = _generation(ChatCompletionRequest), _generation(CompletionRequest)
 
 
 @endpoint("GET")
@@ -110,16 +111,7 @@ def _model_json(name: str, created_at: datetime, root: str, base: ServedBase | N
     }
 
 
-async def _admit(request: HttpRequest, kind: type[R], pending: Undispatched) -> tuple[R, Admission]:
-    """Return the validated body and the admission. An invalid body counts as a refusal without a model."""
-    with pending.reading():
-        params = read_parameters(kind, read_json(request.body))
-    pending.model = params.model
-    return params, await admission_of(request, params.model)
-
-
 async def _answer(
-    request: HttpRequest,
     admission: Admission,
     params: ChatCompletionRequest | CompletionRequest,
     pending: Undispatched,

@@ -11,6 +11,7 @@ from django.http.response import HttpResponseBase
 
 from control_plane.billing.usage import request_ids
 from control_plane.core.db import run_db
+from control_plane.core.http.json_body import read_object
 from control_plane.core.http.request_id import set_request_id
 from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.conversations import actions as conversations
@@ -21,7 +22,6 @@ from control_plane.gateway.dispatch.generation import begin
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import admission_of, caller_of
 from control_plane.gateway.openai.chat_request import ChatCompletionRequest
-from control_plane.gateway.openai.parameters import read_json
 from control_plane.gateway.openai.response_writers import Choice, gathered
 from control_plane.gateway.openai.serving import endpoint, idempotent, stream, undispatched
 from control_plane.gateway.recording.refusals import Undispatched
@@ -37,7 +37,7 @@ async def responses(request: HttpRequest) -> HttpResponseBase:
     principal = caller_of(request)
     with undispatched(request, ChatCompletionRequest.endpoint) as pending:
         with pending.reading():
-            params = read_request(read_json(request.body))
+            params = read_request(read_object(request.body, nul=True))
         before = await _previous_messages(principal.tenant, params)
         with pending.reading():
             chat = params.chat(before)
