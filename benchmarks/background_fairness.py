@@ -218,7 +218,7 @@ def measure(flood: str, uploads: int, promotions: int) -> dict[str, Any]:
 
 def unfinished(web: WebProcess) -> int:
     """A flood that was over before the measurement would prove nothing."""
-    uploads = "SELECT count(*) AS n FROM adapters_upload WHERE state IN ('received', 'validating')"
+    uploads = "SELECT count(*) AS n FROM uploads_upload WHERE state IN ('received', 'validating')"
     messages = "SELECT count(*) AS n FROM webhooks_delivery WHERE state = 'pending'"
     return sum(int(web.query(query)[0]["n"]) for query in (uploads, messages))
 

@@ -148,15 +148,15 @@ class Platform:
 
     def ready(self, boots: dict[str, str] | None = None) -> bool:
         """Both hosts answer, hold the adapter, and are not those of `boots` any more."""
-        hosts = self.web.query("select id, name, state, boot_id from fleet_enginehost")
-        placed = self.web.query("select host_id from fleet_placement where phase = 'ready'")
+        hosts = self.web.query("select id, name, state, boot_id from hosts_enginehost")
+        placed = self.web.query("select host_id from placements_placement where phase = 'ready'")
         new = all(host["boot_id"] != (boots or {}).get(host["name"]) for host in hosts)
         return (
             new and len(placed) == len(hosts) == len(self.engines) and all(host["state"] == "online" for host in hosts)
         )
 
     def boot(self, engine: Engine) -> dict[str, str]:
-        rows = self.web.query("select name, boot_id from fleet_enginehost")
+        rows = self.web.query("select name, boot_id from hosts_enginehost")
         return {row["name"]: row["boot_id"] for row in rows if row["name"] == engine.name}
 
     def restart(self, engine: Engine, number: int) -> None:
@@ -206,7 +206,7 @@ def manage(web: WebProcess, *arguments: str) -> str:
 
 
 def seen(web: WebProcess) -> int:
-    return len(web.query("select 1 from fleet_enginehost where state = 'online'"))
+    return len(web.query("select 1 from hosts_enginehost where state = 'online'"))
 
 
 def upload(web: WebProcess, key: str) -> None:

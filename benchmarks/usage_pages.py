@@ -119,7 +119,7 @@ def priced_base(number: int, prices: Any) -> int:
     """The primary key of a base model; every other one has a list of its own."""
     from django.utils import timezone
 
-    from control_plane.fleet.hosts.models import BaseModel
+    from control_plane.fleet.base_models.models import BaseModel
 
     row = BaseModel.objects.create(
         name=f"base-{number}", digest=f"sha256:{number}", description={}, decided_by="", decided_at=timezone.now()

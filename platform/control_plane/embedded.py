@@ -61,8 +61,8 @@ class EmbeddedWorker:
         self._workers = [_QueueWorker(queue) for queue in QUEUES]
         self._beat = EmbeddedService(app, thread=True, max_interval=5, scheduler_cls=MonotonicScheduler)
         self._beat.start()
-        send("adapters.validate_next")
-        send("fleet.reconcile")
+        send("uploads.validate_next")
+        send("placements.reconcile")
 
     def stop(self) -> None:
         """Give running tasks a moment to end; interrupted ones are resumed at the next start."""

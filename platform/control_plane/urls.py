@@ -15,9 +15,12 @@ from control_plane.core.http.access import public
 from control_plane.core.http.errors import read_only
 from control_plane.core.http.health import health, livez, readyz, readyz_inference, version
 from control_plane.core.http.metrics import metrics
-from control_plane.fleet.placements import urls as fleet
+from control_plane.fleet.base_model_views import urls as base_models
+from control_plane.fleet.host_views import urls as hosts
+from control_plane.fleet.joining import urls as joining
+from control_plane.fleet.placements import urls as placements
 from control_plane.identity.audit import urls as audit
-from control_plane.identity.members import urls as tenants
+from control_plane.identity.members import urls as members
 
 handler400 = "control_plane.core.http.errors.bad_request"
 handler404 = "control_plane.core.http.errors.not_found"
@@ -31,6 +34,7 @@ tenant_urls: list[URLPattern | URLResolver] = [
     path("", include("control_plane.adapters.canaries.urls")),
     path("", include("control_plane.adapters.evaluations.urls")),
     path("", include("control_plane.identity.origins.urls")),
+    path("", include("control_plane.fleet.host_views.urls")),
     path("", include("control_plane.fleet.placements.urls")),
     path("", include("control_plane.identity.keys.urls")),
     path("", include("control_plane.console.live.urls")),
@@ -48,7 +52,10 @@ tenant_urls: list[URLPattern | URLResolver] = [
 operator_urls: list[URLPattern | URLResolver] = [
     *administration.operator_urlpatterns,
     *audit.operator_urlpatterns,
-    *fleet.operator_urlpatterns,
+    *base_models.operator_urlpatterns,
+    *hosts.operator_urlpatterns,
+    *joining.operator_urlpatterns,
+    *placements.operator_urlpatterns,
     *prices.operator_urlpatterns,
     *quotas.operator_urlpatterns,
     *refusals.operator_urlpatterns,
@@ -69,8 +76,8 @@ urlpatterns = [
     path("readyz/inference", readyz_inference),
     path("metrics", metrics),
     path("api/", include("control_plane.identity.accounts.urls")),
-    path("api/", include(tenants.offer_urlpatterns)),
-    path("api/", include(fleet.join_urlpatterns)),
+    path("api/", include(members.offer_urlpatterns)),
+    path("api/", include(joining.join_urlpatterns)),
     path("api/schema", public(schema), name="schema"),
     path("api/docs", public(docs)),
     path("api/tenants/<slug:tenant>/", include(tenant_urls)),

@@ -32,11 +32,11 @@ from lorikeet_testing.seed import add_version
 from lorikeet_testing.web import eventually
 
 from control_plane.adapters.artifacts import artifact_gc
-from control_plane.adapters.registry.models import Upload, UploadState
-from control_plane.adapters.registry.tasks import validate_next
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_child, validation_job, validation_sandbox
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.resumable import begin_resumable
+from control_plane.adapters.uploads.tasks import validate_next
 from control_plane.billing.reports import exports
 from control_plane.billing.reports.models import Export, Grain
 from control_plane.billing.usage.sums import last_days
@@ -621,7 +621,7 @@ def test_a_writer_that_stood_still_adds_nothing(acme: Any, queue: Any, monkeypat
 def test_a_killed_worker_costs_seconds() -> None:
     """The claim's end and beat's next look together; it was twice the longest validation, eleven minutes."""
     looks = {entry["task"]: entry["schedule"] for entry in app.conf.beat_schedule.values()}
-    for task in ("adapters.validate_next", "fleet.stage_next", "webhooks.deliver_next", "reports.write_next"):
+    for task in ("uploads.validate_next", "placements.stage_next", "webhooks.deliver_next", "reports.write_next"):
         assert claims.CLAIM_S + looks[task] <= 15
     assert claims.RENEW_S <= claims.CLAIM_S / 4, "a worker that is late once keeps its claim"
 

@@ -20,7 +20,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from lorikeet_testing.peft_files import GEOMETRY, adapter_files, as_candidate, config_bytes, tar_gz_of, zip_of
 from lorikeet_testing.tus_requests import ask, creation
 
-from control_plane.adapters.registry.models import Upload
+from control_plane.adapters.uploads.models import Upload
 from control_plane.adapters.uploads.validation_job import validate_next
 from control_plane.adapters.uploads.validation_sandbox import validate
 from control_plane.core.db import run_db

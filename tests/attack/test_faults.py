@@ -61,8 +61,8 @@ class Installation:
 
     def phase(self) -> str:
         rows = self.web.query(
-            "SELECT p.phase FROM fleet_placement p JOIN adapters_adapterversion v ON v.id = p.version_id "
-            "JOIN adapters_adapter a ON a.id = v.adapter_id WHERE a.name = 'support'"
+            "SELECT p.phase FROM placements_placement p JOIN registry_adapterversion v ON v.id = p.version_id "
+            "JOIN registry_adapter a ON a.id = v.adapter_id WHERE a.name = 'support'"
         )
         return str(rows[0]["phase"])
 
@@ -317,7 +317,7 @@ def test_the_watcher_survives_and_writes_on(here: Installation) -> None:
 
 
 def seen(here: Installation) -> Any:
-    return here.web.query("SELECT last_seen FROM fleet_enginehost")[0]["last_seen"]
+    return here.web.query("SELECT last_seen FROM hosts_enginehost")[0]["last_seen"]
 
 
 def test_both_away_at_once(here: Installation) -> None:

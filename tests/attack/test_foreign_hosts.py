@@ -25,9 +25,10 @@ from control_plane.core.errors import LorikeetError
 from control_plane.core.jobs import clocks
 from control_plane.fleet.base_models.actions import AdaptersDoNotFitError, set_base_model
 from control_plane.fleet.base_models.base_model import served_bases
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts import actions as fleet_actions
 from control_plane.fleet.hosts.leader_election import FileLease
-from control_plane.fleet.hosts.models import BaseModel, EngineHost, StagingPhase
+from control_plane.fleet.hosts.models import EngineHost, StagingPhase
 from control_plane.fleet.hosts.watcher import FleetWatcher
 from control_plane.fleet.placements import actions, tasks
 from control_plane.fleet.placements.actions import restage_version

@@ -24,10 +24,10 @@ from lorikeet_testing.tus_requests import TUS, Answer, ask, at, creation
 from obstore.exceptions import BaseError
 
 from control_plane.adapters.artifacts.s3 import BucketError
-from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.uploads.actions import MOST_ATTEMPTS, receive_upload
 from control_plane.adapters.uploads.asgi import Handler
 from control_plane.adapters.uploads.authorization import authorize_upload
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.resumable import begin_resumable, tend_arriving
 from control_plane.adapters.uploads.spool import require_room

@@ -9,9 +9,9 @@ import pytest
 from lorikeet_testing.platform_fixtures import Org
 from lorikeet_testing.seed import add_version
 
+from control_plane.fleet.host_views import events
 from control_plane.fleet.hosts import actions as fleet_actions
 from control_plane.fleet.hosts.models import EngineHost
-from control_plane.fleet.placements import host_events
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import create_user, set_operator
 from control_plane.identity.tenants.roles import Role
@@ -60,9 +60,9 @@ def test_open_consoles_are_told_of_their_own(
     digests: dict[str, str], acme: Org, globex: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[Any, Any] = {}
-    monkeypatch.setattr(host_events, "present_tenants", lambda: {acme.tenant.pk, globex.tenant.pk})
-    monkeypatch.setattr(host_events, "publish", lambda tenant, _event, data: told.update({tenant: data}))
-    host_events.publish_host_status("local")
+    monkeypatch.setattr(events, "present_tenants", lambda: {acme.tenant.pk, globex.tenant.pk})
+    monkeypatch.setattr(events, "publish", lambda tenant, _event, data: told.update({tenant: data}))
+    events.publish_host_status(name="local")
     assert adapters_in([told[acme.tenant.pk]]) == [("support@v1", digests["acme"])]
     assert adapters_in([told[globex.tenant.pk]]) == [("support@v1", digests["globex"])]
 

@@ -17,11 +17,12 @@ from lorikeet_testing.hub_server import commit_of
 
 from control_plane.adapters.imports import bucket, fetching, follows, hub
 from control_plane.adapters.imports.listing import MOST_FILES, RemoteFile
+from control_plane.adapters.imports.models import HubFollow
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import SourceRefusedError, parse_source
-from control_plane.adapters.registry.models import HubFollow, Upload, UploadState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.http import egress
 from control_plane.core.jobs import claims
 

@@ -22,10 +22,11 @@ from control_plane.core.config import current
 from control_plane.fleet.base_models.actions import set_base_model
 from control_plane.fleet.base_models.base_model import host_quarantine, served_bases, serving_hosts
 from control_plane.fleet.hosts.actions import record_boot, record_status, sync_hosts
-from control_plane.fleet.hosts.models import EngineHost, JoinToken
+from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.joining import authority
 from control_plane.fleet.joining.join_tokens import withdraw_token
 from control_plane.fleet.joining.joining import forget_host, revoke_host
+from control_plane.fleet.joining.models import JoinToken
 from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints, endpoint_of, known_endpoints
 from control_plane.fleet.transport.errors import HostError

@@ -12,15 +12,15 @@ from control_plane.core.unavailable import redis_unavailable
 
 # What beat does not ask for again and again, and who finds that it is missing.
 FOUND_BY = {
-    "fleet.drop_unwanted": "fleet.reconcile drops what a host reports and nobody wants",
-    "fleet.probe_missing": "fleet.reconcile asks again while there are versions that nobody has tried",
-    "fleet.apply_service": "fleet.reconcile asks again for every host that was not told",
-    "fleet.apply_pins": "fleet.reconcile tells every host its whole list again and again",
-    "fleet.renew_certificate": "fleet.reconcile asks again for every certificate that is due",
-    "fleet.apply_restart": "fleet.reconcile asks again for every host that does not say that it restarts",
+    "placements.drop_unwanted": "placements.reconcile drops what a host reports and nobody wants",
+    "placements.probe_missing": "placements.reconcile asks again while there are versions that nobody has tried",
+    "hosts.apply_service": "placements.reconcile asks again for every host that was not told",
+    "placements.apply_pins": "placements.reconcile tells every host its whole list again and again",
+    "joining.renew_certificate": "placements.reconcile asks again for every certificate that is due",
+    "hosts.apply_restart": "placements.reconcile asks again for every host that does not say that it restarts",
     # Nobody waits for these without knowing: who invites sees the link and may invite again, which replaces it; who
     # forgot a password asks again. A mail that came hours later would only puzzle.
-    "tenants.mail_invitation": "the inviter, who has the link too",
+    "members.mail_invitation": "the inviter, who has the link too",
     "accounts.mail_reset_link": "the person, who asks again",
 }
 

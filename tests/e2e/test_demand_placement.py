@@ -63,7 +63,7 @@ class Fleet:
         self.web = WebProcess(folder / "var", addresses, {"LORIKEET_PLACEMENT": "demand"})
         self.web.seed(adapters=False)
         self.web.start()
-        online = "select 1 from fleet_enginehost where state = 'online'"
+        online = "select 1 from hosts_enginehost where state = 'online'"
         eventually(lambda: len(self.web.query(online)) == len(NAMES), 120, what="three hosts")
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -93,17 +93,17 @@ class Fleet:
     def ready_on(self, name: str, number: int = 1) -> set[str]:
         """Hosts that have a copy of the version, by the database."""
         rows = self.web.query(
-            "select h.name as host, v.number as number, p.phase as phase from fleet_placement p "
-            "join fleet_enginehost h on h.id = p.host_id join adapters_adapterversion v on v.id = p.version_id "
-            f"join adapters_adapter a on a.id = v.adapter_id where a.name = '{name}' and p.phase = 'ready'"
+            "select h.name as host, v.number as number, p.phase as phase from placements_placement p "
+            "join hosts_enginehost h on h.id = p.host_id join registry_adapterversion v on v.id = p.version_id "
+            f"join registry_adapter a on a.id = v.adapter_id where a.name = '{name}' and p.phase = 'ready'"
         )
         return {row["host"] for row in rows if row["number"] == number}
 
     def answered_by(self, name: str, number: int) -> Counter[str]:
         """Requests by the hosts that answered them."""
         rows = self.web.query(
-            "select u.host as host from usage_usageevent u join adapters_adapterversion v on v.id = u.version_id "
-            f"join adapters_adapter a on a.id = v.adapter_id where a.name = '{name}' and v.number = {number}"
+            "select u.host as host from usage_usageevent u join registry_adapterversion v on v.id = u.version_id "
+            f"join registry_adapter a on a.id = v.adapter_id where a.name = '{name}' and v.number = {number}"
         )
         return Counter(row["host"] for row in rows)
 

@@ -44,7 +44,7 @@ class Fleet(FaultyFleet):
         for name in files:
             upload(self.http, name, files[name])
         eventually(lambda: files.keys() <= models(self.http), 60, what="the adapters")
-        copies = "select 1 from fleet_placement where phase = 'ready'"
+        copies = "select 1 from placements_placement where phase = 'ready'"
         eventually(lambda: len(self.web.query(copies)) == len(files) * len(self.hosts), 60, what="copies on all hosts")
         self.add_stops()
 

@@ -247,7 +247,7 @@ def moving(fleet: Fleet, *, least: int) -> list[Stream]:
     fleet.ready()
     before = fleet.went_on("moved")
     fleet.hosts[1].proxy.cut()
-    away = "select 1 from fleet_enginehost where state = 'offline'"
+    away = "select 1 from hosts_enginehost where state = 'offline'"
     eventually(lambda: fleet.web.query(away), 30, what="one host alone")
     streams = fleet.begin(48, tokens=4 * TOKENS)
     eventually(lambda: sum(stream.chunks > 0 for stream in streams) >= 4, 60, what="some answers")

@@ -57,7 +57,7 @@ class Fleet:
         return started
 
     def hosts(self) -> dict[str, Any]:
-        return {row["name"]: row for row in self.web.query("select * from fleet_enginehost where active")}
+        return {row["name"]: row for row in self.web.query("select * from hosts_enginehost where active")}
 
     def online(self, *names: str) -> bool:
         hosts = self.hosts()
@@ -66,7 +66,7 @@ class Fleet:
     def placed(self) -> set[str]:
         """Where the adapter is, in the engine process that runs there now."""
         ready = "where placement.phase = 'ready' and placement.boot_id = host.boot_id and host.state = 'online'"
-        joined = "fleet_placement placement join fleet_enginehost host on host.id = placement.host_id"
+        joined = "placements_placement placement join hosts_enginehost host on host.id = placement.host_id"
         return {row["name"] for row in self.web.query(f"select host.name from {joined} {ready}")}
 
     def ask(self, words: str = "Hello") -> httpx.Response:

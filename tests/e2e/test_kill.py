@@ -376,12 +376,12 @@ def test_kill_anything_at_any_time(fleet: Fleet, seconds: float) -> None:
     assert_events_are_what_the_engine_produced(fleet, load)
     accounts = account_for_interrupted(fleet, load)
     topology.eventually("rollups equal events", lambda: rollups(fleet) == ledger(fleet), SETTLE_S)
-    states = "SELECT DISTINCT state FROM adapters_adapterversion"
-    undecided = "SELECT count(*) FROM adapters_upload WHERE state IN ('arriving', 'received', 'validating')"
+    states = "SELECT DISTINCT state FROM registry_adapterversion"
+    undecided = "SELECT count(*) FROM uploads_upload WHERE state IN ('arriving', 'received', 'validating')"
     topology.eventually("every upload is decided", lambda: query(fleet, undecided) == [(0,)], SETTLE_S)
     topology.eventually("every version is ready", lambda: query(fleet, states) == [("ready",)], SETTLE_S)
     # A version stays ready while an engine that was killed a moment ago gets it again.
-    half = "SELECT count(*) FROM fleet_placement WHERE phase <> 'ready'"
+    half = "SELECT count(*) FROM placements_placement WHERE phase <> 'ready'"
     topology.eventually("every placement is ready", lambda: query(fleet, half) == [(0,)], SETTLE_S)
     assert_uploads_are_whole(fleet, load)
     topology.eventually("no lease is left", lambda: leases(fleet) == [])
@@ -494,9 +494,9 @@ def rollups(fleet: Fleet) -> list[tuple[Any, ...]]:
 
 def assert_uploads_are_whole(fleet: Fleet, load: Load) -> None:
     """Every upload that was answered with 202 became a version whose files are there, byte for byte."""
-    states = dict(query(fleet, "SELECT id::text, state FROM adapters_upload"))
+    states = dict(query(fleet, "SELECT id::text, state FROM uploads_upload"))
     assert {upload: states.get(upload) for upload in load.uploads} == dict.fromkeys(load.uploads, "accepted")
-    for digest, files in query(fleet, "SELECT digest, file_digests FROM adapters_adapterversion"):
+    for digest, files in query(fleet, "SELECT digest, file_digests FROM registry_adapterversion"):
         folder = next((fleet.topology.folder / "data" / "artifacts").rglob(f"*{digest.removeprefix('sha256:')}*"))
         for name, expected in files.items():
             assert f"sha256:{hashlib.sha256((folder / name).read_bytes()).hexdigest()}" == expected

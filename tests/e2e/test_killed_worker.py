@@ -51,7 +51,7 @@ def test_another_worker_takes_the_upload(topology: Topology) -> None:
             return str(answer.json()["id"])
 
         def state(of: str) -> str:
-            row = database.execute("SELECT state FROM adapters_upload WHERE id = %s", [of]).fetchone()
+            row = database.execute("SELECT state FROM uploads_upload WHERE id = %s", [of]).fetchone()
             assert row is not None
             return str(row[0])
 

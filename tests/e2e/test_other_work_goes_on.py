@@ -185,12 +185,12 @@ class Fleet(FaultyFleet):
 
     def _has_copies(self) -> bool:
         """Every version is on every host."""
-        copies = "select 1 from fleet_placement where phase = 'ready'"
+        copies = "select 1 from placements_placement where phase = 'ready'"
         return len(self.web.query(copies)) == self.uploaded * len(self.hosts)
 
     def keeps_pins(self) -> None:
         """On all hosts that are there."""
-        online = {row["name"] for row in self.web.query("select name from fleet_enginehost where state = 'online'")}
+        online = {row["name"] for row in self.web.query("select name from hosts_enginehost where state = 'online'")}
 
         def are_kept() -> bool:
             adapter = {one["host"] for one in self._do("GET", "adapters/pirate/pin")["hosts"] if one["pinned"]}
@@ -277,7 +277,7 @@ class Fleet(FaultyFleet):
         for one in asked:
             one.join(120)
             assert not (one.error or one.is_alive()), (one.name, one.error)
-        numbers = {row["id"]: row["number"] for row in self.web.query("select id, number from adapters_adapterversion")}
+        numbers = {row["id"]: row["number"] for row in self.web.query("select id, number from registry_adapterversion")}
         texts = {one.request_id: (one.name, one.answer.texts[0]) for one in asked}
         for row in self.rows_of(asked):
             question, text = texts[row["request_id"]]

@@ -41,7 +41,7 @@ class Service:
         self.web = WebProcess(folder / "var", f"local={self.engine.address}")
         self.web.seed(adapters=False)
         self.web.start()
-        online = "select 1 from fleet_enginehost where state = 'online'"
+        online = "select 1 from hosts_enginehost where state = 'online'"
         eventually(lambda: self.web.query(online), 120, what="the host")
 
     def replace_engine(self) -> None:

@@ -140,7 +140,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 def online(fleet: Fleet, name: str) -> bool:
     return any(
-        row["state"] == "online" for row in fleet.web.query("select * from fleet_enginehost") if row["name"] == name
+        row["state"] == "online" for row in fleet.web.query("select * from hosts_enginehost") if row["name"] == name
     )
 
 
@@ -165,11 +165,14 @@ def test_each_has_its_adapter_and_all_are_called_by_name(fleet: Fleet) -> None:
     scores = [answers[model]["choices"][0]["logprobs"]["token_logprobs"] for model in ("demo", "short", "twin")]
     assert scores[0] != scores[1] and scores[0] != scores[2], "of three different models"
     held = {row["host"]: row["version"] for row in fleet.web.query(
-        "select h.name as host, a.name as version from fleet_placement p join fleet_enginehost h on h.id = p.host_id "
-        "join adapters_adapterversion v on v.id = p.version_id join adapters_adapter a on a.id = v.adapter_id"
+        "select h.name as host, a.name as version from placements_placement p "
+        "join hosts_enginehost h on h.id = p.host_id "
+        "join registry_adapterversion v on v.id = p.version_id join registry_adapter a on a.id = v.adapter_id"
     )}  # fmt: skip
     assert held == {"demo": "one", "short": "two", "twin": "three"}
-    written = "select distinct u.model as model, b.name as base from usage_usageevent u left join fleet_basemodel b"
+    written = (
+        "select distinct u.model as model, b.name as base from usage_usageevent u left join base_models_basemodel b"
+    )
     written += " on b.id = u.base_model_id where u.outcome = 'finished'"
     eventually(
         lambda: (

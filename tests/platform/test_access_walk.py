@@ -17,22 +17,18 @@ from lorikeet_testing.clients import call, keyed
 from lorikeet_testing.in_one_world import *  # noqa: F403
 from rest_framework.test import APIClient
 
-from control_plane.adapters.registry.models import (
-    Adapter,
-    AdapterVersion,
-    Alias,
-    HubToken,
-    Upload,
-    UploadState,
-    VersionState,
-)
+from control_plane.adapters.imports.models import HubToken
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.billing.limits.models import LimitSet
 from control_plane.billing.prices.actions import PriceList, publish_prices
 from control_plane.core.http.access import Access
+from control_plane.fleet.base_model_views import views as base_model_views
 from control_plane.fleet.base_models.actions import admit_base_model
-from control_plane.fleet.hosts.models import BaseModel, EngineHost, StagingPhase
+from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.models import EngineHost, StagingPhase
 from control_plane.fleet.joining.join_tokens import create_token
-from control_plane.fleet.placements import base_model_views, prefixes
+from control_plane.fleet.placements import prefixes
 from control_plane.fleet.placements.models import Placement
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import set_operator

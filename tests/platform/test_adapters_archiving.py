@@ -11,7 +11,9 @@ from django.utils import timezone
 
 from control_plane.adapters.artifacts import artifact_gc
 from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.artifacts.models import Content
 from control_plane.adapters.artifacts.store import ArtifactStore
+from control_plane.adapters.artifacts.tasks import collect
 from control_plane.adapters.registry.aliases import set_alias, start_canary
 from control_plane.adapters.registry.archiving import (
     archive_adapter,
@@ -22,18 +24,10 @@ from control_plane.adapters.registry.archiving import (
     restore_adapter,
     restore_version,
 )
-from control_plane.adapters.registry.models import (
-    Adapter,
-    AdapterVersion,
-    Alias,
-    Content,
-    Upload,
-    UploadState,
-    VersionState,
-)
-from control_plane.adapters.registry.tasks import collect
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, VersionState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.billing.limits.models import LimitSet
 from control_plane.core.errors import LorikeetError
 from control_plane.identity.audit.models import AuditEvent

@@ -16,7 +16,8 @@ from control_plane.adapters.artifacts import artifact_gc, s3
 from control_plane.adapters.artifacts.s3 import BucketError, S3Store
 from control_plane.adapters.artifacts.store import ArtifactDamagedError
 from control_plane.adapters.registry.archiving import delete_version
-from control_plane.adapters.registry.models import Alias, UploadState
+from control_plane.adapters.registry.models import Alias
+from control_plane.adapters.uploads.models import UploadState
 from control_plane.core.config import Settings, SettingsError
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.placements.models import Placement

@@ -14,9 +14,11 @@ from lorikeet_testing.hub_server import HubServer, commit_of, running_hub
 from lorikeet_testing.peft_files import adapter_files, zip_of
 
 from control_plane.adapters.imports import fetching
+from control_plane.adapters.imports.models import HubToken
 from control_plane.adapters.imports.sources import HubSource, parse_source
-from control_plane.adapters.registry.models import AdapterVersion, HubToken, Upload, UploadState
+from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.http import egress
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.tenants.roles import Role

@@ -17,8 +17,9 @@ from obstore.store import S3Store
 from control_plane.adapters.imports import actions as imports
 from control_plane.adapters.imports import bucket as bucket_of_tenant
 from control_plane.adapters.imports.bucket import TenantBucket
-from control_plane.adapters.registry.models import BucketCredentials, Upload, UploadState
+from control_plane.adapters.imports.models import BucketCredentials
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db

@@ -19,7 +19,7 @@ from control_plane.adapters.registry.resolve import (
 )
 from control_plane.adapters.registry.versions import mark_version_failed, promote_version
 from control_plane.core.errors import LorikeetError
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 from lora_engine.peft_format import Part, parts_of
 
 pytestmark = pytest.mark.django_db

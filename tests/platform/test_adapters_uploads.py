@@ -17,10 +17,11 @@ from django.utils import timezone
 from lorikeet_testing import peft_files
 from lorikeet_testing.peft_files import adapter_files, config_bytes, safetensors_bytes, tensors
 
-from control_plane.adapters.registry.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
-from control_plane.adapters.registry.tasks import validate_next
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
+from control_plane.adapters.uploads.tasks import validate_next
 from control_plane.core.jobs import claims
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.placements.models import Placement

@@ -20,9 +20,9 @@ from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.tus_requests import BODY, TUS, ask, at, creation, metadata, tar_of
 from lorikeet_testing.web import WebProcess, eventually
 
-from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import tus, validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.partial_file import Transfer, UploadBusyError, acknowledged
 from control_plane.adapters.uploads.resumable import tend_arriving
 from control_plane.core.db import run_db
@@ -310,15 +310,15 @@ def test_killed_while_it_is_checked(tmp_path: Path, archive: bytes) -> None:
             url = f"{web.url}/api/tenants/acme/uploads/resumable"
             created = httpx.post(url, headers=headers, content=archive, trust_env=False, timeout=30)
             assert created.status_code == 201, created.text
-            states = "SELECT state FROM adapters_upload"
+            states = "SELECT state FROM uploads_upload"
             # Half a second later it is over: a kill that comes so late finds it accepted, and all of the rest holds.
             eventually(lambda: web.query(states) != [{"state": "received"}], what="the check has begun")
             web.kill()
             web.start()
             eventually(lambda: web.query(states) == [{"state": "accepted"}], 40, what="the upload is decided")
             web.wait_until_ready("fresh")
-            whose = "adapter_id = (SELECT id FROM adapters_adapter WHERE name = 'fresh')"
-            (version,) = web.query(f"SELECT digest, state FROM adapters_adapterversion WHERE {whose}")
+            whose = "adapter_id = (SELECT id FROM registry_adapter WHERE name = 'fresh')"
+            (version,) = web.query(f"SELECT digest, state FROM registry_adapterversion WHERE {whose}")
             assert version["state"] == "ready"
             # A kill between the decision and its end leaves what was unpacked to the hourly sweep.
             root = web.var / "artifacts"

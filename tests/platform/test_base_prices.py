@@ -32,7 +32,8 @@ from control_plane.billing.usage.counters import Counts
 from control_plane.billing.usage.models import Outcome, UsageEvent
 from control_plane.billing.usage.rollup_check import differences
 from control_plane.billing.usage.sums import last_days, today
-from control_plane.fleet.hosts.models import BaseModel, EngineHost
+from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.models import EngineHost
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import set_operator
 from control_plane.identity.audit.models import AuditEvent

@@ -21,9 +21,11 @@ from django.utils import timezone
 
 import control_plane
 from control_plane.adapters.imports.follows import _claim as claim_follow
-from control_plane.adapters.registry.models import Adapter, AdapterVersion, HubFollow, Upload, UploadState
+from control_plane.adapters.imports.models import HubFollow
+from control_plane.adapters.registry.models import Adapter, AdapterVersion
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.billing.usage import recovery, request_ids
 from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.celery import app
@@ -77,7 +79,7 @@ CLOCK_READERS = {
     "adapters/artifacts/artifact_gc.py": GUARDED,
     "adapters/imports/follows.py": DATABASE,
     "adapters/imports/hub_models.py": "database's with a web process's; later than now counts as long ago",
-    "adapters/registry/models.py": DATABASE,
+    "adapters/uploads/models.py": DATABASE,
     "adapters/uploads/actions.py": GUARDED + "; files by the file system's clock, which must agree",
     "adapters/uploads/resumable.py": GUARDED,
     "adapters/registry/versions.py": RECORDED,
@@ -113,14 +115,15 @@ CLOCK_READERS = {
     "identity/members/invitations.py": READ,
     "fleet/placements/actions.py": DATABASE + "; a pause longer than any is over",
     "fleet/placements/demand.py": DATABASE,
-    "fleet/placements/join_serializers.py": SHOWN,
-    "fleet/placements/page_maps.py": SHOWN,
+    "fleet/joining/serializers.py": SHOWN,
+    "fleet/host_views/page_maps.py": SHOWN,
     "fleet/placements/payloads.py": SHOWN,
     "fleet/placements/pins.py": RECORDED,
     "fleet/placements/prefixes.py": RECORDED,
     "fleet/placements/queries.py": SHOWN,
-    "fleet/placements/tasks.py": "spans of a trace; a restart's deadline by the database's clock",
-    "fleet/placements/waking.py": DATABASE,
+    "fleet/hosts/tasks.py": "a restart's deadline by the database's clock",
+    "fleet/placements/tasks.py": "spans of a trace",
+    "fleet/base_model_views/wakefulness.py": DATABASE,
     "billing/prices/actions.py": READ,
     "billing/quotas/budgets.py": READ,
     "billing/quotas/limiter_factory.py": "the limiter's clock, or this process's while Redis is away",
@@ -201,8 +204,8 @@ def test_what_deletes_by_age_asks_whether_the_clock_is_trusted() -> None:
 
 # These talk to hosts and other servers. What they delete is made again by itself, and none of it for its age.
 ELSEWHERE = {
-    "adapters.validate_next", "adapters.poll_follows", "fleet.stage_next", "fleet.reconcile", "fleet.place_by_demand",
-    "fleet.pull_usage", "webhooks.deliver_next", "reports.write_next", "evaluations.tend",
+    "uploads.validate_next", "imports.poll_follows", "placements.stage_next", "placements.reconcile",
+    "placements.place_by_demand", "usage.recover", "webhooks.deliver_next", "reports.write_next", "evaluations.tend",
 }  # fmt: skip
 PERIODIC = sorted({entry["task"] for entry in app.conf.beat_schedule.values()} - ELSEWHERE)
 

@@ -15,8 +15,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters.registry.models import AdapterVersion, Upload
+from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload
 from control_plane.identity.keys.auth import authenticate_key
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Membership, Tenant

@@ -73,14 +73,14 @@ def test_killed_while_validating(web: WebProcess, engine: FakeEngineThread) -> N
     # More than are checked at once: the last are not decided before the kill, however late it comes.
     uploads = [send(web, f"many-{index}", seed=index) for index in range(8)]
     web.kill()
-    states = {row["state"] for row in web.query("SELECT state FROM adapters_upload WHERE adapter_name LIKE 'many-%'")}
+    states = {row["state"] for row in web.query("SELECT state FROM uploads_upload WHERE adapter_name LIKE 'many-%'")}
     assert states & {"received", "validating"}, "killed too late to show anything"
     web.start()
     for upload in uploads:
         eventually(lambda upload=upload: read(web, f"uploads/{upload}")["state"] == "accepted", 60, what=web.output())
     web.wait_until_ready(*(f"many-{index}" for index in range(8)))
-    versions = web.query("SELECT digest FROM adapters_adapterversion WHERE adapter_id IN "
-                         "(SELECT id FROM adapters_adapter WHERE name LIKE 'many-%')")  # fmt: skip
+    versions = web.query("SELECT digest FROM registry_adapterversion WHERE adapter_id IN "
+                         "(SELECT id FROM registry_adapter WHERE name LIKE 'many-%')")  # fmt: skip
     assert len(versions) == 8
 
 

@@ -15,7 +15,8 @@ from lorikeet_testing.clients import keyed
 from control_plane.adapters.evaluations import actions
 from control_plane.adapters.evaluations.models import Evaluation
 from control_plane.adapters.evaluations.requests import mean_logprob
-from control_plane.adapters.registry.models import AdapterVersion, Alias, UploadState
+from control_plane.adapters.registry.models import AdapterVersion, Alias
+from control_plane.adapters.uploads.models import UploadState
 from control_plane.gateway.batches import actions as batches
 from control_plane.gateway.batches.models import Batch, BatchState
 from control_plane.identity.audit.models import AuditEvent

@@ -23,7 +23,7 @@ from control_plane.fleet.hosts.leader_election import FileLease
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.hosts.watcher import FleetWatcher
 from control_plane.fleet.joining.joining import renew, renew_due, revoke_host
-from control_plane.fleet.placements.tasks import renew_certificate
+from control_plane.fleet.joining.tasks import renew_certificate
 from control_plane.fleet.routing.connections import Fleet
 from control_plane.fleet.transport.endpoint import HostEndpoint, endpoint_of, known_endpoints
 from control_plane.fleet.transport.errors import HostError

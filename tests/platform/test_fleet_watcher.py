@@ -127,7 +127,7 @@ def written(status: pb.HostStatus, whole: dict[str, pb.AdapterResidency] | None 
     """The statements about adapters by which a heartbeat is stored."""
     with CaptureQueriesContext(connection) as queries:
         record_status("local", status, whole)
-    return [query["sql"] for query in queries if "fleet_hostadapter" in query["sql"]]
+    return [query["sql"] for query in queries if "hosts_hostadapter" in query["sql"]]
 
 
 @pytest.mark.django_db

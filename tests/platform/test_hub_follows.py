@@ -13,9 +13,11 @@ from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.platform_fixtures import Org
 
 from control_plane.adapters.imports import follows
+from control_plane.adapters.imports.models import HubFollow
 from control_plane.adapters.registry import versions
-from control_plane.adapters.registry.models import AdapterVersion, Alias, HubFollow, Upload
+from control_plane.adapters.registry.models import AdapterVersion, Alias
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload
 from control_plane.identity.audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db

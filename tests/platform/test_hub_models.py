@@ -20,9 +20,10 @@ from control_plane.adapters.imports.hub_models import (
     TooManyHubModelsError,
     resolve_hub_model,
 )
+from control_plane.adapters.imports.models import HubModel
 from control_plane.adapters.registry import versions
 from control_plane.adapters.registry.archiving import archive_adapter, delete_archived_adapter
-from control_plane.adapters.registry.models import AdapterVersion, HubModel, Upload, UploadState
+from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.adapters.registry.resolve import (
     ModelNotFoundError,
     ModelNotReadyError,
@@ -30,6 +31,7 @@ from control_plane.adapters.registry.resolve import (
     find_models,
 )
 from control_plane.adapters.uploads import validation_job
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.errors import LorikeetError
 from control_plane.identity.audit.models import AuditEvent
 

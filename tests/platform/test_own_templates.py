@@ -9,9 +9,10 @@ import pytest
 from lorikeet_testing.adapter_forms import CHATML
 from lorikeet_testing.peft_files import adapter_files
 
-from control_plane.adapters.registry.models import AdapterVersion, UploadState
+from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.adapters.registry.resolve import resolve_model
 from control_plane.adapters.registry.versions import mark_version_ready
+from control_plane.adapters.uploads.models import UploadState
 from control_plane.gateway.dispatch.generation import apply_adapter_template
 from lora_engine.wire import engine_pb2 as pb
 

@@ -11,7 +11,7 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from control_plane.adapters.registry.models import Adapter
-from control_plane.fleet.placements import page_maps
+from control_plane.fleet.host_views import page_maps
 from control_plane.fleet.transport import errors
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.accounts.actions import set_operator
@@ -69,7 +69,7 @@ def operator(globex: Any) -> Any:
 @pytest.fixture
 def clock(monkeypatch: Any) -> list[float]:
     now = [1_800_000_000.0]
-    monkeypatch.setattr("control_plane.fleet.placements.page_maps.time.time", lambda: now[0])
+    monkeypatch.setattr("control_plane.fleet.host_views.page_maps.time.time", lambda: now[0])
     return now
 
 

@@ -142,13 +142,13 @@ def test_a_pin_follows_what_is_live(
     allow(acme, 1)
     with django_capture_on_commit_callbacks(execute=True):
         put(acme, "support")
-    assert ("fleet.apply_pins", ("local",)) in queue.calls
+    assert ("placements.apply_pins", ("local",)) in queue.calls
     tell()
     assert engine.pinned == [one.digest]
     queue.calls.clear()
     with django_capture_on_commit_callbacks(execute=True):
         promote_version(acting=acme.principal(), version=two)
-    assert ("fleet.apply_pins", ("local",)) in queue.calls
+    assert ("placements.apply_pins", ("local",)) in queue.calls
     tell()
     assert engine.pinned == [two.digest]
     assert list(Placement.objects.filter(pinned=True).values_list("version__number", flat=True)) == [2]
@@ -197,11 +197,11 @@ def test_pins_are_told_again_to_an_engine_that_restarted(
     assert state(acme, "support")["hosts"] == [], "nobody says that it is kept by an engine that has forgotten it"
     with django_capture_on_commit_callbacks(execute=True):
         tasks.stage_next()
-    assert ("fleet.apply_pins", ("local",)) in queue.calls, "with its staging"
+    assert ("placements.apply_pins", ("local",)) in queue.calls, "with its staging"
     queue.calls.clear()
     with django_capture_on_commit_callbacks(execute=True):
         tasks.reconcile()
-    assert ("fleet.apply_pins", ("local",)) in queue.calls, "and by the reconciler, should that be lost"
+    assert ("placements.apply_pins", ("local",)) in queue.calls, "and by the reconciler, should that be lost"
     tell()
     assert engine.pinned == [version.digest]
     assert [host["pinned"] for host in state(acme, "support")["hosts"]] == [True]

@@ -226,13 +226,13 @@ def test_a_prefix_follows_what_is_live_and_goes_with_its_adapter(
     allow(acme, 4)
     with django_capture_on_commit_callbacks(execute=True):
         assert pin(acme, model="support").status_code == 201
-    assert ("fleet.apply_pins", ("local",)) in queue.calls
+    assert ("placements.apply_pins", ("local",)) in queue.calls
     tell()
     assert [each.prompt.adapter_digest for each in engine.prefixes] == [one.digest]
     queue.calls.clear()
     with django_capture_on_commit_callbacks(execute=True):
         promote_version(acting=acme.principal(), version=two)
-    assert ("fleet.apply_pins", ("local",)) in queue.calls
+    assert ("placements.apply_pins", ("local",)) in queue.calls
     tell()
     assert [each.prompt.adapter_digest for each in engine.prefixes] == [two.digest], "computed anew for it"
     archive_adapter(acting=acme.principal(), adapter=get_adapter(acme.tenant, "support").adapter)
@@ -271,7 +271,7 @@ def test_prefixes_are_told_again_to_an_engine_that_restarted_and_what_it_says_is
     assert states(acme) == {"handbook": ["waiting"]}, "nobody says that it is kept by an engine that has forgotten it"
     with django_capture_on_commit_callbacks(execute=True):
         tasks.reconcile()
-    assert ("fleet.apply_pins", ("local",)) in queue.calls
+    assert ("placements.apply_pins", ("local",)) in queue.calls
     engine.behaviour.prefix_state = pb.PrefixState.COMPUTING
     tell()
     assert states(acme) == {"handbook": ["computing"]}

@@ -76,7 +76,7 @@ def test_each_step_is_shown_until_it_is_back(
     with committing():
         answer = restart(operator, wait_s=60)
     assert (answer.status_code, answer.json()) == (202, {"wait_s": 60})
-    (asked,) = [call for call in queue.calls if call[0] == "fleet.apply_restart"]
+    (asked,) = [call for call in queue.calls if call[0] == "hosts.apply_restart"]
     assert (shown(operator)["phase"], shown(operator)["wait_s"]) == ("asked", 60)
     row = AuditEvent.objects.get(action="host.restart")
     assert (row.detail["wait_s"], row.tenant) == (60, None)
@@ -102,7 +102,7 @@ def test_an_engine_that_was_not_told_is_told_by_the_reconciler(
     restart(operator, wait_s=0)
     with committing():
         tasks.apply_services()
-    assert ("fleet.apply_restart", ("local",)) in [(name, tuple(given)) for name, given in queue.calls]
+    assert ("hosts.apply_restart", ("local",)) in [(name, tuple(given)) for name, given in queue.calls]
     queue.calls.clear()
     heartbeat(restarting=True)
     with committing():

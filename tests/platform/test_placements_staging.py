@@ -30,10 +30,10 @@ from control_plane.billing.usage.models import ApiEndpoint, UsageEvent
 from control_plane.billing.usage.recovery import recover_usage
 from control_plane.core.config import current
 from control_plane.core.errors import NotFoundError
+from control_plane.fleet.host_views.queries import hosts_for_operator
 from control_plane.fleet.hosts import actions as fleet_actions
 from control_plane.fleet.hosts.models import EngineHost, HostService, HostState, StagingPhase
 from control_plane.fleet.placements import actions, tasks
-from control_plane.fleet.placements.hosts import hosts_for_operator
 from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.placements.payloads import effect_json
 from control_plane.fleet.placements.queries import staging_page
@@ -347,7 +347,7 @@ def test_content_whose_drop_was_lost_is_dropped_by_the_reconciler(
     fleet_actions.record_status("local", engine.status())
     with committing():
         tasks.reconcile()
-    dropped = [arguments for task, arguments in queue.calls if task == "fleet.drop_unwanted"]
+    dropped = [arguments for task, arguments in queue.calls if task == "placements.drop_unwanted"]
     assert dropped == [("local", withdrawn.digest)]
 
 
@@ -524,7 +524,7 @@ def test_draining_follows_the_engine_through_its_restarts(
         with committing():
             tasks.apply_services()
         for name, arguments in queue.calls:
-            if name == "fleet.apply_service":
+            if name == "hosts.apply_service":
                 tasks.apply_service(*arguments)
         queue.calls.clear()
 
@@ -659,7 +659,7 @@ def test_agreement_with_the_unquantised_base_is_asked_for_until_it_is_known(
     queue.calls.clear()
     with committing():
         tasks.reconcile()
-    assert ("fleet.probe_missing", ("local",)) in queue.calls
+    assert ("placements.probe_missing", ("local",)) in queue.calls
     tasks.probe_missing("local")
     shown = plain(VersionSerializer(queries.get_version(version.tenant, version.adapter.name, version.number)).data)
     assert (shown["agreement"], shown["effect"]["agreement"]["adapter"]["agreeing"]) == ("differs", 1)
@@ -669,7 +669,7 @@ def test_agreement_with_the_unquantised_base_is_asked_for_until_it_is_known(
     queue.calls.clear()
     with committing():
         tasks.reconcile()
-    assert "fleet.probe_missing" not in [task for task, _ in queue.calls]
+    assert "placements.probe_missing" not in [task for task, _ in queue.calls]
     assert engine.probe_calls == [version.digest] * 3
 
 
@@ -740,7 +740,7 @@ def test_a_busy_host_delays_nothing_and_is_asked_again(
     queue.calls.clear()
     with committing():
         tasks.reconcile()
-    assert ("fleet.probe_missing", ("local",)) in queue.calls
+    assert ("placements.probe_missing", ("local",)) in queue.calls
     engine.behaviour.busy_for_probes = False
     tasks.probe_missing("local")
     version.refresh_from_db()
@@ -748,4 +748,4 @@ def test_a_busy_host_delays_nothing_and_is_asked_again(
     queue.calls.clear()
     with committing():
         tasks.reconcile()
-    assert "fleet.probe_missing" not in [task for task, _ in queue.calls]
+    assert "placements.probe_missing" not in [task for task, _ in queue.calls]

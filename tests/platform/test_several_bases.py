@@ -15,9 +15,10 @@ from lorikeet_testing.platform_fixtures import Org, Uploader
 from control_plane.adapters.registry.aliases import start_canary
 from control_plane.adapters.registry.archiving import archive_version
 from control_plane.adapters.registry.base_of_adapter import OtherBaseOfAdapterError
-from control_plane.adapters.registry.models import AdapterVersion, Upload, VersionState
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.adapters.registry.resolve import ModelNotFoundError, list_models, resolve_model
 from control_plane.adapters.registry.versions import promote_version
+from control_plane.adapters.uploads.models import Upload
 from control_plane.billing.reports.models import Grain
 from control_plane.billing.reports.usage_csv import UsageTable
 from control_plane.billing.usage import recovery
@@ -33,8 +34,9 @@ from control_plane.fleet.base_models.actions import (
     withdraw_base_model,
 )
 from control_plane.fleet.base_models.base_model import host_quarantine, served_bases
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts import actions as fleet_actions
-from control_plane.fleet.hosts.models import BaseModel, EngineHost, StagingPhase
+from control_plane.fleet.hosts.models import EngineHost, StagingPhase
 from control_plane.fleet.placements import tasks
 from control_plane.fleet.placements.models import Placement
 from control_plane.gateway.dispatch.admission import admit
@@ -208,9 +210,9 @@ def test_operators_list_admit_rename_and_withdraw(
     uploader: Uploader, acme: Org, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join("wide-1", WIDE)
-    from control_plane.fleet.placements import base_model_views
+    from control_plane.fleet.base_model_views import views
 
-    monkeypatch.setattr(base_model_views, "describe_host", lambda name: describe(WIDE))
+    monkeypatch.setattr(views, "describe_host", lambda name: describe(WIDE))
     client, path = operator(acme), "/api/operator/base-models"
     ready(uploader, acme, "support", GEOMETRY)
     shown = client.get(path).json()

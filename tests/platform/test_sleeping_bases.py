@@ -15,12 +15,13 @@ from lorikeet_testing.platform_fixtures import Org
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.config import current
 from control_plane.core.db import run_db
+from control_plane.fleet.base_model_views.wakefulness import wakefulness
 from control_plane.fleet.base_models import demand as base_demand
 from control_plane.fleet.base_models.actions import BaseModelNotServedError, set_sleep
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.fleet.base_models.demand import store_demand
-from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState
-from control_plane.fleet.placements.waking import wakefulness
+from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.models import EngineHost, HostState
 from control_plane.gateway.dispatch import admission_cache
 from control_plane.gateway.dispatch.admission import BaseAsleepError
 from control_plane.gateway.dispatch.admission_cache import AdmissionCache

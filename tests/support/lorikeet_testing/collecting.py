@@ -88,9 +88,9 @@ def caller() -> Any:
 
 def send(acting: Any, name: str, seed: int) -> Any:
     """An accepted version with the content of that seed."""
-    from control_plane.adapters.registry.models import Upload, UploadState
     from control_plane.adapters.uploads import actions as uploads
     from control_plane.adapters.uploads import validation_job
+    from control_plane.adapters.uploads.models import Upload, UploadState
     from control_plane.adapters.uploads.spool import SpooledFile
     from lorikeet_testing.peft_files import adapter_files
 

@@ -84,7 +84,7 @@ class FaultyFleet:
         eventually(self._all_serve, 60, what=f"all hosts: {self.web.output()}")
 
     def _all_serve(self) -> bool:
-        online = "select 1 from fleet_enginehost where state = 'online'"
+        online = "select 1 from hosts_enginehost where state = 'online'"
         if len(self.web.query(online)) < len(self.hosts):
             return False
         # So many at once that also a host gets some that seems slower: it had more to do when it measured its steps.

@@ -31,9 +31,10 @@ from control_plane.adapters.imports.follows import add_follow
 from control_plane.adapters.registry import versions
 from control_plane.adapters.registry.aliases import set_alias, start_canary
 from control_plane.adapters.registry.archiving import archive_adapter
-from control_plane.adapters.registry.models import AdapterVersion, EvaluationMetric, Upload
+from control_plane.adapters.registry.models import AdapterVersion, EvaluationMetric
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import validation_job, validation_sandbox
+from control_plane.adapters.uploads.models import Upload
 from control_plane.adapters.uploads.spool import SpooledFile
 from control_plane.billing.reports.exports import add_schedule, request_export
 from control_plane.billing.reports.models import Cadence, Grain

@@ -138,7 +138,8 @@ def _versions(names: list[tuple[Any, str]]) -> list[Any]:
 
 
 def _placements(versions: list[Any]) -> None:
-    from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState, StagingPhase
+    from control_plane.fleet.base_models.models import BaseModel
+    from control_plane.fleet.hosts.models import EngineHost, HostState, StagingPhase
     from control_plane.fleet.placements.models import Placement
 
     BaseModel.objects.create(
@@ -208,7 +209,8 @@ def _skewed(count: int) -> str:
 
 def _others(large: Any, keys: list[Any], versions: list[Any], size: Size) -> None:
     """What grows beside the ledger."""
-    from control_plane.adapters.registry.models import Adapter, Upload, UploadState
+    from control_plane.adapters.registry.models import Adapter
+    from control_plane.adapters.uploads.models import Upload, UploadState
     from control_plane.console.webhooks.models import Delivery, DeliveryState, Endpoint, Event, EventType
     from control_plane.gateway.batches.models import Batch, BatchState, Purpose, StoredFile
 

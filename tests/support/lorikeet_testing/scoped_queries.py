@@ -10,10 +10,10 @@ from typing import Any
 from django.db import connection
 
 OWNED = {
-    "adapters_adapter", "adapters_adapterversion", "adapters_alias", "adapters_upload", "usage_usageevent",
+    "registry_adapter", "registry_adapterversion", "registry_alias", "uploads_upload", "usage_usageevent",
     "audit_auditevent", "keys_apikey", "usage_hourlyusage", "usage_dailyusage", "usage_dailytotals",
     "usage_dailylatency", "usage_storageday", "webhooks_endpoint", "webhooks_event", "reports_export",
-    "reports_exportschedule", "tenants_invitation", "tenants_membership", "quotas_limitset", "quotas_budget",
+    "reports_exportschedule", "tenants_invitation", "tenants_membership", "limits_limitset", "quotas_budget",
     "slo_objective",
 }  # fmt: skip
 

@@ -30,8 +30,8 @@ class ThreeHosts:
         self.web.wait_until_ready("support", "fake-base")
 
         def placed() -> bool:
-            named = "fleet_placement p join adapters_adapterversion v on v.id = p.version_id"
-            named += " join adapters_adapter a on a.id = v.adapter_id"
+            named = "placements_placement p join registry_adapterversion v on v.id = p.version_id"
+            named += " join registry_adapter a on a.id = v.adapter_id"
             ready = self.web.query(f"select 1 from {named} where a.name = 'support' and p.phase = 'ready'")
             return len(ready) == len(self.threads)
 

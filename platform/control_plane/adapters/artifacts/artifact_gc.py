@@ -15,8 +15,10 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from control_plane.adapters.artifacts.configured import artifact_store
+from control_plane.adapters.artifacts.models import Content
 from control_plane.adapters.registry.locks import lock_claimed
-from control_plane.adapters.registry.models import AdapterVersion, Content, Upload, UploadState, VersionState
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.jobs import clocks
 from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.audit import actions as audit

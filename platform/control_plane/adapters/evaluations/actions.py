@@ -28,11 +28,10 @@ from control_plane.adapters.registry.models import (
     AdapterVersion,
     Alias,
     EvaluationMetric,
-    Upload,
-    UploadState,
     VersionState,
 )
 from control_plane.adapters.registry.versions import label_of, record_score, tell_adapter
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.jobs import clocks

@@ -8,7 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from control_plane.adapters.registry.models import NAME, AdapterVersion, EvaluationMetric, Upload
+from control_plane.adapters.registry.models import NAME, AdapterVersion, EvaluationMetric
+from control_plane.adapters.uploads.models import Upload
 from control_plane.gateway.batches.models import Batch
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant

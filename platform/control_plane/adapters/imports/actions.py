@@ -10,14 +10,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from control_plane.adapters.imports.bucket import endpoint_of
+from control_plane.adapters.imports.models import BucketCredentials, HubFollow, HubModelPolicy, HubToken
 from control_plane.adapters.imports.problems import no_credentials
 from control_plane.adapters.imports.sealed import seal
 from control_plane.adapters.imports.sources import HubSource, S3Source, SourceRefusedError, parse_source
 from control_plane.adapters.registry.base_of_adapter import wanted_base
-from control_plane.adapters.registry.models import BucketCredentials, HubFollow, HubModelPolicy, HubToken, Upload
 from control_plane.adapters.registry.storage_limits import require_room
 from control_plane.adapters.uploads import spool
 from control_plane.adapters.uploads.actions import require_free_name, require_short_backlog, tell_upload
+from control_plane.adapters.uploads.models import Upload
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.http.egress import UrlRefusedError, check_url
@@ -110,7 +111,7 @@ def import_for(
         )
         audit.record(actor, "upload.import", upload, tenant=tenant, label=name, source=parsed.shown)
         tell_upload(upload)
-        enqueue("adapters.validate_next")
+        enqueue("uploads.validate_next")
     return upload
 
 

@@ -16,6 +16,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from control_plane.adapters.imports.listing import RemoteFile, adapter_of
+from control_plane.adapters.imports.models import BucketCredentials
 from control_plane.adapters.imports.problems import (
     Origin,
     SourceProblemError,
@@ -26,7 +27,6 @@ from control_plane.adapters.imports.problems import (
 )
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import S3Source
-from control_plane.adapters.registry.models import BucketCredentials
 from control_plane.core.config import current
 from control_plane.core.http import egress
 

@@ -18,13 +18,14 @@ from django.db import transaction
 
 from control_plane.adapters.imports import bucket, hub
 from control_plane.adapters.imports.listing import RemoteFile
+from control_plane.adapters.imports.models import BucketCredentials, HubToken
 from control_plane.adapters.imports.problems import SourceProblemError, check_answer, no_credentials, unavailable
 from control_plane.adapters.imports.sealed import unseal
 from control_plane.adapters.imports.sources import HubSource, S3Source, UrlSource, parse_source
 from control_plane.adapters.registry.locks import lock_claimed
-from control_plane.adapters.registry.models import BucketCredentials, HubToken, Upload
 from control_plane.adapters.registry.storage_limits import require_room
 from control_plane.adapters.uploads import spool
+from control_plane.adapters.uploads.models import Upload
 from control_plane.core.config import current
 from control_plane.core.db import release_connections
 from control_plane.core.http import egress

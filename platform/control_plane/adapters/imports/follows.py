@@ -20,9 +20,9 @@ from control_plane.adapters.imports import hub
 from control_plane.adapters.imports.actions import import_for
 from control_plane.adapters.imports.fetching import authorization
 from control_plane.adapters.imports.hub_policy import full_name
+from control_plane.adapters.imports.models import HubFollow
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.registry.models import HubFollow
 from control_plane.adapters.uploads.actions import require_free_name
 from control_plane.core.config import current
 from control_plane.core.db import release_connections

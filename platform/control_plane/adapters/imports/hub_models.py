@@ -13,9 +13,10 @@ from django.utils import timezone
 
 from control_plane.adapters.imports.actions import begin_import
 from control_plane.adapters.imports.hub_policy import adapter_name_of, allows, full_name, policy_of
+from control_plane.adapters.imports.models import HubModel
 from control_plane.adapters.imports.progress import fetched_bytes
 from control_plane.adapters.imports.sources import HubSource, SourceRefusedError, parse_source
-from control_plane.adapters.registry.models import AdapterVersion, HubModel, Upload, UploadState, VersionState
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.adapters.registry.queries import staging_progress
 from control_plane.adapters.registry.resolve import (
     LONGEST_NAME,
@@ -27,6 +28,7 @@ from control_plane.adapters.registry.resolve import (
     resolved,
 )
 from control_plane.adapters.registry.versions import EffectNotConfirmedError, label_of
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError
 from control_plane.core.jobs import clocks

@@ -11,8 +11,9 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from control_plane.adapters.imports.models import HubModel, HubModelPolicy
 from control_plane.adapters.imports.sources import HubSource
-from control_plane.adapters.registry.models import HubModel, HubModelPolicy, VersionState
+from control_plane.adapters.registry.models import VersionState
 from control_plane.identity.tenants.models import Tenant
 
 HUB_PREFIX = "hub:"

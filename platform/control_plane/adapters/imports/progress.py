@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from control_plane.adapters.registry.models import Upload, UploadState
+from control_plane.adapters.uploads.models import Upload, UploadState
 
 _UNDECIDED = (UploadState.RECEIVED, UploadState.VALIDATING)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from control_plane.adapters.registry.models import AdapterVersion, Upload, UploadState
+from control_plane.adapters.registry.models import AdapterVersion
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.jobs import claims
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from rest_framework.utils.encoders import JSONEncoder
 
 from control_plane.adapters.registry import queries
-from control_plane.adapters.registry.models import Adapter, Upload
+from control_plane.adapters.registry.models import Adapter
 from control_plane.adapters.registry.serializers import AdapterSerializer, UploadSerializer
+from control_plane.adapters.uploads.models import Upload
 
 
 def upload_json(upload: Upload) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from control_plane.adapters.registry.models import (
     Adapter,
     AdapterVersion,
     Alias,
-    Upload,
     VersionState,
 )
+from control_plane.adapters.uploads.models import Upload
 from control_plane.core.errors import NotFoundError
 from control_plane.core.http.lists import part_of
 from control_plane.identity.tenants.models import Tenant

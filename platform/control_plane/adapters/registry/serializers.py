@@ -13,8 +13,6 @@ from control_plane.adapters.registry.models import (
     AgreementOutcome,
     EffectVerdict,
     EvaluationMetric,
-    Upload,
-    UploadState,
     VersionState,
 )
 from control_plane.adapters.registry.queries import (
@@ -24,6 +22,7 @@ from control_plane.adapters.registry.queries import (
     AdapterWithVersions,
     ArchivedSort,
 )
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.http.lists import MOST_ROWS, ListQuerySerializer
 from control_plane.core.http.serializers import NameField, ProblemSerializer

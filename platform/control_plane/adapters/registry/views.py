@@ -13,7 +13,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control_plane.adapters.registry import aliases, archiving, queries, versions
-from control_plane.adapters.registry.models import UploadState
 from control_plane.adapters.registry.resolve import find_models
 from control_plane.adapters.registry.serializers import (
     AdapterListQuerySerializer,
@@ -32,6 +31,7 @@ from control_plane.adapters.registry.serializers import (
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import resumable
 from control_plane.adapters.uploads.announced_digests import read_announced
+from control_plane.adapters.uploads.models import UploadState
 from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.lists import TOTAL, TOTAL_HEADER, ListQuerySerializer, part_of

@@ -15,13 +15,14 @@ from django.db.models import Max, Q, QuerySet
 from control_plane.adapters.artifacts.store import StoredArtifact
 from control_plane.adapters.registry.base_of_adapter import OtherBaseOfAdapterError, require_base_of, wanted_base
 from control_plane.adapters.registry.locks import lock_claimed, lock_upload
-from control_plane.adapters.registry.models import Adapter, AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
 from control_plane.adapters.registry.named_base import other_base
 from control_plane.adapters.registry.payloads import upload_json
 from control_plane.adapters.registry.signals import version_in_use
 from control_plane.adapters.registry.storage_limits import require_room, require_room_for_contents
 from control_plane.adapters.registry.versions import label_of, tell_adapter, unarchive_version
 from control_plane.adapters.uploads import spool
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.db import release_connections
 from control_plane.core.errors import LorikeetError
@@ -154,7 +155,7 @@ def _create_upload(
         )
         audit.record(acting.actor, "upload.receive", upload, tenant=acting.tenant, label=name, bytes=upload.bytes)
         tell_upload(upload)
-        enqueue("adapters.validate_next")
+        enqueue("uploads.validate_next")
     return upload
 
 

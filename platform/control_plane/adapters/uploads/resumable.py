@@ -11,7 +11,6 @@ from django.db import transaction
 
 from control_plane.adapters.registry.base_of_adapter import wanted_base
 from control_plane.adapters.registry.locks import lock_upload
-from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.registry.queries import UploadNotFoundError
 from control_plane.adapters.registry.storage_limits import require_room
 from control_plane.adapters.uploads import partial_file, spool
@@ -27,6 +26,7 @@ from control_plane.adapters.uploads.actions import (
     tell_upload,
     uploader_of,
 )
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.core.config import current
 from control_plane.core.errors import DeletionPausedError, LorikeetError
 from control_plane.core.writes import enqueue
@@ -121,7 +121,7 @@ def finish_resumable(upload: Upload) -> None:
         if upload.state != UploadState.ARRIVING:
             return
         move_upload(upload, UploadState.RECEIVED, None, uploader_of(upload))
-        enqueue("adapters.validate_next")
+        enqueue("uploads.validate_next")
 
 
 def cancel_resumable(*, acting: Principal, upload_id: UUID) -> None:

@@ -20,10 +20,10 @@ from time import time
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from control_plane.adapters.registry.models import Upload, UploadState
 from control_plane.adapters.uploads import resumable, spool, tus_headers
 from control_plane.adapters.uploads.actions import UploadEndedError
 from control_plane.adapters.uploads.authorization import authorize_upload
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.partial_file import Transfer, acknowledged
 from control_plane.adapters.uploads.spool import Gathered, on_disk
 from control_plane.adapters.uploads.tus_headers import Checksum, Metadata, TusError

@@ -22,11 +22,11 @@ from control_plane.adapters.artifacts.store import FILES, ArtifactDamagedError, 
 from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
 from control_plane.adapters.registry.base_of_adapter import base_of_named, choices
-from control_plane.adapters.registry.models import Upload
 from control_plane.adapters.registry.named_base import names_of, other_base
 from control_plane.adapters.registry.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool
+from control_plane.adapters.uploads.models import Upload
 from control_plane.adapters.uploads.validation_child import CheckCancelledError, Child, start_child
 from control_plane.billing.limits.queries import tenant_limits
 from control_plane.core import db

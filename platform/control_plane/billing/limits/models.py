@@ -37,7 +37,6 @@ class LimitSet(models.Model):
     objects = TenantQuerySet["LimitSet"].as_manager()
 
     class Meta:
-        app_label = "quotas"  # whose migrations it has
         constraints = [
             models.UniqueConstraint(fields=["tenant"], condition=Q(api_key=None), name="limits_once_per_tenant"),
             models.CheckConstraint(

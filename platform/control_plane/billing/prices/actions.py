@@ -12,7 +12,7 @@ from django.utils import timezone
 from control_plane.billing.prices.models import PriceVersion
 from control_plane.billing.prices.signals import use_check
 from control_plane.core.errors import LorikeetError, NotFoundError
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.accounts.models import User
 from control_plane.identity.audit import actions as audit

@@ -6,7 +6,7 @@ from django.core.validators import MinLengthValidator
 from django.db import models
 from django.db.models import Q
 
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
 
 # Largest price, in millionths for a million tokens: $1000. With it no sum of a report overflows 64 bits.

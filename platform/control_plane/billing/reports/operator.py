@@ -39,7 +39,7 @@ from control_plane.billing.usage.sums import (
     room_for_groups,
     summed,
 )
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.tenants.models import Tenant
 
 # Adapters that a report lists, by device time.

@@ -17,7 +17,7 @@ from control_plane.billing.prices.periods import BillingPeriod, currency_of, per
 from control_plane.billing.usage.models import DailyUsage, StorageDay
 from control_plane.billing.usage.sums import Span, UsageSums, as_of, priced, today
 from control_plane.core.errors import LorikeetError
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.tenants.models import Tenant
 
 

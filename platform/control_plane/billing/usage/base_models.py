@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from control_plane.billing.usage.sums import Key, UsageSums
 from control_plane.core.errors import NotFoundError
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 
 # Columns with the name of a row's base model. Rows older than the first column have that of their version, or none.
 BASE_COLUMNS = ("series__base_model__name", "series__version__base_model")

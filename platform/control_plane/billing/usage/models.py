@@ -11,7 +11,7 @@ from django.db import models
 
 from control_plane.adapters.registry.models import Adapter, AdapterVersion
 from control_plane.core.jobs.clocks import database_time
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet, TenantQuerySet

@@ -9,7 +9,7 @@ from typing import Any
 from control_plane.billing.usage.costs import RequestCosts
 from control_plane.billing.usage.counters import SHOWN
 from control_plane.billing.usage.models import UsageEvent
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 
 _PLAIN = (
     "model", "streamed", "batch", "host", "error_code", "finish_reason", "adapter_loaded_from", *SHOWN

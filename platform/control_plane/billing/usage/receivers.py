@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from control_plane.billing.usage.models import DailyUsage, Series, UsageEvent, Watermark
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 
 
 def is_used_since(base: BaseModel, day: date, **_signal: Any) -> bool:

@@ -21,7 +21,8 @@ from control_plane.billing.usage.counters import Counts, Details
 from control_plane.billing.usage.models import AbandonedTry, Outcome
 from control_plane.billing.usage.request_ids import RequestOrigin
 from control_plane.core.jobs import clocks
-from control_plane.fleet.hosts.models import BaseModel, EngineHost
+from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.transport.blocking_client import EngineCalls, engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint
 from control_plane.fleet.transport.errors import HostError

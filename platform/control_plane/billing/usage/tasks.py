@@ -28,8 +28,8 @@ def measure_storage() -> None:
     storage.measure()
 
 
-@shared_task(name="fleet.pull_usage")
-def pull_usage() -> None:
+@shared_task(name="usage.recover")
+def recover() -> None:
     """Collect usage that no web process acknowledged, for instance because it was killed."""
     for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
         try:

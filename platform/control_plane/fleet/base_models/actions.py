@@ -14,8 +14,8 @@ from control_plane.core.jobs import clocks
 from control_plane.core.names import name_problem
 from control_plane.core.writes import enqueue
 from control_plane.fleet.base_models.base_model import short
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.fleet.hosts import host_status
-from control_plane.fleet.hosts.models import BaseModel
 from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import known_endpoints
 from control_plane.fleet.transport.errors import HostError
@@ -289,8 +289,8 @@ def _withdraw(row: BaseModel) -> None:
 
 
 def _apply() -> None:
-    enqueue("fleet.reconcile")
-    enqueue("adapters.validate_next")
+    enqueue("placements.reconcile")
+    enqueue("uploads.validate_next")
 
 
 def _require_name(row: BaseModel, rows: list[BaseModel]) -> None:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Protocol
 
-from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostService
+from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.models import EngineHost, HostService
 from lora_engine.peft_format import BaseGeometry
 
 # Base models that an error message names before it only counts the rest.

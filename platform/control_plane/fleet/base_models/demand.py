@@ -8,7 +8,7 @@ import time
 
 from control_plane.core.db import run_db
 from control_plane.core.jobs import clocks
-from control_plane.fleet.hosts.models import BaseModel
+from control_plane.fleet.base_models.models import BaseModel
 
 logger = logging.getLogger(__name__)
 # Seconds between two writes for one base model, however many requests name it.

@@ -80,8 +80,8 @@ def set_service(*, actor: Actor, name: str, service: HostService) -> EngineHost:
             before, host.service = host.service, service
             host.save(update_fields=["service"])
             audit.record(actor, f"host.{_VERBS[service]}", host, tenant=None, before=before)
-            enqueue("fleet.apply_service", host.name)
-            enqueue("fleet.reconcile")
+            enqueue("hosts.apply_service", host.name)
+            enqueue("placements.reconcile")
     return host
 
 
@@ -98,7 +98,7 @@ def restart_host(*, actor: Actor, name: str, wait_s: int) -> EngineHost:
         host.restart_boot_id, host.restart_wait_s, host.restart_asked_at = host.boot_id, wait_s, clocks.database_time()
         host.save(update_fields=["restart_boot_id", "restart_wait_s", "restart_asked_at"])
         audit.record(actor, "host.restart", host, tenant=None, wait_s=wait_s)
-        enqueue("fleet.apply_restart", host.name)
+        enqueue("hosts.apply_restart", host.name)
     return host
 
 
@@ -146,3 +146,13 @@ def record_status(name: str, status: pb.HostStatus, adapters: Mapping[str, pb.Ad
 def record_offline(name: str) -> None:
     """Mark a host offline. Its last status stays, to find the cause."""
     EngineHost.objects.filter(name=name).update(state=HostState.OFFLINE)
+
+
+def repeat_calls() -> None:
+    """Enqueue drains and restarts for hosts that rebooted since their call, or were away at the time."""
+    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
+        is_drained = bool(host.boot_id) and host.drained_boot_id == host.boot_id
+        if is_drained != (host.service == HostService.DRAINED):
+            enqueue("hosts.apply_service", host.name)
+        if host.restarts and not host.last_status.get("restarting"):
+            enqueue("hosts.apply_restart", host.name)

@@ -100,8 +100,8 @@ class HostWatcher:
         is_new = await run_db(actions.record_boot, self.name, description)
         if is_new or not self._online:
             logger.info("host %s is up (boot %s)", self.name, description.boot_id)
-            await run_db(enqueue, "fleet.reconcile", self.name)
-            await run_db(enqueue, "adapters.validate_next")
+            await run_db(enqueue, "placements.reconcile", self.name)
+            await run_db(enqueue, "uploads.validate_next")
         self._online, self._boot_id = True, description.boot_id
 
     async def _went_offline(self) -> None:

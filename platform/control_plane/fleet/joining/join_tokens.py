@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
-from control_plane.fleet.hosts.models import JoinToken
+from control_plane.fleet.joining.models import JoinToken
 from control_plane.identity.access.actor import Actor
 from control_plane.identity.audit import actions as audit
 

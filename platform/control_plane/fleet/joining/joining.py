@@ -14,10 +14,11 @@ from django.utils import timezone
 from control_plane.core.config import current
 from control_plane.core.errors import LorikeetError, NotFoundError
 from control_plane.core.writes import enqueue
-from control_plane.fleet.hosts.models import EngineHost, HostState, JoinToken
+from control_plane.fleet.hosts.models import EngineHost, HostState
 from control_plane.fleet.hosts.signals import quarantined
 from control_plane.fleet.joining import authority
 from control_plane.fleet.joining.join_tokens import usable_token
+from control_plane.fleet.joining.models import JoinToken
 from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
 from control_plane.identity.access.actor import SYSTEM, Actor
@@ -128,7 +129,7 @@ def renew_due() -> None:
     soon = timezone.now() + _lifetime() / 3
     due = EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING])
     for host in due.exclude(credential="").filter(certificate_expires_at__lt=soon):
-        enqueue("fleet.renew_certificate", host.name)
+        enqueue("joining.renew_certificate", host.name)
 
 
 def _lifetime() -> timedelta:

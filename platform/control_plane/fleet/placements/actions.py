@@ -181,7 +181,7 @@ def withdraw_version(version: AdapterVersion) -> None:
         hosts = [placement.host.name for placement in version.placements.select_related("host")]
         version.placements.all().delete()
         for host in hosts:
-            enqueue("fleet.drop_unwanted", host, version.digest)
+            enqueue("placements.drop_unwanted", host, version.digest)
 
 
 def requeue_after_boot(host: EngineHost) -> int:
@@ -217,7 +217,7 @@ def drop_leftovers(host: EngineHost) -> int:
     wanted = Placement.objects.filter(host=host, version__digest__in=resident).values_list("version__digest", flat=True)
     leftovers = sorted(resident.difference(wanted))[:MAX_DROPPED]
     for digest in leftovers:
-        enqueue("fleet.drop_unwanted", host.name, digest)
+        enqueue("placements.drop_unwanted", host.name, digest)
     return len(leftovers)
 
 
@@ -415,7 +415,7 @@ def _requeue(placements: QuerySet[Placement], **also: Any) -> list[Placement]:
 
 def _stage_after_commit(placements: list[Placement]) -> None:
     for _ in placements[:MAX_SLOTS]:
-        enqueue("fleet.stage_next")
+        enqueue("placements.stage_next")
 
 
 def _tell(placement: Placement, bytes_per_second: float) -> None:

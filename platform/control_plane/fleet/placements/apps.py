@@ -10,12 +10,10 @@ class PlacementsConfig(AppConfig):
             version_in_use,
             version_out_of_use,
         )
-        from control_plane.fleet.hosts.signals import host_changed, quarantined
+        from control_plane.fleet.hosts.signals import quarantined
         from control_plane.fleet.placements import receivers
-        from control_plane.fleet.placements import waking as _waking  # noqa: F401
 
         version_in_use.connect(receivers.place)
         version_out_of_use.connect(receivers.withdraw)
         live_version_changed.connect(receivers.move_pin)
         quarantined.connect(receivers.clear_host)
-        host_changed.connect(receivers.tell_consoles)

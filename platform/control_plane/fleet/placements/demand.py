@@ -146,7 +146,7 @@ def _remove(placement: Placement) -> int:
         lock_version(placement.version)
         gone, _ = Placement.objects.filter(pk=placement.pk, unneeded_since__isnull=False).delete()
         if gone:
-            enqueue("fleet.drop_unwanted", placement.host.name, placement.version.digest)
+            enqueue("placements.drop_unwanted", placement.host.name, placement.version.digest)
     return min(1, gone)
 
 

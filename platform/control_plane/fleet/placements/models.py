@@ -37,7 +37,6 @@ class Placement(Claimable):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        app_label = "fleet"  # whose migrations it has
         ordering = ["host__name"]
         constraints = [
             models.UniqueConstraint(fields=["version", "host"], name="placement_once_per_host"),
@@ -73,7 +72,6 @@ class PinnedPrefix(models.Model):
     objects = TenantQuerySet["PinnedPrefix"].as_manager()
 
     class Meta:
-        app_label = "fleet"
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="pinned_prefix_name_once")]
 
@@ -111,7 +109,6 @@ class PrefixOnHost(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        app_label = "fleet"
         constraints = [models.UniqueConstraint(fields=["prefix", "host"], name="pinned_prefix_once_per_host")]
 
     def __str__(self) -> str:

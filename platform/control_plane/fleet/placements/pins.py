@@ -106,7 +106,7 @@ def apply_pins_of(version: AdapterVersion) -> None:
 
 def apply_pins_on(hosts: Iterable[str]) -> None:
     for host in sorted(set(hosts)):
-        enqueue("fleet.apply_pins", host)
+        enqueue("placements.apply_pins", host)
 
 
 def wanted_pins(host: EngineHost) -> list[Placement]:

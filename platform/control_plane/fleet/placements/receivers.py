@@ -7,7 +7,6 @@ from typing import Any
 from control_plane.adapters.registry.models import AdapterVersion
 from control_plane.fleet.hosts.models import EngineHost
 from control_plane.fleet.placements import actions, pins
-from control_plane.fleet.placements.host_events import publish_host_status
 from control_plane.fleet.placements.models import Placement
 
 
@@ -26,7 +25,3 @@ def move_pin(*, version: AdapterVersion, **_: Any) -> None:
 
 def clear_host(*, host: EngineHost, **_: Any) -> None:
     Placement.objects.filter(host=host).delete()
-
-
-def tell_consoles(*, name: str, **_: Any) -> None:
-    publish_host_status(name)

@@ -12,7 +12,7 @@ from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.registry.models import AdapterVersion, AgreementOutcome, VersionState
 from control_plane.adapters.registry.versions import go_live_untried, record_effect, waits_for_trial
 from control_plane.core import traces
-from control_plane.core.jobs import claims, clocks
+from control_plane.core.jobs import claims
 from control_plane.core.writes import enqueue
 from control_plane.fleet.base_models.base_model import (
     ServedBase,
@@ -22,9 +22,9 @@ from control_plane.fleet.base_models.base_model import (
     serving_hosts,
 )
 from control_plane.fleet.hosts import host_status
-from control_plane.fleet.hosts.actions import note_drained, sync_hosts
-from control_plane.fleet.hosts.models import EngineHost, HostService, HostState
-from control_plane.fleet.joining.joining import renew, renew_due
+from control_plane.fleet.hosts.actions import repeat_calls, sync_hosts
+from control_plane.fleet.hosts.models import EngineHost, HostState
+from control_plane.fleet.joining.joining import renew_due
 from control_plane.fleet.placements import actions, demand, pins, prefixes
 from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.placements.payloads import effect_json
@@ -55,7 +55,7 @@ UNOBSERVED_GRACE = timedelta(seconds=15)
 UNTRIED_GRACE = timedelta(seconds=10)
 
 
-@shared_task(name="fleet.stage_next")
+@shared_task(name="placements.stage_next")
 def stage_next() -> None:
     """Stage one version on one host, then enqueue the next staging."""
     placement = actions.claim_next()
@@ -63,7 +63,7 @@ def stage_next() -> None:
         return
     with claims.keep(placement):
         attempt(placement)
-    enqueue("fleet.stage_next")
+    enqueue("placements.stage_next")
 
 
 def attempt(placement: Placement) -> None:
@@ -134,7 +134,7 @@ def stage(placement: Placement, phases: Phases | None = None) -> None:
             probe(engine, placement, FIRST_PATIENCE_S)
             go_live_untried(placement.version)
     if progress.ready and pins.is_pinned(placement.version.adapter):
-        enqueue("fleet.apply_pins", endpoint.name)
+        enqueue("placements.apply_pins", endpoint.name)
     if not progress.ready:
         raise HostError(
             "staging_interrupted",
@@ -214,7 +214,7 @@ def probe(engine: EngineCalls, placement: Placement, patience_s: float) -> bool:
     return True
 
 
-@shared_task(name="fleet.place_by_demand")
+@shared_task(name="placements.place_by_demand")
 def place_by_demand() -> None:
     """Add copies of adapters with much load and remove surplus ones. Does nothing unless placement is by demand."""
     if not demand.is_on():
@@ -225,7 +225,7 @@ def place_by_demand() -> None:
             logger.info("placement of %s by demand: %d copies added, %d removed", base.name, added, taken)
 
 
-@shared_task(name="fleet.probe_missing")
+@shared_task(name="placements.probe_missing")
 def probe_missing(host_name: str) -> None:
     """Have a host try versions that could not be tried while they were staged, and complete pending comparisons with
     the unquantised base.
@@ -239,7 +239,7 @@ def probe_missing(host_name: str) -> None:
                 return
 
 
-@shared_task(name="fleet.apply_pins")
+@shared_task(name="placements.apply_pins")
 def apply_pins(host_name: str) -> None:
     """Send a host its pinned adapters and prefixes, and store which it keeps. The reconciler repeats it."""
     host = EngineHost.objects.filter(name=host_name, active=True, state=HostState.ONLINE).first()
@@ -254,7 +254,7 @@ def apply_pins(host_name: str) -> None:
         logger.warning("The pins could not be sent to host %s; the reconciler tries again: %s", host.name, failure)
 
 
-@shared_task(name="fleet.drop_unwanted")
+@shared_task(name="placements.drop_unwanted")
 def drop_unwanted(host_name: str, digest: str) -> None:
     """Have a host drop content that no version wants there any more."""
     if Placement.objects.filter(host__name=host_name, version__digest=digest).exists():
@@ -266,61 +266,11 @@ def drop_unwanted(host_name: str, digest: str) -> None:
         engine.drop(digest)
 
 
-@shared_task(name="fleet.renew_certificate")
-def renew_certificate(host_name: str) -> None:
-    """Give a host that joined a certificate for a new key. The reconciler does it again if it is away."""
-    try:
-        renew(endpoint_of(host_name))
-    except HostError as failure:
-        logger.warning("the certificate of host %s could not be renewed: %s", host_name, failure)
-
-
-@shared_task(name="fleet.apply_service")
-def apply_service(host_name: str) -> None:
-    """Have the engine drain, or resume, as operators want it. The reconciler repeats it if the host is away."""
-    host = EngineHost.objects.get(name=host_name)
-    drain = host.service == HostService.DRAINED
-    if not drain and host.drained_boot_id != host.boot_id:
-        return  # this engine process was not told to drain; one that is stopping drains by itself
-    try:
-        with engine_calls(endpoint_of(host.name)) as engine:
-            engine.drain(undo=not drain)
-    except HostError as failure:
-        action = "drain" if drain else "resume"
-        logger.warning("Host %s could not be told to %s; the reconciler tries again: %s", host.name, action, failure)
-        return
-    note_drained(host, drained=drain)
-
-
-@shared_task(name="fleet.apply_restart")
-def apply_restart(host_name: str) -> None:
-    """Have an engine end, if an operator still waits for its restart. The reconciler repeats it."""
-    host = EngineHost.objects.get(name=host_name)
-    if not host.restarts or host.restart_asked_at is None:
-        return
-    waited_s = max(0.0, (clocks.database_time() - host.restart_asked_at).total_seconds())
-    try:
-        with engine_calls(endpoint_of(host.name)) as engine:
-            engine.restart(host.restart_boot_id, max(0.0, host.restart_wait_s - waited_s))
-    except HostError as failure:
-        logger.warning("Host %s could not be told to restart; the reconciler tries again: %s", host.name, failure)
-
-
-def apply_services() -> None:
-    """Enqueue drains and restarts for hosts that rebooted since their call, or were away at the time."""
-    for host in EngineHost.objects.filter(active=True, state__in=[HostState.ONLINE, HostState.DRAINING]):
-        is_drained = bool(host.boot_id) and host.drained_boot_id == host.boot_id
-        if is_drained != (host.service == HostService.DRAINED):
-            enqueue("fleet.apply_service", host.name)
-        if host.restarts and not host.last_status.get("restarting"):
-            enqueue("fleet.apply_restart", host.name)
-
-
-@shared_task(name="fleet.reconcile")
+@shared_task(name="placements.reconcile")
 def reconcile(host_name: str = "") -> None:
     """Bring what hosts hold towards what they should hold. Safe to run at any time, any number of times."""
     sync_hosts(configured_endpoints())
-    apply_services()
+    repeat_calls()
     renew_due()
     bases = served_bases()
     actions.settle_base_models(bases)
@@ -336,10 +286,10 @@ def reconcile(host_name: str = "") -> None:
         actions.requeue_failed(host)
         actions.drop_leftovers(host)
         if actions.not_probed(host.name).exists():
-            enqueue("fleet.probe_missing", host.name)
+            enqueue("placements.probe_missing", host.name)
         if pins.needs_pins(host):
-            enqueue("fleet.apply_pins", host.name)
-    enqueue("fleet.stage_next")  # for placements that waited for a host to answer
+            enqueue("placements.apply_pins", host.name)
+    enqueue("placements.stage_next")  # for placements that waited for a host to answer
 
 
 def place_missing(bases: ServedBases) -> None:

@@ -13,9 +13,6 @@ from control_plane.adapters.registry.serializers import VersionSerializer
 from control_plane.adapters.registry.views import VersionView
 from control_plane.core.http.serializers import ErrorResponseSerializer
 from control_plane.fleet.placements import actions
-from control_plane.fleet.placements.cold_starts import tiers_of
-from control_plane.fleet.placements.host_serializers import VersionTierSerializer
-from control_plane.identity.access.views import TenantView
 from control_plane.identity.tenants.roles import Capability
 
 _CONFLICT: dict[int, Any] = {404: ErrorResponseSerializer, 409: ErrorResponseSerializer}
@@ -36,16 +33,3 @@ class RestageView(VersionView):
         version = queries.get_version(self.principal.tenant, name, number)
         actions.restage_version(acting=self.principal, version=version)
         return self.show(name, number, status=202)
-
-
-class TiersView(TenantView):
-    needs: ClassVar = {"GET": Capability.VIEW}
-
-    @extend_schema(
-        operation_id="read_version_tiers",
-        responses={200: VersionTierSerializer(many=True), 404: ErrorResponseSerializer},
-        tags=["adapters"],
-    )
-    def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
-        """Read on which tier of each host the version is, and how long a request would wait for it from each."""
-        return Response(tiers_of(queries.get_version(self.principal.tenant, name, number)))

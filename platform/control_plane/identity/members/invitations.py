@@ -83,7 +83,7 @@ def invite(*, acting: Principal, email: str, role: Role) -> Invitation:
             expires_at=timezone.now() + LIFETIME,
         )
         _audit(acting.actor, "invitation.create", invitation, role=str(role), replaced=bool(replaced))
-        enqueue("tenants.mail_invitation", str(invitation.pk))
+        enqueue("members.mail_invitation", str(invitation.pk))
     return invitation
 
 

@@ -10,7 +10,7 @@ RETRIES = 5
 
 
 @shared_task(
-    name="tenants.mail_invitation", autoretry_for=(OSError,), retry_backoff=10, max_retries=RETRIES, acks_late=True
+    name="members.mail_invitation", autoretry_for=(OSError,), retry_backoff=10, max_retries=RETRIES, acks_late=True
 )
 def mail_invitation(invitation_id: str) -> None:
     invitation = Invitation.objects.select_related("tenant", "invited_by").filter(pk=invitation_id).first()

@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from control_plane.adapters.registry.models import AdapterVersion, Upload, UploadState, VersionState
+from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.adapters.uploads import actions as uploads
+from control_plane.adapters.uploads.models import Upload, UploadState
 from control_plane.adapters.uploads.spool import SpooledFile
 from control_plane.identity.tenants.models import Tenant
 from control_plane.management.demo.people import OWNER, owner

@@ -5,8 +5,8 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from control_plane.fleet.hosts.models import JoinToken
 from control_plane.fleet.joining.joining import ADDRESS_FORM, NAME_FORM
+from control_plane.fleet.joining.models import JoinToken
 
 TOKEN_STATES = ["open", "used", "expired", "withdrawn"]
 LONGEST_TOKEN_S = 30 * 86_400

@@ -15,7 +15,7 @@ from control_plane.core.http.api_view import ApiView
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
 from control_plane.fleet.joining import joining
 from control_plane.fleet.joining.join_tokens import create_token, shown_tokens, withdraw_token
-from control_plane.fleet.placements.join_serializers import (
+from control_plane.fleet.joining.serializers import (
     CreatedJoinTokenSerializer,
     JoinedSerializer,
     JoinSerializer,

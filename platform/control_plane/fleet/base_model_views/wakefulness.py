@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 from control_plane.adapters.registry.models import AdapterVersion, VersionState
 from control_plane.core.jobs import clocks
 from control_plane.fleet.base_models.base_model import described_hosts, served_bases
-from control_plane.fleet.hosts.models import BaseModel, EngineHost, HostState
+from control_plane.fleet.base_models.models import BaseModel
+from control_plane.fleet.hosts.models import EngineHost, HostState
 
 ARRIVING = (VersionState.VALIDATED, VersionState.STAGING)
 _THERE = (HostState.ONLINE, HostState.DRAINING)

@@ -8,10 +8,10 @@ from typing import Any
 from django.db.models import Count
 
 from control_plane.adapters.registry.models import OUT_OF_USE, Adapter, AdapterVersion
+from control_plane.fleet.base_model_views.wakefulness import wakefulness
 from control_plane.fleet.base_models.actions import BaseNameTakenError
 from control_plane.fleet.base_models.base_model import described_hosts, served_bases
-from control_plane.fleet.hosts.models import BaseModel
-from control_plane.fleet.placements.waking import wakefulness
+from control_plane.fleet.base_models.models import BaseModel
 
 # `waiting`: a host has the base model, and no operator admitted it.
 SERVED, WAITING, WITHDRAWN = "served", "waiting", "withdrawn"

@@ -1,24 +1,30 @@
 """Views of engine hosts, for tenants and operators."""
 
+from typing import ClassVar
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control_plane.adapters.registry.queries import get_version
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query, validated
-from control_plane.fleet.hosts.actions import restart_host, set_service
-from control_plane.fleet.hosts.models import HostService
-from control_plane.fleet.placements.host_serializers import (
+from control_plane.fleet.host_views.cold_starts import tiers_of
+from control_plane.fleet.host_views.page_maps import pages_for, pages_for_operator
+from control_plane.fleet.host_views.queries import hosts_for, hosts_for_operator
+from control_plane.fleet.host_views.serializers import (
     HostPagesSerializer,
     HostSerializer,
     OperatorHostSerializer,
     PageMapQuerySerializer,
     RestartSerializer,
+    VersionTierSerializer,
     WantedServiceSerializer,
 )
-from control_plane.fleet.placements.hosts import hosts_for, hosts_for_operator
-from control_plane.fleet.placements.page_maps import pages_for, pages_for_operator
+from control_plane.fleet.hosts.actions import restart_host, set_service
+from control_plane.fleet.hosts.models import HostService
 from control_plane.identity.access.operator import OperatorView
 from control_plane.identity.access.views import TenantView
+from control_plane.identity.tenants.roles import Capability
 
 
 class HostsView(TenantView):
@@ -93,3 +99,16 @@ class OperatorHostRestartView(OperatorView):
         body = validated(RestartSerializer, request.data)
         host = restart_host(actor=self.actor, name=host_name, wait_s=body["wait_s"])
         return Response(RestartSerializer({"wait_s": host.restart_wait_s}).data, status=202)
+
+
+class TiersView(TenantView):
+    needs: ClassVar = {"GET": Capability.VIEW}
+
+    @extend_schema(
+        operation_id="read_version_tiers",
+        responses={200: VersionTierSerializer(many=True), 404: ErrorResponseSerializer},
+        tags=["adapters"],
+    )
+    def get(self, request: Request, tenant: str, name: str, number: int) -> Response:
+        """Read on which tier of each host the version is, and how long a request would wait for it from each."""
+        return Response(tiers_of(get_version(self.principal.tenant, name, number)))

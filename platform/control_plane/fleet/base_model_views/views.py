@@ -8,6 +8,14 @@ from rest_framework.response import Response
 
 from control_plane.core.errors import NotFoundError
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
+from control_plane.fleet.base_model_views.queries import base_models, require_no_adapters_name
+from control_plane.fleet.base_model_views.serializers import (
+    AdmittedBaseModelSerializer,
+    BaseModelChangeSerializer,
+    BaseModelSerializer,
+    ListedBaseModelSerializer,
+    NewBaseModelSerializer,
+)
 from control_plane.fleet.base_models.actions import (
     admit_base_model,
     describe_host,
@@ -17,15 +25,7 @@ from control_plane.fleet.base_models.actions import (
     set_sleep,
     withdraw_base_model,
 )
-from control_plane.fleet.hosts.models import BaseModel
-from control_plane.fleet.placements.base_models import base_models, require_no_adapters_name
-from control_plane.fleet.placements.host_serializers import (
-    AdmittedBaseModelSerializer,
-    BaseModelChangeSerializer,
-    BaseModelSerializer,
-    ListedBaseModelSerializer,
-    NewBaseModelSerializer,
-)
+from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.access.operator import OperatorView
 from control_plane.identity.tenants.roles import Capability
 

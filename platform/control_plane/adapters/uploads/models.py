@@ -1,0 +1,74 @@
+"""Uploaded files, and the decision about them."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from control_plane.adapters.registry.models import NAME, AdapterVersion
+from control_plane.core.jobs.clocks import database_time
+from control_plane.core.jobs.models import Claimable
+from control_plane.identity.keys.models import ApiKey
+from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.scope import TenantQuerySet
+
+
+class UploadState(models.TextChoices):
+    ARRIVING = "arriving"
+    RECEIVED = "received"
+    VALIDATING = "validating"
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+    CANCELLED = "cancelled"
+
+
+class Upload(Claimable):
+    """Uploaded files, and the decision about them."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="uploads")
+    adapter_name = models.CharField(max_length=64, validators=[NAME])
+    description = models.CharField(max_length=500, blank=True)
+    state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVED)
+    reason = models.JSONField(null=True, blank=True, help_text="{code, message, fix}: why it waits or was refused.")
+    bytes = models.PositiveBigIntegerField()
+    files = models.JSONField(help_text="[{name, bytes}] as the client named them.")
+    source = models.JSONField(
+        null=True, blank=True, help_text="{name, revision, commit, sealed}: where it is imported from."
+    )
+    base_digest = models.CharField(
+        max_length=71, blank=True, db_default="", default="", help_text="Of the base model that it is for, if named."
+    )
+    folder = models.CharField(max_length=500, help_text="Where the files lie until the upload is decided.")
+    report = models.JSONField(null=True, blank=True)
+    digest = models.CharField(
+        max_length=71, blank=True, db_default="", default="", help_text="Of its content, from before that is stored."
+    )
+    version = models.ForeignKey(
+        AdapterVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="uploads"
+    )
+    reused_version = models.BooleanField(default=False, help_text="The same content was there already.")
+    attempts = models.PositiveIntegerField(default=0)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=database_time, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = TenantQuerySet["Upload"].as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [
+            models.Index(fields=["state", "created_at"], name="upload_by_state"),
+            models.Index(fields=["digest"], name="upload_by_digest"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=UploadState.values), name="upload_state_known"),
+            models.CheckConstraint(
+                condition=~Q(state=UploadState.ACCEPTED) | Q(version__isnull=False), name="upload_accepted_has_version"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter_name} {self.state}"

@@ -1,0 +1,78 @@
+"""The JSON of base models, for the API's schema."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from control_plane.core.http.serializers import NameField
+from control_plane.fleet.base_model_views.queries import STATES
+
+# Seconds.
+SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 60, 30 * 86_400
+
+
+class BaseModelSerializer(serializers.Serializer[Any]):
+    """A base model that the installation serves."""
+
+    name = serializers.CharField()
+    digest = serializers.CharField()
+    adapters_of = serializers.ListField(
+        child=serializers.CharField(), help_text="Digests of base models whose adapters it serves too."
+    )
+    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
+    decided_by = serializers.CharField()
+    decided_at = serializers.DateTimeField()
+
+
+class NewBaseModelSerializer(serializers.Serializer[Any]):
+    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    keep_adapters = serializers.BooleanField(
+        default=False, help_text="Adapters of the base model so far are right for this one: the same, saved anew."
+    )
+
+
+class ListedBaseModelSerializer(serializers.Serializer[Any]):
+    """A base model that is served, was, or could be."""
+
+    name = serializers.CharField(allow_blank=True, help_text="What callers put into `model`.")
+    digest = serializers.CharField()
+    state = serializers.ChoiceField(
+        choices=STATES, help_text="`waiting`: hosts serve it, and no operator has admitted it."
+    )
+    hosts = serializers.ListField(child=serializers.CharField(), help_text="Active hosts that have it.")
+    adapters = serializers.IntegerField(help_text="Of all tenants, with versions in use.")
+    max_context = serializers.IntegerField(allow_null=True, help_text="Tokens; the least of its hosts.")
+    sleeps_after_s = serializers.IntegerField(help_text="Without a request for so long it needs no host; 0 = never.")
+    wanted = serializers.BooleanField(help_text="Whether it is to have a host now.")
+    hosts_online = serializers.IntegerField(help_text="Those that take its requests now.")
+    decided_by = serializers.CharField(allow_null=True)
+    decided_at = serializers.DateTimeField(allow_null=True)
+    withdrawn_at = serializers.DateTimeField(allow_null=True)
+
+
+class BaseModelChangeSerializer(serializers.Serializer[Any]):
+    """A change of a base model: fields that are left out stay."""
+
+    name = NameField(max_length=200, required=False)
+    sleeps_after_s = serializers.IntegerField(
+        min_value=0,
+        max_value=LONGEST_SLEEP_S,
+        required=False,
+        help_text=f"Without a request for so many seconds ({SHORTEST_SLEEP_S} or more) it needs no host; 0 = never.",
+    )
+
+    def validate_sleeps_after_s(self, value: int) -> int:
+        if 0 < value < SHORTEST_SLEEP_S:
+            raise serializers.ValidationError(f"Give 0, or {SHORTEST_SLEEP_S} seconds or more.")
+        return value
+
+
+class AdmittedBaseModelSerializer(serializers.Serializer[Any]):
+    host = NameField(max_length=64, help_text="The base model that this host serves at the moment.")
+    name = NameField(
+        max_length=200,
+        required=False,
+        allow_blank=True,
+        default="",
+        help_text="What callers put into `model`; else the engine's name for it, or that by which it was served.",
+    )

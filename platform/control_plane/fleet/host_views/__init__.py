@@ -1,0 +1,1 @@
+"""What tenants and operators see of engine hosts."""

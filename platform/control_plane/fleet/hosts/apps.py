@@ -1,6 +1,0 @@
-from django.apps import AppConfig
-
-
-class FleetConfig(AppConfig):
-    name = "control_plane.fleet.hosts"
-    label = "fleet"

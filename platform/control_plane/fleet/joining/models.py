@@ -1,0 +1,28 @@
+"""Tokens by which hosts join."""
+
+import uuid
+
+from django.db import models
+
+from control_plane.fleet.hosts.models import EngineHost
+
+
+class JoinToken(models.Model):
+    """A token that lets one machine join as an engine host, once. Only its hash is kept."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    secret_hash = models.CharField(max_length=64, unique=True)
+    host_name = models.CharField(max_length=64, blank=True, help_text="The only name to join by; empty = the host's.")
+    created_by = models.CharField(max_length=300)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_by = models.ForeignKey(EngineHost, on_delete=models.SET_NULL, null=True, related_name="+")
+    used_key = models.CharField(max_length=64, blank=True, help_text="Fingerprint of the key that joined with it.")
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"join token for {self.host_name or 'any name'}"
