@@ -13,8 +13,9 @@ from rest_framework.test import APIClient
 
 from control_plane.core.config import current
 from control_plane.fleet.hosts import actions
+from control_plane.fleet.hosts.actions import repeat_calls
 from control_plane.fleet.hosts.models import EngineHost
-from control_plane.fleet.placements import tasks
+from control_plane.fleet.hosts.tasks import apply_restart
 from control_plane.fleet.transport.blocking_client import engine_calls
 from control_plane.fleet.transport.endpoint import HostEndpoint, configured_endpoints
 from control_plane.identity.access.actor import SYSTEM
@@ -80,7 +81,7 @@ def test_each_step_is_shown_until_it_is_back(
     assert (shown(operator)["phase"], shown(operator)["wait_s"]) == ("asked", 60)
     row = AuditEvent.objects.get(action="host.restart")
     assert (row.detail["wait_s"], row.tenant) == (60, None)
-    tasks.apply_restart(*asked[1])
+    apply_restart(*asked[1])
     (told,) = engine.restarts
     assert told.boot_id == before and 50_000 < told.wait_ms <= 60_000
     heartbeat(restarting=True)
@@ -92,7 +93,7 @@ def test_each_step_is_shown_until_it_is_back(
     booted(engine)
     assert engine.boot_id != before
     assert shown(operator) is None
-    tasks.apply_restart("local")  # the task comes once more
+    apply_restart("local")  # the task comes once more
     assert len(engine.restarts) == 1
 
 
@@ -101,12 +102,12 @@ def test_an_engine_that_was_not_told_is_told_by_the_reconciler(
 ) -> None:
     restart(operator, wait_s=0)
     with committing():
-        tasks.apply_services()
+        repeat_calls()
     assert ("hosts.apply_restart", ("local",)) in [(name, tuple(given)) for name, given in queue.calls]
     queue.calls.clear()
     heartbeat(restarting=True)
     with committing():
-        tasks.apply_services()
+        repeat_calls()
     assert queue.calls == []
 
 

@@ -32,7 +32,9 @@ from control_plane.core.config import current
 from control_plane.core.errors import NotFoundError
 from control_plane.fleet.host_views.queries import hosts_for_operator
 from control_plane.fleet.hosts import actions as fleet_actions
+from control_plane.fleet.hosts.actions import repeat_calls
 from control_plane.fleet.hosts.models import EngineHost, HostService, HostState, StagingPhase
+from control_plane.fleet.hosts.tasks import apply_service
 from control_plane.fleet.placements import actions, tasks
 from control_plane.fleet.placements.models import Placement
 from control_plane.fleet.placements.payloads import effect_json
@@ -522,17 +524,17 @@ def test_draining_follows_the_engine_through_its_restarts(
         with engine_calls(endpoint) as calls:
             fleet_actions.record_boot("local", calls.describe())
         with committing():
-            tasks.apply_services()
+            repeat_calls()
         for name, arguments in queue.calls:
             if name == "hosts.apply_service":
-                tasks.apply_service(*arguments)
+                apply_service(*arguments)
         queue.calls.clear()
 
     operator_sets(HostService.DRAINED)
     reconcile()
     assert engine.draining
     thread.stop()
-    tasks.apply_service("local")  # away: said, and tried again by the reconciler
+    apply_service("local")  # away: said, and tried again by the reconciler
     thread.start()
     assert not engine.draining
     reconcile()
