@@ -1,22 +1,22 @@
 """Prepare this checkout: virtual environment, packages, Node, console build.
 
-Standard library only, because it runs before anything is installed. This file
-alone must also be readable by an old Python, so that it can say what to do.
+It uses the standard library only, because it runs before anything is installed. An old Python must be able to read this
+file, so that it can print what to do.
 
-    python3 -m scripts.bootstrap run     what `make run` needs
-    python3 -m scripts.bootstrap test    that, and what the tests need
+    python3 -m scripts.bootstrap run     install the packages of `make run`
+    python3 -m scripts.bootstrap test    install those of the tests too
 """
 
 import os
 import shutil
 import sys
 
-OLDEST = (3, 11)
+MIN_PYTHON = (3, 11)
 
 
 def find_newer_python() -> "str | None":
-    """The first Python on PATH that is new enough, or None."""
-    for minor in range(14, OLDEST[1] - 1, -1):
+    """Return the newest Python on PATH that is new enough, or None."""
+    for minor in range(14, MIN_PYTHON[1] - 1, -1):
         path = shutil.which("python3.%d" % minor)  # noqa: UP031 - see the module docstring
         if path and os.system('"%s" -c "" >/dev/null 2>&1' % path) == 0:  # noqa: UP031
             return path
@@ -24,7 +24,7 @@ def find_newer_python() -> "str | None":
 
 
 def main() -> int:
-    if sys.version_info < OLDEST:
+    if sys.version_info < MIN_PYTHON:
         newer = find_newer_python()
         if newer:
             os.execv(newer, [newer, "-m", "scripts.bootstrap", *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""`make check`: everything that can be said about the code without running it."""
+"""`make check`: the static checks of the code, the documentation and the console."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ PLAIN_ENGLISH = (
     "platform/control_plane",
     "inference_engine",
     "kernels",
+    "platform/lorikeet_cli",
+    "scripts",
+    "tests/conftest.py",
 )
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What one check said: its name, whether it passed, its output, seconds."""
+class Result:
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -48,17 +51,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
+    """A check with a name. `run` returns whether it passed, and its output."""
+
     name: str
     run: Callable[[], tuple[bool, str]]
 
-    def find(self) -> Finding:
+    def timed(self) -> Result:
         started = time.monotonic()
         ok, output = self.run()
-        return Finding(self.name, ok, output, time.monotonic() - started)
+        return Result(self.name, ok, output, time.monotonic() - started)
 
 
 def program(*command: str) -> Callable[[], tuple[bool, str]]:
-    """A check that is a command of the virtual environment."""
+    """Return the function of a check that runs a command, from the virtual environment if it is there."""
 
     def run() -> tuple[bool, str]:
         executable = str(VENV / "bin" / command[0]) if (VENV / "bin" / command[0]).exists() else command[0]
@@ -82,8 +87,8 @@ def console_script(name: str) -> Callable[[], tuple[bool, str]]:
     return run
 
 
-def source_roots_are_no_packages() -> tuple[bool, str]:
-    """A package called `platform` would hide Python's own module of that name and break half of PyPI."""
+def check_source_roots() -> tuple[bool, str]:
+    """Check that no source root is a package: one called `platform` would hide the module of Python's library."""
     wrong = [f"{root}/__init__.py" for root in SOURCE_ROOTS if (ROOT / root / "__init__.py").exists()]
     return not wrong, f"{', '.join(wrong)} must not exist: a source root is never a package." if wrong else ""
 
@@ -95,7 +100,7 @@ def python_checks() -> list[Check]:
         Check("ruff format", script("-m", "ruff", "format", "--check", ".")),
         Check("English", script("-m", "scripts.prose", *PLAIN_ENGLISH)),
         Check("import directions", program("lint-imports")),
-        Check("source roots", source_roots_are_no_packages),
+        Check("source roots", check_source_roots),
         Check("protobuf modules are current", script("-m", "scripts.wire", "--check")),
         Check("OpenAPI schema is current", script("-m", "scripts.schema", "--check")),
         Check("documentation and its links", script("-m", "mkdocs", "build", "--strict")),
@@ -114,7 +119,7 @@ def console_checks() -> list[Check]:
 
 
 def main() -> int:
-    """All checks, or with --python those that the console has no part in."""
+    """Run all checks, or with --python those that do not concern the console."""
     progress = Progress()
     chosen = [*python_checks(), *([] if "--python" in sys.argv else console_checks())]
     try:
@@ -123,15 +128,15 @@ def main() -> int:
         print(f"{stop.message}\n{stop.fix}", file=sys.stderr)
         return 1
     with ThreadPoolExecutor(2) as pool:
-        findings = []
-        for finding in pool.map(Check.find, chosen):
-            mark = "✓" if finding.ok else "✗"
-            progress.say(f"  {mark} {finding.name:<34} {finding.seconds:.1f} s")
-            findings.append(finding)
-    failed = [finding for finding in findings if not finding.ok]
-    for finding in failed:
-        progress.say(f"\n── {finding.name} ──\n{finding.output.rstrip()}")
-    progress.say(f"\n{len(findings) - len(failed)} of {len(findings)} checks passed.")
+        results = []
+        for result in pool.map(Check.timed, chosen):
+            mark = "✓" if result.ok else "✗"
+            progress.say(f"  {mark} {result.name:<34} {result.seconds:.1f} s")
+            results.append(result)
+    failed = [result for result in results if not result.ok]
+    for result in failed:
+        progress.say(f"\n── {result.name} ──\n{result.output.rstrip()}")
+    progress.say(f"\n{len(results) - len(failed)} of {len(results)} checks passed.")
     return 1 if failed else 0
 
 

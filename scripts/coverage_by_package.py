@@ -3,8 +3,8 @@
     python -m scripts.coverage_by_package run [--ref COMMIT] --data FOLDER tests/engine tests/platform/test_keys.py …
     python -m scripts.coverage_by_package table --data FOLDER [--before FOLDER] [--write FILE]
 
-A run adds to its folder, so that tests can be measured in parts. Tests run on the embedded defaults, in this process
-only: what they start as other processes (an engine, a web process, the validation sandbox) is not counted.
+A run adds to its folder, so that tests can be measured in parts. Tests run on the embedded defaults. Processes that
+they start (an engine, a web process, the validation sandbox) are not measured.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ ROOTS = {
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels")
 MARKS = "not gpu and not e2e and not services and not long"
 NOT_COUNTED = "*/migrations/*,*_pb2*"
+# By package: branches taken, and all branches.
 Rates = dict[str, tuple[int, int]]
 
 
 def run(tree: Path, data: Path, tests: list[str], deselect: str) -> NoReturn:
-    """Becomes pytest below `tree`, whose coverage is added to `data`, also when a SIGINT ends it early."""
+    """Replace this process by pytest in `tree`. Its coverage is added to `data`, also if a SIGINT ends it early."""
     data.mkdir(parents=True, exist_ok=True)
     sources = ",".join(str(tree / folder / package) for package, folder in ROOTS.items())
-    # Before the editable install, which is another tree's.
+    # This path comes before that of the editable install, which can be of another tree.
     path = os.pathsep.join(str(tree / root) for root in SOURCE_ROOTS)
     environment = {**os.environ, "PYTHONPATH": path, "COVERAGE_FILE": str(data / "coverage")}
     coverage = [sys.executable, "-m", "coverage", "run", "--branch", "--parallel-mode", f"--source={sources}"]
-    # Without --strict-markers: an older commit does not know all marks.
+    # There is no --strict-markers: an older commit does not register all marks.
     options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "--timeout=400"]
     pytest = ["-m", "pytest", *options, "-m", MARKS, *tests]
     if deselect:
@@ -51,7 +52,7 @@ def run(tree: Path, data: Path, tests: list[str], deselect: str) -> NoReturn:
 
 
 def run_ref(ref: str, data: Path, tests: list[str], deselect: str) -> NoReturn:
-    """The tests of a commit, with its own source, in a folder that is kept for the table."""
+    """Run tests of a commit with the sources of that commit. Their folder stays, because `table` reads it."""
     tree = data / "tree"
     if not tree.exists():
         tree.mkdir(parents=True)
@@ -61,7 +62,7 @@ def run_ref(ref: str, data: Path, tests: list[str], deselect: str) -> NoReturn:
 
 
 def rates(data: Path) -> Rates:
-    """Package -> branches taken, and all branches. Raises CalledProcessError if nothing was measured."""
+    """Return the branches taken and all branches of each package. Raises CalledProcessError without measurements."""
     with tempfile.TemporaryDirectory() as folder:
         combined, report = Path(folder) / "all", Path(folder) / "report.json"
         coverage = [sys.executable, "-m", "coverage"]
@@ -73,13 +74,13 @@ def rates(data: Path) -> Rates:
 
 
 def by_package(files: dict[str, Any]) -> Rates:
-    found: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for file, measured in files.items():
         summary = measured["summary"]
-        total = found[package_of(Path(file))]
+        total = totals[package_of(Path(file))]
         total[0] += summary["covered_branches"]
         total[1] += summary["num_branches"]
-    return {package: (taken, all_) for package, (taken, all_) in sorted(found.items())}
+    return {package: (taken, all_) for package, (taken, all_) in sorted(totals.items())}
 
 
 def package_of(file: Path) -> str:
@@ -90,7 +91,7 @@ def package_of(file: Path) -> str:
 
 
 def table(now: Rates, before: Rates | None = None) -> str:
-    """Markdown: branches taken of all, by package."""
+    """Return a table in Markdown: the share of branches taken, by package."""
     lines = ["| package | branches | now |" + (" before |" if before is not None else "")]
     lines.append("|---|---:|---:|" + ("---:|" if before is not None else ""))
     for package in sorted({*now, *(before or {})}):
@@ -101,8 +102,8 @@ def table(now: Rates, before: Rates | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _sum(found: Rates) -> tuple[int, int]:
-    return sum(taken for taken, _ in found.values()), sum(all_ for _, all_ in found.values())
+def _sum(rates: Rates) -> tuple[int, int]:
+    return sum(taken for taken, _ in rates.values()), sum(all_ for _, all_ in rates.values())
 
 
 def _percent(pair: tuple[int, int] | None) -> str:
@@ -121,15 +122,15 @@ def main() -> int:
     shows.add_argument("--data", type=Path, required=True)
     shows.add_argument("--before", type=Path)
     shows.add_argument("--write", type=Path)
-    asked = parser.parse_args()
-    if asked.command == "run":
-        data = asked.data.resolve()
-        if asked.ref:
-            run_ref(asked.ref, data, asked.tests, asked.deselect)
-        run(REPOSITORY, data, asked.tests, asked.deselect)
-    text = table(rates(asked.data), rates(asked.before) if asked.before else None)
-    if asked.write:
-        asked.write.write_text(text)
+    args = parser.parse_args()
+    if args.command == "run":
+        data = args.data.resolve()
+        if args.ref:
+            run_ref(args.ref, data, args.tests, args.deselect)
+        run(REPOSITORY, data, args.tests, args.deselect)
+    text = table(rates(args.data), rates(args.before) if args.before else None)
+    if args.write:
+        args.write.write_text(text)
     print(text)
     return 0
 

@@ -1,10 +1,10 @@
-"""The reference pages of the documentation, made from the code each time the site is built (a hook of MkDocs).
+"""A hook of MkDocs that makes the documentation's reference pages from the code whenever the site is built.
 
 API          frontend/openapi.json, which `make schema` keeps current
 command line the argument parsers of `lorikeet` and of the engine
 errors       every call in the sources that gives a code, a message and a fix
-metrics      what the web process and an engine show to Prometheus, with nothing counted yet
-settings     the fields of `control_plane/core/config.py`; what each is for, as docs/operations.md says it
+metrics      the registries of the web process and of an engine
+settings     the fields of `control_plane/core/config.py`, with their purposes from docs/operations.md
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("platform/control_plane", "platform/lorikeet_cli", "inference_engine/lora_engine")
 CODE = re.compile(r"^[a-z][a-z0-9]*(_[a-z0-9]+)+$")
 GENERATED = "*Made from the code when this site is built.*\n\n"
-# Runs where Django can be set up: collects every metric that is declared on import.
+# A program for a process with Django: it prints every metric that is declared on import.
 LIST_METRICS = """
 import importlib, json, pkgutil, django
 django.setup()
@@ -38,6 +38,8 @@ print(json.dumps([[m.name, m.type, m.documentation] for m in REGISTRY.collect() 
 
 
 class ErrorText(NamedTuple):
+    """An error as a call in the sources makes it. `status` is "" if the call names none."""
+
     code: str
     status: str
     message: str
@@ -46,7 +48,7 @@ class ErrorText(NamedTuple):
 
 
 def api_page() -> str:
-    """Every operation of the OpenAPI schema by tag: method, path, summary, parameters, statuses."""
+    """Return the page of the OpenAPI schema's operations, by tag."""
     schema = json.loads((ROOT / "frontend" / "openapi.json").read_text())
     by_tag: dict[str, list[str]] = {}
     for path, operations in sorted(schema["paths"].items()):
@@ -104,14 +106,14 @@ def _parser_text(parser: argparse.ArgumentParser) -> str:
 
 
 def errors_page() -> str:
-    """Error codes with the texts and statuses under which the sources raise them."""
-    found = sorted({error for folder in SOURCES for error in _errors_in(ROOT / folder)})
+    """Return the page of error codes, with their texts and statuses in the sources."""
+    texts = sorted({error for folder in SOURCES for error in _errors_in(ROOT / folder)})
     by_code: dict[str, list[ErrorText]] = {}
-    for error in found:
+    for error in texts:
         by_code.setdefault(error.code, []).append(error)
     lead = (
         "Every error has a `code` for programs, a `message` that says what happened and a `fix` that says what to do. "
-        "`…` stands for what is filled in.\n\n"
+        "`…` stands for a value of the request.\n\n"
         "| code | status | what happened | what to do |\n|---|---|---|---|\n"
     )
     rows = [
@@ -135,7 +137,7 @@ def _errors_in(folder: Path) -> Iterator[ErrorText]:
 
 
 def _error(call: ast.Call, package: str) -> ErrorText | None:
-    """An error that this call makes: a code and two sentences, as arguments or `code=`, `message=` and `fix=`."""
+    """Return the error that a call makes from a code and two sentences, positional or named; None for other calls."""
     named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     texts = [text for argument in call.args if (text := _text(argument)) is not None]
     code = _text(named["code"]) if "code" in named else None
@@ -149,13 +151,13 @@ def _error(call: ast.Call, package: str) -> ErrorText | None:
 
 
 def _status(node: ast.expr | None) -> str:
-    """An HTTP status of an error, or "" if the node is none."""
+    """Return the HTTP status in a node of the syntax tree; "" if it holds none."""
     is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
     return str(node.value) if is_number and 400 <= node.value < 600 else ""  # type: ignore[union-attr]
 
 
 def _text(node: ast.expr) -> str | None:
-    """A literal string, an f-string with its fields as …, or a choice between two of them (the first)."""
+    """Return a literal string, an f-string with … for its fields, or the first of a choice between two of them."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -202,7 +204,7 @@ def _metric_table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def settings_page() -> str:
-    """Every variable with its type, default and bounds."""
+    """Return the page of settings, with type, default and bounds of each."""
     sys.path[:0] = [str(ROOT / "platform")]
     from control_plane.core.config import Settings
 
@@ -219,12 +221,14 @@ def settings_page() -> str:
         rows.append(
             f"| `{variable}` | {_kind(field.annotation)} | {f'`{shown}`' if shown else ''} | {bounds} | {purpose} |"
         )
-    lead = "Of web processes, workers, beat and watcher, from the environment. Those of an engine: command line.\n\n"
+    lead = (
+        "Web processes, workers, beat and watcher read these variables. An engine has options on its command line.\n\n"
+    )
     return lead + "\n".join(["| variable | type | default | bounds | |", "|---|---|---|---|---|", *rows, ""])
 
 
 def _kind(annotation: object) -> str:
-    """A type as a person writes it: `int`, `path`, `name=address pairs`."""
+    """Return the name of a type for a reader: `int`, `path`, `name=address pairs`."""
     names = {"Rate": "rate, as 10/min", "Path": "path", "dict": "name=address pairs", "NoneType": ""}
     parts = getattr(annotation, "__args__", None) if not hasattr(annotation, "__origin__") else None
     kinds = [getattr(part, "__name__", str(part)) for part in parts or [annotation]]
@@ -232,7 +236,7 @@ def _kind(annotation: object) -> str:
 
 
 def _bound(rule: object) -> str:
-    """A limit of pydantic's as a sign and a number, "" for what is none."""
+    """Return a rule of pydantic as a sign and a number; "" for a rule that is no bound."""
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
     return ", ".join(f"{sign} {getattr(rule, name)}" for name, sign in signs.items() if hasattr(rule, name))
 

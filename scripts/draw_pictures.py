@@ -77,7 +77,7 @@ def pool() -> None:
 
 
 def step() -> None:
-    """Scheduling of step N+1 overlaps the GPU's step N."""
+    """Draw how scheduling of step N+1 overlaps the GPU's step N."""
     picture = Picture(760, 190, "Steps of the engine")
     picture.text(20, 28, "The host works one step ahead of the GPU", size=14)
     host = [("schedule 1", 70, 85, FAINT), ("schedule 2", 160, 85, FAINT), ("commit 1", 344, 75, PREFIX),
@@ -92,7 +92,7 @@ def step() -> None:
 
 
 def tiers() -> None:
-    """Where an adapter's weights are, from the store to the pool."""
+    """Draw the tiers of an adapter's weights, from the store to the pool."""
     picture = Picture(760, 150, "Adapter tiers")
     places = (
         ("artifact store", "folder or bucket, by SHA-256", FAINT),

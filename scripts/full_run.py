@@ -1,15 +1,15 @@
-"""`make test`: everything that an ordinary run has, on this machine, with nothing skipped.
+"""`make test`: run the static checks and every test that needs no GPU, with nothing skipped.
 
-    python -m scripts.full_run                  all of it
-    python -m scripts.full_run tests/engine     only these, on SQLite, without the rest
-    python -m scripts.full_run --long           `make test-long`: what takes too long for every change
+    python -m scripts.full_run                  everything
+    python -m scripts.full_run tests/engine     only these tests, on SQLite
+    python -m scripts.full_run --long           `make test-long`: the tests that take too long for every change
 
-The platform's tests run on PostgreSQL and Redis; those of what SQLite and the memory of one process do
-differently (marks `embedded` and `also_embedded`) run there too.
+The platform's tests run on PostgreSQL and Redis. Those that concern differences of SQLite and of queues in memory
+(marks `embedded` and `also_embedded`) also run on these.
 
-The platform's tests and those end to end wait for other processes a third of their time. What only computes and bounds
-no time (the checks, the console's units, the kernels in the interpreter) runs beside them with what they leave of the
-processor, and says what it found when it is done.
+The platform's tests and the end-to-end tests wait for other processes a third of their time. Stages that only
+compute and measure no time (the checks, the console's units, the kernels in the interpreter) run in the background at
+the lowest priority. Their output is printed when each of them ends.
 """
 
 from __future__ import annotations
@@ -39,32 +39,35 @@ ON_SERVICES = f"{ORDINARY} and not embedded"
 ON_EMBEDDED_DEFAULTS = f"{NO_SERVICES} and (embedded or also_embedded)"
 END_TO_END = "e2e and not gpu and not long and not alone"
 END_TO_END_ALONE = "e2e and not gpu and not long and alone"
-BESIDES_PLATFORM = ("tests/scripts", "tests/fuzz", "tests/engine")
+UNITS = ("tests/scripts", "tests/fuzz", "tests/engine")
 PLATFORM = ("tests/platform", "tests/attack")
-# To load torch takes longer than most files' tests, and each of the platform's workers would.
+# Tests that load torch, which takes longer than most files' tests and would happen in each of the platform's workers.
 WITH_TORCH = ("tests/attack/test_open_ports.py", "tests/attack/test_poisoned_pools.py")
-COMPUTING = ("tests/contract", "tests/kernels", *WITH_TORCH)
-# Its cases are made from the schema when it is collected, seven seconds in each worker: by one process.
+CPU_BOUND = ("tests/contract", "tests/kernels", *WITH_TORCH)
+# Its collection makes cases from the schema, which takes seven seconds in each process: it runs in one.
 API_SCHEMA = "tests/platform/test_schema_fuzz.py"
 OTHER_STAGES = tuple(f"--ignore={file}" for file in (*WITH_TORCH, API_SCHEMA))
-# Each worker has a database and processes of its own, on one PostgreSQL of 200 connections: more were never tried.
+# Workers of pytest-xdist. Each has its database and processes on one PostgreSQL with 200 connections; more than four
+# were never tried.
 CORES = min(max(os.cpu_count() or 2, 2), 4)
-# Workers take tests from each other, so that the last minute of a stage is not one file in one worker.
+# Options by which workers take tests from each other, so that a stage does not end with one file in one worker.
 STEALING = ("-n", str(CORES), "--dist", "worksteal")
-# With half as many again: these wait for PostgreSQL, Redis and processes for half of their time.
+# Options for tests that wait for PostgreSQL, Redis and processes half of their time: half as many workers again.
 WAITING = ("-n", str(CORES + CORES // 2), "--dist", "worksteal")
-# A file's tests stay together, in order: they share a platform, or two.
+# Options by which the tests of a file run in one worker, in order: they share a running platform.
 BY_FILE = ("-n", str(CORES), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @dataclass
 class Counts:
+    """The numbers of tests by outcome, over all stages."""
+
     passed: int = 0
     failed: int = 0
     skipped: int = 0
 
     def add(self, junit: Path) -> None:
-        """Add what one pytest run wrote; an unreadable report is a failure of its own."""
+        """Add the JUnit report of one pytest run. A missing report counts as one failure."""
         if not junit.exists():
             self.failed += 1
             return
@@ -78,41 +81,42 @@ class Counts:
 
 @dataclass(frozen=True)
 class Stage:
+    """A command of the full run. A `background` stage runs at the lowest priority while the others run."""
+
     name: str
     command: Sequence[str]
     cwd: Path = ROOT
     env: Mapping[str, str] = field(default_factory=dict)
     junit: Path | None = None
-    beside: bool = False
-    """Runs beside the others, at the lowest priority."""
+    background: bool = False
 
 
 def pytest_stage(
-    name: str, *arguments: str, env: Mapping[str, str] | None = None, reports: Path, beside: bool = False
+    name: str, *arguments: str, env: Mapping[str, str] | None = None, reports: Path, background: bool = False
 ) -> Stage:
     junit = reports / f"{name.replace(' ', '-')}.xml"
-    # What a second try may excuse, and what not: FewSecondTries in tests/conftest.py.
-    judged = ["--reruns=1", "--durations=15", "--durations-min=1", f"--junitxml={junit}"]
-    # Each process of pytest would load its plugin, which takes two seconds, and one file has a use for it.
+    # LimitedReruns in tests/conftest.py decides how many failures a second run may excuse.
+    reporting = ["--reruns=1", "--durations=15", "--durations-min=1", f"--junitxml={junit}"]
+    # One file needs this plugin, and loading it takes two seconds in each process of pytest.
     plugins = [] if API_SCHEMA in arguments or "tests" in arguments else ["-p", "no:schemathesis"]
-    command = [sys.executable, "-m", "pytest", *judged, *plugins, *arguments]
-    told = {"LORIKEET_FULL_RUN": "1", "LORIKEET_FOUND": str(found(junit))}
-    return Stage(name, command, env={**told, **(env or {})}, junit=junit, beside=beside)
+    command = [sys.executable, "-m", "pytest", *reporting, *plugins, *arguments]
+    variables = {"LORIKEET_FULL_RUN": "1", "LORIKEET_OUTCOMES": str(outcomes_file(junit))}
+    return Stage(name, command, env={**variables, **(env or {})}, junit=junit, background=background)
 
 
-def found(junit: Path) -> Path:
-    """Where a stage's pytest has a line for each test that did not just pass."""
+def outcomes_file(junit: Path) -> Path:
+    """Return the file in which a stage's pytest lists the tests that failed, were skipped or ran twice."""
     return junit.with_suffix(".txt")
 
 
 def files_naming(mark: str, *folders: str) -> list[str]:
-    """Test files that may have such tests, as they contain the mark's name. Importing the rest takes long."""
+    """Return the test files that contain the name of a mark. pytest would import every other file to deselect it."""
     files = sorted(path for folder in folders for path in (ROOT / folder).rglob("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in files if mark in path.read_text()]
 
 
 def stages(running: Services, reports: Path) -> list[Stage]:
-    """What `make test` is made of. The last one has the machine to itself."""
+    """Return the stages of `make test`. The last one runs alone on the machine."""
     npm_path = {"PATH": f"{node_bin_dir()}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     browser = {"LORIKEET_CHROMIUM": chromium() or ""}
     on_services = running.environment()
@@ -124,24 +128,24 @@ def stages(running: Services, reports: Path) -> list[Stage]:
         return pytest_stage(name, *workers, "-m", marks, *folders, env=env, reports=reports)
 
     return [
-        Stage("checks", [sys.executable, "-m", "scripts.check"], beside=True),
-        Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, beside=True),
-        pytest_stage("kernels", *STEALING, "-m", NO_SERVICES, *COMPUTING, reports=reports, beside=True),
-        # Those that wait come first: what runs beside has the processor meanwhile, and is done at the end.
+        Stage("checks", [sys.executable, "-m", "scripts.check"], background=True),
+        Stage("console units", ["npm", "run", "test"], cwd=FRONTEND, env=npm_path, background=True),
+        pytest_stage("kernels", *STEALING, "-m", NO_SERVICES, *CPU_BOUND, reports=reports, background=True),
+        # Stages that wait come first: the background stages have the processor meanwhile and end before the last one.
         tests(
             "platform on PostgreSQL and Redis", ON_SERVICES, *PLATFORM, *OTHER_STAGES, env=on_services, workers=WAITING
         ),
         tests("every operation of the API", ON_SERVICES, API_SCHEMA, env=on_services, workers=()),
         tests("end to end", END_TO_END, *end_to_end, env={**on_services, **browser}, workers=BY_FILE),
         tests("platform on the embedded defaults", ON_EMBEDDED_DEFAULTS, *files_naming("embedded", *PLATFORM)),
-        tests("units", NO_SERVICES, *BESIDES_PLATFORM),
-        # They bound how soon things happen, which a second platform on the same cores would upset.
+        tests("units", NO_SERVICES, *UNITS),
+        # These tests bound latencies, which a second platform on the same cores would change.
         tests("end to end, alone", END_TO_END_ALONE, *files_naming("mark.alone", "tests"), env=on_services, workers=()),
     ]
 
 
 def long_stages(running: Services, reports: Path) -> list[Stage]:
-    """`make test-long`: soaks, kill tests at length, full grids in the interpreter, every fuzzer."""
+    """Return the stages of `make test-long`: soak and kill tests, full grids in the interpreter, every fuzzer."""
     env = {**running.environment(), "LORIKEET_CHROMIUM": chromium() or "", "LORIKEET_LONG": "1"}
     long = "long and not gpu"
     return [
@@ -151,7 +155,7 @@ def long_stages(running: Services, reports: Path) -> list[Stage]:
 
 
 def keeping_bytecode(env: Mapping[str, str]) -> dict[str, str]:
-    """The tests start hundreds of processes, each of which would compile all of the product for itself."""
+    """Return an environment in which Python caches bytecode: hundreds of processes would each compile the product."""
     return {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -159,29 +163,29 @@ def run_stage(stage: Stage, progress: Progress) -> bool:
     progress.say(f"\n━━ {stage.name} ━━")
     started = time.monotonic()
     code = subprocess.call(stage.command, cwd=stage.cwd, env=environment(stage), stdin=subprocess.DEVNULL)
-    return finished(stage, code, started, progress)
+    return report_end(stage, code, started, progress)
 
 
 def environment(stage: Stage) -> dict[str, str]:
     return {**keeping_bytecode(os.environ), **stage.env}
 
 
-def finished(stage: Stage, code: int, started: float, progress: Progress) -> bool:
+def report_end(stage: Stage, code: int, started: float, progress: Progress) -> bool:
     progress.say(f"{'✓' if code == 0 else '✗'} {stage.name}: {time.monotonic() - started:.0f} s")
     return code == 0
 
 
-class Beside:
-    """Stages one after the other with what the processor has left; what each says is printed when it is done."""
+class BackgroundStages:
+    """Stages that run one after the other at the lowest priority. The output of each is printed when it ends."""
 
     def __init__(self, stages: Sequence[Stage], progress: Progress) -> None:
         self.failed: list[str] = []
         self._stages, self._progress = stages, progress
         self._running: subprocess.Popen[str] | None = None
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="beside", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="background stages", daemon=True)
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> BackgroundStages:
         self._thread.start()
         return self
 
@@ -189,7 +193,7 @@ class Beside:
         self._thread.join()
 
     def __exit__(self, *_: object) -> None:
-        """Where a person gave up, nothing goes on behind them."""
+        """Stop the running stage, if any: nothing continues after an interrupt."""
         self._stopped = True
         running = self._running
         if running is not None and running.poll() is None:
@@ -206,9 +210,9 @@ class Beside:
                 cwd=ROOT, env=environment(stage), text=True, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
-            said = self._running.communicate()[0]
-            self._progress.say(f"\n━━ {stage.name}, beside ━━\n{said.rstrip()}")
-            if not finished(stage, self._running.returncode, started, self._progress):
+            output = self._running.communicate()[0]
+            self._progress.say(f"\n━━ {stage.name}, in the background ━━\n{output.rstrip()}")
+            if not report_end(stage, self._running.returncode, started, self._progress):
                 self.failed.append(stage.name)
 
 
@@ -219,18 +223,18 @@ def run_all(progress: Progress, make_stages: Callable[[Services, Path], list[Sta
     counts, failed = Counts(), []
     with services() as running, tempfile.TemporaryDirectory() as folder:
         every = make_stages(running, Path(folder))
-        *first, last = [stage for stage in every if not stage.beside]
-        with Beside([stage for stage in every if stage.beside], progress) as beside:
+        *first, last = [stage for stage in every if not stage.background]
+        with BackgroundStages([stage for stage in every if stage.background], progress) as background:
             failed += [stage.name for stage in first if not run_stage(stage, progress)]
-            beside.wait()
-        failed += beside.failed
+            background.wait()
+        failed += background.failed
         if not run_stage(last, progress):
             failed.append(last.name)
         for stage in every:
             if stage.junit is not None:
                 counts.add(stage.junit)
-                if found(stage.junit).exists():
-                    progress.say(f"\n{stage.name}:\n{found(stage.junit).read_text().rstrip()}")
+                if (outcomes := outcomes_file(stage.junit)).exists():
+                    progress.say(f"\n{stage.name}:\n{outcomes.read_text().rstrip()}")
     seconds = time.monotonic() - started
     progress.say(f"\nFailed: {', '.join(failed)}" if failed else "\nEvery stage passed.")
     progress.say(f"All pytest stages together, in {seconds:.0f} s:")

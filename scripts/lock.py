@@ -1,7 +1,7 @@
 """Write constraints.txt: the versions that a fresh environment resolves to now.
 
-Run it to move to newer packages, then run the tests. torch is left out: which
-build of it is installed is the user's choice (`TORCH` in the Makefile).
+Run it to move to newer packages, then run the tests. torch is left out, because the user chooses its build (`TORCH` in
+the Makefile).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADER = "# Written by `make lock`: what make run and make test install. torch is chosen in the Makefile.\n"
+HEADER = (
+    "# Written by `make lock`: the versions that make run and make test install. torch is chosen in the Makefile.\n"
+)
 LEFT_OUT = ("torch==", "lorikeet", "pip==", "nvidia-", "cuda-", "triton==", "setuptools==")
 
 

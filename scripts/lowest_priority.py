@@ -1,8 +1,8 @@
-"""Become another program, in a folder, that gets only what nobody else wants of the processor.
+"""Run a program in a folder with the lowest priority for the processor.
 
     python -m scripts.lowest_priority FOLDER COMMAND [ARGUMENT …]
 
-Start it in a session of its own: Linux shares the processor among sessions first, and only then by `nice`.
+Start it in a new session: Linux shares the processor among sessions first, and only then by `nice`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Check the English of docstrings and the words of identifiers; part of `make check`.
 
-    python -m scripts.prose                 what fails, with its line
-    python -m scripts.prose --count         how much fails, by package
+    python -m scripts.prose                 print every finding with its line
+    python -m scripts.prose --count         print the number of findings by package
     python -m scripts.prose PATH [PATH …]   only these files and folders
 
 The rules are in CONTRIBUTING.md, "English". A docstring's first line is a whole sentence that stands without the name
-above it, and identifiers are nouns and verbs of the field. Only what a program can see is checked.
+above it, and identifiers are nouns and verbs of the field. The script checks only what a program can see.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ FRAGMENTS = frozenset(
         "Without",
     ]
 )
-# Words that say nothing about what a value is. The field has a noun for each.
+# Words that do not describe a value. The field has a noun for each.
 WORDS = frozenset(
     ["asked", "found", "own", "told", "said", "given", "held", "turn", "turns", "look", "looks", "looked"]
 )
@@ -103,6 +103,8 @@ NAME = re.compile(r"[a-z0-9]+|[A-Z][a-z0-9]*")
 
 @dataclass(frozen=True)
 class Finding:
+    """A line that breaks a rule."""
+
     path: Path
     line: int
     text: str

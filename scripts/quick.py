@@ -1,8 +1,8 @@
-"""`make quick`: static checks and the tests of what changed, in about two minutes; for the inner loop.
+"""`make quick`: run the static checks and the tests of the changed files, in about two minutes.
 
-What changed is what git says against the branch `main` (or BASE), uncommitted files included; on `main` itself, against
-the commit before. A test file belongs to a change when it imports what changed, directly or through other modules: the
-nearest run first, until the time is up. What was left out is said; `make test` runs everything.
+Changed files are those that differ from the branch `main` (or BASE), uncommitted ones included; on `main` itself,
+from the previous commit. A test file runs if it imports a changed file, directly or through other modules: the nearest
+first, until the time is over. Tests that did not run are reported as skipped; `make test` runs everything.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from scripts.full_run import CORES, NO_SERVICES, keeping_bytecode
 from scripts.launch.paths import ROOT
 
 SOURCE_ROOTS = ("platform", "inference_engine", "kernels", "tests/support", ".")
+# Seconds after which no test starts.
 BUDGET_S = 75.0
-MOST_FILES = 40
+# Test files of one run.
+MAX_FILES = 40
 
 
 def git(*arguments: str) -> str:
@@ -29,7 +31,7 @@ def git(*arguments: str) -> str:
 
 
 def base() -> str:
-    """What to compare with: BASE, the branch point from main, or on main the commit before."""
+    """Return the commit to compare with: BASE, the branch point from main, or on main the previous commit."""
     if chosen := os.environ.get("BASE"):
         return chosen
     branch_point = git("merge-base", "HEAD", "main") or git("merge-base", "HEAD", "origin/main")
@@ -44,18 +46,18 @@ def changed_files() -> list[Path]:
 
 
 def modules() -> dict[str, Path]:
-    """Dotted name of every Python file, as the tests import it."""
-    found: dict[str, Path] = {}
+    """Return every Python file by the dotted name under which tests import it."""
+    files: dict[str, Path] = {}
     for name in git("ls-files", "--cached", "--others", "--exclude-standard", "*.py").splitlines():
         path = Path(name)
         root = next(Path(root) for root in SOURCE_ROOTS if path.is_relative_to(root) or root == ".")
         parts = path.relative_to(root).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 def imported(path: Path, package: str) -> Iterable[str]:
-    """Dotted names that a file in `package` imports, or names in a string: modules, what is in them, or neither."""
+    """Yield the dotted names that a file of `package` imports, and dotted strings that can be names of modules."""
     try:
         tree = ast.parse((ROOT / path).read_text())
     except (OSError, SyntaxError):
@@ -73,7 +75,7 @@ def imported(path: Path, package: str) -> Iterable[str]:
 
 
 def importers(known: Mapping[str, Path]) -> dict[Path, set[Path]]:
-    """For each file, the files that import it."""
+    """Return for each file the files that import it."""
     by: defaultdict[Path, set[Path]] = defaultdict(set)
     for module, path in known.items():
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -88,7 +90,7 @@ def is_test(path: Path) -> bool:
 
 
 def nearest_tests(changed: Sequence[Path], by: Mapping[Path, set[Path]]) -> list[Path]:
-    """Test files by how many imports lie between them and a change; those of the same name as a changed file first."""
+    """Return test files by the number of imports to a changed file; those with a changed file's name come first."""
     distance = {path: 0 for path in changed if path.suffix == ".py" and (ROOT / path).exists()}
     queue = deque(distance)
     while queue:
@@ -103,7 +105,7 @@ def nearest_tests(changed: Sequence[Path], by: Mapping[Path, set[Path]]) -> list
 
 
 def static_checks(changed: Sequence[Path]) -> bool:
-    """The whole of `make check` where the console changed; else what concerns Python."""
+    """Run `make check`, without the checks of the console if it did not change. Returns whether it passed."""
     python_only = not any(path.parts[0] == "frontend" for path in changed)
     command = [sys.executable, "-m", "scripts.check", *(["--python"] if python_only else [])]
     return subprocess.call(command, cwd=ROOT, env=keeping_bytecode(os.environ)) == 0
@@ -115,7 +117,7 @@ def main() -> int:
     print(f"{len(changed)} files changed against {base()[:12]}.", flush=True)
     if not static_checks(changed):
         return 1
-    tests = nearest_tests(changed, importers(modules()))[:MOST_FILES]
+    tests = nearest_tests(changed, importers(modules()))[:MAX_FILES]
     if not tests:
         print("No test imports what changed.")
         return 0
@@ -123,7 +125,7 @@ def main() -> int:
     how = ["-n", str(CORES), "--dist", "load", "--maxfail", "10", "-m", NO_SERVICES]
     code = subprocess.call([sys.executable, "-m", "pytest", *how, *map(str, tests)], cwd=ROOT, env=env)
     print(f"make quick took {time.monotonic() - started:.0f} s.")
-    return 0 if code == 5 else code  # 5: every test of these files is for `make test`
+    return 0 if code == 5 else code  # 5: pytest ran nothing, because every test of these files needs `make test`
 
 
 if __name__ == "__main__":

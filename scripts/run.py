@@ -1,4 +1,4 @@
-"""`make run`: start Lorikeet on this machine and say where it is. Ctrl-C stops everything."""
+"""`make run`: start Lorikeet on this machine and print its address. Ctrl-C stops everything."""
 
 from __future__ import annotations
 

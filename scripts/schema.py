@@ -16,7 +16,7 @@ SCHEMA = FRONTEND / "openapi.json"
 
 
 def current_schema() -> str:
-    """The schema of the code as it is, as drf-spectacular prints it (warnings are errors)."""
+    """Return the schema of the present code, as drf-spectacular prints it. Warnings are errors."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "openapi.json"
         arguments = ["spectacular", "--format", "openapi-json", "--validate", "--fail-on-warn", "--file", str(target)]

@@ -1,9 +1,9 @@
-"""Throw-away PostgreSQL and Redis for tests: own folders, own ports, gone afterwards.
+"""Temporary PostgreSQL and Redis servers for tests, in new folders and on free ports.
 
     python -m scripts.test_services -- pytest tests/platform
 
-runs the command with LORIKEET_TEST_DATABASE_URL and LORIKEET_TEST_REDIS_URL set.
-Nothing of the machine's own PostgreSQL or Redis is touched; only their programs are used.
+runs the command with LORIKEET_TEST_DATABASE_URL and LORIKEET_TEST_REDIS_URL set. The machine's running PostgreSQL or
+Redis is not touched; only their programs are used.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from pathlib import Path
 
 from scripts.launch.system import postgres_binaries
 
+# Seconds in which a server has to start.
 START_S = 30.0
-# One for each installation that the tests make, so that none finds another's tasks in its queue.
+# Databases of Redis: one for each installation that tests make, so that none gets tasks of another.
 REDIS_DATABASES = 1000
-# A test database may be lost in a power cut: no waiting for the disk.
+# Settings without waiting for the disk: a test database may be lost in a power cut.
 POSTGRES_SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -40,6 +41,8 @@ POSTGRES_SETTINGS = {
 
 @dataclass(frozen=True)
 class Services:
+    """The addresses of the running servers."""
+
     database_url: str
     redis_url: str
 
@@ -53,14 +56,14 @@ class ServiceError(RuntimeError):
 
 @contextmanager
 def services() -> Iterator[Services]:
-    """Both servers, for as long as the block runs."""
+    """Run both servers while the block runs."""
     with server_folder() as root, postgres(root / "postgres") as database, redis(root / "redis") as queue:
         yield Services(database.url, queue.url)
 
 
 @contextmanager
 def server_folder() -> Iterator[Path]:
-    """Where the account that runs PostgreSQL can pass through, as it cannot in a folder of pytest's."""
+    """Make a folder that the account of PostgreSQL can enter, which it cannot with pytest's folders."""
     with tempfile.TemporaryDirectory(prefix="lorikeet-services-") as folder:
         root = Path(folder)
         root.chmod(0o711)
@@ -68,10 +71,10 @@ def server_folder() -> Iterator[Path]:
 
 
 class Server:
-    """One with a folder and a port of its own, which may be killed and started again with what it had on disk."""
+    """A server with its folder and port. It can be killed and started again with the files that it wrote."""
 
     url: str
-    stops_by: signal.Signals
+    stop_signal: signal.Signals
 
     def __init__(self, folder: Path, account: str) -> None:
         folder.mkdir()
@@ -86,7 +89,7 @@ class Server:
         return self.folder / f"{type(self).__name__.lower()}.log"
 
     def start(self) -> None:
-        """Returns when it lets clients in. Raises ServiceError."""
+        """Start the server and wait until it accepts clients. Raises ServiceError."""
         self._process = self._run.spawn(*self.command(), log=self.log.name)
         _wait_until(self._process, self.is_ready, self.log)
 
@@ -102,10 +105,10 @@ class Server:
         self._process.wait()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop the server if it runs."""
         if self._process is None or self._process.poll() is not None:
             return
-        self._process.send_signal(self.stops_by)
+        self._process.send_signal(self.stop_signal)
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -113,9 +116,9 @@ class Server:
 
 
 class Postgres(Server):
-    """With an empty database `lorikeet` after `create`."""
+    """A PostgreSQL server; after `create` it has an empty database `lorikeet`."""
 
-    stops_by = signal.SIGINT  # its fast shutdown: it does not wait for clients
+    stop_signal = signal.SIGINT  # PostgreSQL's fast shutdown, which does not wait for clients
 
     def __init__(self, folder: Path, **settings: str) -> None:
         binaries = postgres_binaries()
@@ -127,7 +130,7 @@ class Postgres(Server):
         self.url = f"postgres://lorikeet:{self._password}@127.0.0.1:{self.port}/lorikeet"
 
     def create(self) -> None:
-        """Its files and its database; it runs afterwards."""
+        """Make the server's files, start it, and make its database."""
         secret = self.folder / "password"
         secret.write_text(self._password)
         if self._account:
@@ -150,15 +153,15 @@ class Postgres(Server):
         ]  # fmt: skip
 
     def is_ready(self) -> bool:
-        """It listens before it lets anybody in."""
-        asked = [self._binaries / "pg_isready", "--quiet", "-h", self.folder, "-p", self.port]
-        return subprocess.call([str(part) for part in asked]) == 0
+        """Return whether the server accepts clients; it listens before that."""
+        command = [self._binaries / "pg_isready", "--quiet", "-h", self.folder, "-p", self.port]
+        return subprocess.call([str(part) for part in command]) == 0
 
 
 class Redis(Server):
-    """Keeps nothing on disk unless `options` say so."""
+    """A Redis server, which writes nothing to the disk unless `options` say so."""
 
-    stops_by = signal.SIGTERM
+    stop_signal = signal.SIGTERM
 
     def __init__(self, folder: Path, *options: str) -> None:
         program = shutil.which("redis-server")
@@ -181,7 +184,7 @@ class Redis(Server):
 
 @contextmanager
 def postgres(folder: Path, **settings: str) -> Iterator[Postgres]:
-    """Running, and stopped afterwards."""
+    """Run a server while the block runs."""
     server = Postgres(folder, **settings)
     try:
         server.create()
@@ -192,7 +195,7 @@ def postgres(folder: Path, **settings: str) -> Iterator[Postgres]:
 
 @contextmanager
 def redis(folder: Path, *options: str) -> Iterator[Redis]:
-    """Running, and stopped afterwards."""
+    """Run a server while the block runs."""
     server = Redis(folder, *options)
     try:
         server.start()
@@ -207,7 +210,7 @@ def free_port() -> int:
 
 
 def _unprivileged_account() -> str:
-    """Who runs PostgreSQL, which refuses to run as root: "" for the present user."""
+    """Return the account for PostgreSQL, which refuses to run as root; "" for the present user."""
     if os.geteuid() != 0:
         return ""
     accounts = {entry.pw_name for entry in pwd.getpwall()}
@@ -215,7 +218,7 @@ def _unprivileged_account() -> str:
 
 
 class _Runner:
-    """Runs programs in `folder`, as `account` when one is given, with an environment that says nothing of ours."""
+    """A runner of programs in a folder, as an account if it is not "", with an environment that holds no secrets."""
 
     def __init__(self, account: str, folder: Path) -> None:
         self.folder = folder
@@ -260,7 +263,7 @@ def _accepts(port: int) -> bool:
 
 
 def stop_servers_on_sigterm() -> None:
-    """As ^C does; by itself the signal would end this process and leave the servers."""
+    """Make SIGTERM end this process as ^C does; otherwise the servers would stay."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 

@@ -1,4 +1,4 @@
-"""Regenerate the protobuf modules from engine.proto, or with --check say whether they are current."""
+"""Generate the protobuf modules from engine.proto, or with --check report whether they are current."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def generate(into: Path) -> Path:
 
 
 def stale() -> list[str]:
-    """Names of committed modules that differ from what engine.proto gives now."""
+    """Return the names of committed modules that differ from those that engine.proto generates now."""
     committed = SOURCE_ROOT / Path(PROTO).parent
     with tempfile.TemporaryDirectory() as folder:
         fresh = generate(Path(folder))
@@ -36,7 +36,7 @@ def main() -> int:
         return 0
     differing = stale()
     if differing:
-        print(f"{', '.join(differing)} are not what engine.proto gives. Run `make wire` and commit the result.")
+        print(f"{', '.join(differing)} are out of date. Run `make wire` and commit the result.")
     return 1 if differing else 0
 
 

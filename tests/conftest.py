@@ -1,4 +1,4 @@
-"""Rules for every test of the repository."""
+"""Rules of pytest for every test of the repository."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from pathlib import Path
 
 import pytest
 
-# gRPC's core answers forks of a process by stopping its threads; with an engine and clients in several threads of a
-# test process it cannot, and the child, a server that a test starts under another user, died before it ran.
+# gRPC's core stops its threads when the process forks. With an engine and clients in several threads it cannot, and the
+# child, such as a server that a test starts under another user, died before it ran.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 FULL_RUN = "LORIKEET_FULL_RUN"
 SEED = "LORIKEET_TEST_SEED"
-FOUND = "LORIKEET_FOUND"  # a file for what a full run says again at its end: what failed, was skipped, tried again
-STOP_AT = "LORIKEET_STOP_AT"  # of `make quick`: seconds since the epoch
+# The file in which a full run collects tests that failed, were skipped or ran twice; it prints them at its end.
+OUTCOMES = "LORIKEET_OUTCOMES"
+# The time, in seconds since the epoch, after which `make quick` starts no test.
+STOP_AT = "LORIKEET_STOP_AT"
 SERVICES = ("LORIKEET_TEST_DATABASE_URL", "LORIKEET_TEST_REDIS_URL")
 
 
 class NoSilentSkips:
-    """In a full run (`make test`) a skipped test fails the run.
+    """A plugin of full runs (`make test`), in which a skipped test fails the run.
 
-    A test that skips because something is missing looks like one that passed.
-    Tests for a GPU, and those for services where a stage has none, are
-    deselected by their mark, which pytest counts in the open.
+    A test that skips because something is missing would look like one that passed. Tests for a GPU, and tests for
+    services in stages without them, are deselected by their mark, which pytest reports.
     """
 
     def __init__(self) -> None:
@@ -52,42 +53,45 @@ class NoSilentSkips:
                 terminalreporter.line(line)
 
 
-class FewSecondTries:
-    """In a full run a test that fails is tried once more (`--reruns 1`), and of two tests in a stage that counts.
+class LimitedReruns:
+    """A plugin of full runs, which run a failed test once more (`--reruns 1`), and fail if that happens too often.
 
-    Among thousands of tests with real processes, a stall of the machine, which may meet one test in each of two
-    workers, must not refuse a change. A fault that shows now and then must not hide either: the first failure is
-    printed in full, named again at the end of the run, and three of them fail it.
+    Among thousands of tests with real processes, a stall of the machine can fail one test in each of two workers, which
+    must not refuse a change. An intermittent fault must not hide either: the first failure is printed in full and
+    listed at the end of the run.
     """
 
-    ALLOWED = 2
+    # Tests of a stage that may pass in their second run.
+    MAX_RERUNS = 2
 
     def __init__(self) -> None:
-        self.first_tries: list[pytest.TestReport] = []
+        self.reruns: list[pytest.TestReport] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome == "rerun":
-            self.first_tries.append(report)
+            self.reruns.append(report)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if len(self.first_tries) > self.ALLOWED and session.exitstatus == pytest.ExitCode.OK:
+        if len(self.reruns) > self.MAX_RERUNS and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.first_tries:
-            terminalreporter.section(f"needed a second try: more than {self.ALLOWED} fails the run", yellow=True)
-            for report in self.first_tries:
+        if self.reruns:
+            terminalreporter.section(
+                f"passed or failed in a second run: more than {self.MAX_RERUNS} fails the run", yellow=True
+            )
+            for report in self.reruns:
                 terminalreporter.line(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n")
 
 
-class Found:
-    """A line for each test that did not just pass, which `make test` says at its end: often all that is looked at."""
+class OutcomesFile:
+    """A plugin that lists the tests that failed, were skipped or ran twice; `make test` prints the list at its end."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._add(report, "needed a second try" if report.outcome == "rerun" else report.outcome)
+        self._add(report, "ran twice" if report.outcome == "rerun" else report.outcome)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self._add(report, report.outcome)
@@ -103,26 +107,26 @@ class Found:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What was loaded and collected stays: the collector need not walk through it again and again."""
+    """Exclude modules and collected tests from garbage collection: they stay until the end."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(20_000, 20, 20)  # nobody waits for it here
+        gc.set_threshold(20_000, 20, 20)  # tests do not measure pauses of the collector
         gc.enable()
 
 
 @pytest.fixture
 def tensor_seed() -> int:
-    """Of a test's random tensors."""
+    """Return the seed of a test's random tensors."""
     print(f"{SEED}={os.environ[SEED]}")  # shown if the test fails
     return int(os.environ[SEED])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.time() > float(os.environ.get(STOP_AT, "inf")):
-        pytest.skip("the time of make quick is up; make test runs it")
+        pytest.skip("the time of make quick is over; make test runs this test")
     if item.get_closest_marker("services") and not all(os.environ.get(name) for name in SERVICES):
         pytest.skip("needs PostgreSQL and Redis: python -m scripts.test_services -- pytest …")
 
@@ -132,7 +136,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # What a full run says of a commit must not depend on what it drew; other runs look for something new.
+    # The result of a full run must not depend on random inputs; other runs try new ones.
     if os.environ.get(FULL_RUN):
         from hypothesis import settings  # a machine with a GPU need not have it
 
@@ -140,9 +144,9 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("full")
         os.environ.setdefault(SEED, "0")
     os.environ.setdefault(SEED, str(random.randrange(10**6)))
-    # The workers of pytest-xdist report to the controller, which judges.
+    # The workers of pytest-xdist report to the controller, which decides about the run.
     if os.environ.get(FULL_RUN) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(NoSilentSkips(), "no-silent-skips")
-        config.pluginmanager.register(FewSecondTries(), "few-second-tries")
-        if file := os.environ.get(FOUND):
-            config.pluginmanager.register(Found(Path(file)), "found")
+        config.pluginmanager.register(LimitedReruns(), "limited-reruns")
+        if file := os.environ.get(OUTCOMES):
+            config.pluginmanager.register(OutcomesFile(Path(file)), "outcomes-file")

@@ -1,5 +1,5 @@
-"""How a checkout becomes a running Lorikeet on one machine.
+"""The setup and the processes of a Lorikeet that runs from this checkout on one machine.
 
-`setup` prepares (before anything is installed: standard library only),
-`supervisor` starts, watches and stops the processes.
+`setup` prepares the checkout, with the standard library only, because nothing is installed yet. `supervisor` starts,
+watches and stops the processes.
 """

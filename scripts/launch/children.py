@@ -1,4 +1,4 @@
-"""Child processes: each in its own process group, with a log file, and none left behind."""
+"""Child processes, each with its process group and log file. None survives this process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-KEEP_LOG_BYTES = 5 << 20
+# Bytes of a log above which the next start begins a new file.
+MAX_LOG_BYTES = 5 << 20
 
 
-class Undertaker:
-    """Ends our children's process groups when this process dies without a chance to do it.
+class Reaper:
+    """A process that ends the process groups of the children if this process dies, also by `kill -9`.
 
-    A separate process holds the read end of a pipe and a list of groups. When
-    the pipe closes, whatever the reason (also `kill -9`), it ends the groups
-    still on its list. This works wherever there are pipes; Linux's
-    PR_SET_PDEATHSIG would reach direct children only.
+    It holds the read end of a pipe and a list of groups. When the pipe closes, it ends the groups that are still on its
+    list. This works wherever there are pipes; Linux's PR_SET_PDEATHSIG would reach direct children only.
     """
 
     def __init__(self) -> None:
@@ -29,37 +28,35 @@ class Undertaker:
         )
 
     def watch(self, group: int) -> None:
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
-    def dismiss(self) -> None:
-        """Let it end; every group should have been forgotten by now."""
+    def close(self) -> None:
+        """End the process. Groups that are still on its list are ended too."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # someone killed it: we still end our children ourselves
+        with suppress(BrokenPipeError):  # somebody killed it; this process still ends its children itself
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
 
 
 class Child:
-    """One process of the platform. `start` may be called again after it ended."""
+    """A process of the platform, which `start` starts again after it ended."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path, undertaker: Undertaker
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], log: Path, reaper: Reaper) -> None:
         self.name = name
         self.command = list(command)
         self.env = dict(env)
         self.log = log
         self.started_at = 0.0
-        self._undertaker = undertaker
+        self._reaper = reaper
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -68,7 +65,7 @@ class Child:
             self._process = subprocess.Popen(
                 self.command, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
-        self._undertaker.watch(self._process.pid)
+        self._reaper.watch(self._process.pid)
         self.started_at = time.monotonic()
 
     @property
@@ -76,20 +73,20 @@ class Child:
         return self._process.pid if self._process else 0
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for the signal that ended it."""
+        """Return the exit code: None while the process runs, negative for the signal that ended it."""
         return self._process.poll() if self._process else None
 
-    def how_it_ended(self) -> str:
+    def exit_description(self) -> str:
         code = self.exit_code()
         if code is not None and code < 0:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with code {code}"
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         self._signal(signal.SIGTERM)
 
     def wait_or_kill(self, deadline: float) -> bool:
-        """True if it ended by itself before `deadline` (monotonic seconds); else its group is killed."""
+        """Kill the group unless it ends before `deadline` (monotonic seconds). Returns whether it did."""
         if self._process is None:
             return True
         try:
@@ -97,15 +94,15 @@ class Child:
             in_time = True
         except subprocess.TimeoutExpired:
             in_time = False
-        self.bury()
+        self.reap()
         return in_time
 
-    def bury(self) -> None:
-        """End whatever is left of its group, and stop watching it."""
+    def reap(self) -> None:
+        """Kill what is left of the group, and take it off the reaper's list."""
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._process.wait()
-            self._undertaker.forget(self._process.pid)
+            self._reaper.forget(self._process.pid)
             self._process = None
 
     def log_tail(self, lines: int = 15) -> str:
@@ -119,12 +116,12 @@ class Child:
 
 
 def _rotate(log: Path) -> None:
-    """Keep one older file, so that logs of a machine that runs for months stay small."""
-    if log.exists() and log.stat().st_size > KEEP_LOG_BYTES:
+    """Keep one older file, so that the logs of a machine that runs for months stay small."""
+    if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".old.log"))
 
 
-def _undertaker_main() -> None:
+def _reaper_main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
@@ -150,4 +147,4 @@ def _exists(group: int) -> bool:
 
 
 if __name__ == "__main__":
-    _undertaker_main()
+    _reaper_main()

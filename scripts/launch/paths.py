@@ -1,4 +1,4 @@
-"""Where things are in a checkout, and whether they can be written."""
+"""The paths of a checkout, and checks that they can be written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 
 def var_dir() -> Path:
-    """The folder of all run-time data: `LORIKEET_VAR_DIR`, by default `var/`."""
+    """Return the folder of all run-time data: `LORIKEET_VAR_DIR`, by default `var/`."""
     return Path(os.environ.get("LORIKEET_VAR_DIR") or ROOT / "var").resolve()
 
 
@@ -25,7 +25,7 @@ def venv_python() -> Path:
 
 
 def require_writable(folder: Path, variable: str = "") -> None:
-    """Create `folder` and prove that a file can be written there, or say what to do."""
+    """Create a folder and raise Stop unless a file can be written there. `variable` can name another folder."""
     other = f", or choose another folder: {variable}=/some/folder make run" if variable else ""
     fix = f"Make it yours (sudo chown -R $USER {folder}){other}."
     try:
@@ -41,7 +41,7 @@ def _existing(folder: Path) -> Path:
 
 
 def require_space(folder: Path, need: int, purpose: str) -> None:
-    """Fail with a sentence when less than `need` bytes are free where `folder` lies."""
+    """Raise Stop if fewer than `need` bytes are free on the disk of a folder."""
     free = shutil.disk_usage(_existing(folder)).free
     if free < need:
         raise Stop(

@@ -1,4 +1,4 @@
-"""Is this address free, and if not, who holds it?"""
+"""The check that an address is free, and the process that uses it otherwise."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _describe(pid: int | None) -> str:
 
 
 def listening_process(port: int) -> int | None:
-    """The process id that listens on a TCP port, or None when this user may not see it."""
+    """Return the id of the process that listens on a TCP port, or None if this user may not see it."""
     if Path("/proc/net/tcp").exists():
         return _owner_of(_listening_inodes(port))
     if not shutil.which("lsof"):
@@ -70,7 +70,7 @@ def listening_process(port: int) -> int | None:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    """Linux lists sockets as `sl local_address:PORT(hex) remote state(0A = listen) … inode`."""
+    """Return the sockets that listen on a port. Linux lists them as `sl address:PORT(hex) remote state(0A) … inode`."""
     inodes = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         for line in table.read_text().splitlines()[1:] if table.exists() else []:
@@ -88,7 +88,7 @@ def _owner_of(inodes: set[str]) -> int | None:
 
 
 def _open_files(pid: int) -> Iterator[str]:
-    """Where its descriptors point; nothing for another user's process or one that has just ended."""
+    """Yield the targets of a process's descriptors; none for a process of another user or one that just ended."""
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Lines that tell a person what is going on, and what to do when it fails."""
+"""Lines about the progress of steps, and errors with what to do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-WIDTH = 30
+# Characters of a step's title.
+TITLE_WIDTH = 30
 
 
 class Stop(Exception):
-    """Setting up or starting cannot go on; `message` says what happened, `fix` what to do."""
+    """The end of setup or start by an error: `message` says what happened, `fix` what to do."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(f"{message} {fix}")
@@ -22,11 +23,10 @@ class Stop(Exception):
 
 
 class Progress:
-    """One line a step: a mark, what it was, what came of it, how long it took.
+    """A printer of one line a step: a mark, the step, its result, its duration.
 
-    On a terminal the line of the running step shows the seconds so far. In a
-    file or a CI log only finished steps are printed, plus a first line for
-    those that may take minutes.
+    On a terminal the line of the running step shows the seconds so far. In a file or a CI log only finished steps are
+    printed, and a first line for those that may take minutes.
     """
 
     def __init__(self, out: TextIO = sys.stdout) -> None:
@@ -40,7 +40,7 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, slow: str = "") -> Iterator[Note]:
-        """Time the block. `slow` is said at once, for a step that may take minutes."""
+        """Time the block. `slow` is printed at its start, for a step that may take minutes."""
         note = Note()
         started = time.monotonic()
         ticker = self._start_ticker(title, slow, started)
@@ -64,7 +64,7 @@ class Progress:
             with self._lock:
                 if not done.is_set():
                     seconds = f"{time.monotonic() - started:4.0f} s"
-                    print(f"\r\033[K  … {title:<{WIDTH}} {slow} {seconds}", end="", file=self.out, flush=True)
+                    print(f"\r\033[K  … {title:<{TITLE_WIDTH}} {slow} {seconds}", end="", file=self.out, flush=True)
 
     def _finish(self, ticker: threading.Event, mark: str, title: str, text: str, started: float) -> None:
         seconds = f"{time.monotonic() - started:.1f} s"
@@ -72,11 +72,11 @@ class Progress:
             ticker.set()
             start = "\r\033[K" if self.live else ""
             detail = f"{text}  " if text else ""
-            print(f"{start}  {mark} {title:<{WIDTH}} {detail}{seconds}", file=self.out, flush=True)
+            print(f"{start}  {mark} {title:<{TITLE_WIDTH}} {detail}{seconds}", file=self.out, flush=True)
 
 
 class Note:
-    """What a step wants said on its line, e.g. "up to date"."""
+    """The result of a step for its line, such as "up to date"."""
 
     def __init__(self) -> None:
         self.text = ""

@@ -1,4 +1,4 @@
-"""Run a command into a log of its own; when it fails, show the end of what it said."""
+"""Commands whose output goes to a log file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def log_dir() -> Path:
 
 
 class CommandFailed(Exception):
-    """A command ended with a code other than 0. `output` is all it printed."""
+    """The failure of a command. `output` is everything that it printed."""
 
     def __init__(self, command: Sequence[str], code: int, output: str) -> None:
         super().__init__(f"{' '.join(command)} ended with code {code}")
@@ -31,7 +31,7 @@ class CommandFailed(Exception):
 def run_logged(
     log_name: str, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> str:
-    """Return what `command` printed, also appended to var/log/<log_name>.log. Raises CommandFailed.
+    """Run a command and return its output, which is also added to var/log/<log_name>.log. Raises CommandFailed.
 
     Commands that run at the same time need different logs.
     """

@@ -1,7 +1,7 @@
-"""Remember what a step was done with, so that it is skipped while nothing changed.
+"""Stamps of finished steps: a step is skipped while its inputs are the same.
 
-A stamp is the hash of everything the step depends on. Hashes of contents, not
-times: a fresh clone or a `git checkout` that restores a file changes nothing.
+A stamp is the hash of all inputs of a step. It hashes contents and not times, because a fresh clone or a `git checkout`
+that restores a file changes only the times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def digest_of(parts: Iterable[str | bytes | Path]) -> str:
-    """SHA-256 over texts, bytes and whole files, in order, each with its length."""
+    """Return the SHA-256 of texts, bytes and files, in order, each with its length."""
     total = hashlib.sha256()
     for part in parts:
         data = part.read_bytes() if isinstance(part, Path) else part.encode() if isinstance(part, str) else part
@@ -22,7 +22,7 @@ def digest_of(parts: Iterable[str | bytes | Path]) -> str:
 
 
 class Stamp:
-    """A file beside what it describes, so that deleting the one deletes the other."""
+    """A file in the folder that a step makes, so that deleting the folder deletes the stamp."""
 
     def __init__(self, path: Path, digest: str) -> None:
         self.path = path

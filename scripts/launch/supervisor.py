@@ -1,11 +1,10 @@
-"""Start the platform's processes in order, watch them, stop them.
+"""The supervisor of the platform's processes: it starts them in order, watches them and stops them.
 
     engine   loads the model while the database is prepared
     web      ASGI: API, websockets, console, and the embedded worker
 
-A process that dies is reported with the end of its log and started again,
-each time after a longer pause. Nothing is left running when this one ends,
-however it ends (see `Undertaker`).
+A process that dies is reported with the end of its log and started again, each time after a longer pause. All processes
+end with this one, also if it is killed (see `Reaper`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from scripts.launch.children import Child, Undertaker
+from scripts.launch.children import Child, Reaper
 from scripts.launch.options import Options
 from scripts.launch.paths import ROOT, require_space, require_writable
 from scripts.launch.ports import require_free
@@ -36,37 +35,40 @@ from scripts.launch.progress import Progress, Stop
 from scripts.launch.setup import DATA_SPACE
 from scripts.launch.stamps import Stamp, digest_of
 
+# Seconds in which each process has to start.
 ENGINE_START_S = 300.0
 WEB_START_S = 60.0
+# Seconds in which a process has to stop after SIGTERM, before it is killed; in them the engine drains.
 STOP_S = 8.0
 DRAIN_S = 5
-PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+# Seconds before each start after the process died; the first one again after so many seconds of life.
+RESTART_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 HEALTHY_AFTER_S = 60.0
-# With which an engine ends that an operator had restarted (`lora_engine.server.process.RESTART_STATUS`).
+# The exit code of an engine that an operator restarts (`lora_engine.server.process.RESTART_STATUS`).
 RESTART_STATUS = 75
-# As commands print them: a key after its public part, a password in JSON or in a sentence.
+# Secrets as commands print them: a key after its public part, a password in JSON or in a sentence.
 SECRETS = (re.compile(r"(lk_[a-z2-7]{4,16}_)[A-Za-z0-9_-]+"), re.compile(r"(\"password\": \"|Login \S+ / )[^\",]+"))
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM arrived."""
+    """The end of the start by Ctrl-C or SIGTERM."""
 
 
 @dataclass
 class Restarts:
-    """How long to wait before the next start; back to the shortest pause after a minute of life."""
+    """A counter of restarts in a row, which chooses the pause before the next one."""
 
     count: int = 0
 
-    def next_pause(self, lived_s: float) -> float:
-        self.count = 0 if lived_s >= HEALTHY_AFTER_S else self.count
-        pause = PAUSES_S[min(self.count, len(PAUSES_S) - 1)]
+    def next_pause(self, lifetime_s: float) -> float:
+        self.count = 0 if lifetime_s >= HEALTHY_AFTER_S else self.count
+        pause = RESTART_PAUSES_S[min(self.count, len(RESTART_PAUSES_S) - 1)]
         self.count += 1
         return pause
 
 
 class LocalPlatform:
-    """Everything of Lorikeet on one machine, as child processes of this one."""
+    """A whole Lorikeet on one machine, as child processes of this one."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self.options = options
@@ -74,10 +76,10 @@ class LocalPlatform:
         self.signals = 0
         self.logs = options.var / "log"
         self._lock: IO[str] | None = None
-        self._undertaker = Undertaker()
+        self._reaper = Reaper()
         env = platform_environment(options)
-        self.engine = Child("engine", engine_command(options), env, self.logs / "engine.log", self._undertaker)
-        self.web = Child("web", web_command(options), env, self.logs / "web.log", self._undertaker)
+        self.engine = Child("engine", engine_command(options), env, self.logs / "engine.log", self._reaper)
+        self.web = Child("web", web_command(options), env, self.logs / "web.log", self._reaper)
         self._env = env
         self._restarts = {child.name: Restarts() for child in (self.engine, self.web)}
         self._start_again_at: dict[str, float] = {}
@@ -85,9 +87,9 @@ class LocalPlatform:
     # Starting ---------------------------------------------------------------
 
     def start(self) -> dict[str, Any]:
-        """Bring everything up; returns what `seed_demo` says about the demo tenant."""
-        self._check_the_ground()
-        self._listen_to_signals()
+        """Start all processes. Returns the demo tenant as `seed_demo` prints it. Raises Stop or Interrupted."""
+        self._check_prerequisites()
+        self._handle_signals()
         self.engine.start()
         with self.progress.step("Database") as note:
             note.text = self._migrate()
@@ -104,7 +106,7 @@ class LocalPlatform:
             note.text = f"{ready} of {len(demo['adapters'])} adapters ready"
         return demo
 
-    def _check_the_ground(self) -> None:
+    def _check_prerequisites(self) -> None:
         options = self.options
         require_writable(options.var, "LORIKEET_VAR_DIR")
         require_space(options.var, DATA_SPACE, "Lorikeet's data")
@@ -116,7 +118,7 @@ class LocalPlatform:
         require_free(options.host, options.port)
 
     def _take_lock(self) -> None:
-        """One platform per data folder: two would fight over the database and the engine's disk tier."""
+        """Lock the data folder: two platforms on one would damage the database and the engine's disk tier."""
         path = self.options.var / "run" / "lock"
         self._lock = path.open("a+")
         try:
@@ -133,7 +135,7 @@ class LocalPlatform:
         self._lock.write(f"process {os.getpid()}, {self.options.url}")
         self._lock.flush()
 
-    def _listen_to_signals(self) -> None:
+    def _handle_signals(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
@@ -141,25 +143,25 @@ class LocalPlatform:
         self.signals += 1
 
     def _manage(self, log_name: str, *arguments: str) -> str:
-        """Run a management command to its end; its output is returned, and kept in var/log, secrets masked."""
+        """Run a management command and return its output, which var/log has with masked secrets. Raises Stop."""
         with subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
             env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         ) as process:  # fmt: skip
             output, _ = process.communicate()
-        # Of this start alone: what an earlier version of this program wrote, unmasked, goes.
+        # The log is replaced: an earlier version of this program wrote secrets to it.
         (self.logs / f"{log_name}.log").write_text(mask(output))
-        self._give_way()
+        self._raise_if_interrupted()
         if process.returncode != 0:
             tail = "\n".join(f"    {line}" for line in output.strip().splitlines()[-15:])
             raise Stop(
                 f"`manage.py {arguments[0]}` failed:\n{tail}\n",
-                f"If the data in {self.options.var} is of no use to you, move it away and run the command again.",
+                f"If you do not need the data in {self.options.var}, move it away and run the command again.",
             )
         return output.strip()
 
     def _migrate(self) -> str:
-        """Django looks through every app to find nothing to do; the stamp knows it in no time."""
+        """Migrate the database unless a stamp shows that it is up to date: Django takes seconds to see that."""
         stamp = Stamp(self.options.var / "run" / "migrated", digest_of(self._database_inputs()))
         if stamp.holds() and (self.options.var / "lorikeet.sqlite3").exists():
             return "up to date"
@@ -179,11 +181,11 @@ class LocalPlatform:
     def _wait(self, child: Child, limit_s: float, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + limit_s
         while not ready():
-            self._give_way()
+            self._raise_if_interrupted()
             for each in (child, self.engine):
                 if each.exit_code() is not None:
                     raise Stop(
-                        f"The {each.name} {each.how_it_ended()} before it was ready:\n{each.log_tail()}\n",
+                        f"The {each.name} {each.exit_description()} before it was ready:\n{each.log_tail()}\n",
                         f"Its whole log is {each.log}.",
                     )
             if time.monotonic() > end:
@@ -193,20 +195,20 @@ class LocalPlatform:
                 )
             time.sleep(0.05)
 
-    def _give_way(self) -> None:
+    def _raise_if_interrupted(self) -> None:
         if self.signals:
             raise Interrupted
 
     # Watching ---------------------------------------------------------------
 
     def watch(self) -> None:
-        """Keep both processes alive until a signal arrives."""
+        """Restart processes that end until a signal arrives."""
         while not self.signals:
             for child in (self.engine, self.web):
-                self._look_after(child)
+                self._restart_if_ended(child)
             time.sleep(0.1)
 
-    def _look_after(self, child: Child) -> None:
+    def _restart_if_ended(self, child: Child) -> None:
         due = self._start_again_at.get(child.name)
         if due is not None:
             if time.monotonic() >= due:
@@ -214,17 +216,16 @@ class LocalPlatform:
                 child.start()
                 self._report(f"The {child.name} was started again.")
         elif child.exit_code() == RESTART_STATUS:
-            self._report(f"The {child.name} ended to be started anew, as an operator asked.")
-            child.bury()
+            self._report(f"The {child.name} ended for a restart by an operator.")
+            child.reap()
             self._start_again_at[child.name] = time.monotonic()
         elif child.exit_code() is not None:
-            lived = time.monotonic() - child.started_at
-            pause = self._restarts[child.name].next_pause(lived)
+            pause = self._restarts[child.name].next_pause(time.monotonic() - child.started_at)
             self._report(
-                f"The {child.name} {child.how_it_ended()}. The end of {child.log}:\n{child.log_tail()}\n"
+                f"The {child.name} {child.exit_description()}. The end of {child.log}:\n{child.log_tail()}\n"
                 f"  It is started again in {pause:g} s."
             )
-            child.bury()
+            child.reap()
             self._start_again_at[child.name] = time.monotonic() + pause
 
     def _report(self, text: str) -> None:
@@ -233,16 +234,16 @@ class LocalPlatform:
     # Stopping ---------------------------------------------------------------
 
     def stop(self) -> None:
-        """Web first, so that nothing new reaches the engine; then the engine, which drains. A second signal kills."""
+        """Stop the web process, which sends requests to the engine, and then the engine. A second signal kills."""
         for child in (self.web, self.engine):
-            heard = self.signals
-            child.ask_to_stop()
+            signals = self.signals
+            child.terminate()
             deadline = time.monotonic() + STOP_S
-            while child.exit_code() is None and child.pid and time.monotonic() < deadline and self.signals <= heard:
+            while child.exit_code() is None and child.pid and time.monotonic() < deadline and self.signals <= signals:
                 time.sleep(0.05)
             if not child.wait_or_kill(time.monotonic()):
                 self._report(f"The {child.name} did not stop in {STOP_S:.0f} s and was ended.")
-        self._undertaker.dismiss()
+        self._reaper.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -277,7 +278,7 @@ def web_command(options: Options) -> list[str]:
 
 
 def platform_environment(options: Options, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The settings of an embedded platform. Other `LORIKEET_*` variables of the caller are kept."""
+    """Return the environment of an embedded platform's processes. Other variables of the caller are kept."""
     hosts = f"localhost,127.0.0.1,[::1],{options.host},{socket.gethostname()}"
     return {
         **base,
@@ -292,7 +293,7 @@ def platform_environment(options: Options, base: Mapping[str, str] = os.environ)
 
 
 def mask(text: str) -> str:
-    """Without API keys and passwords."""
+    """Return the text with API keys and passwords masked."""
     for pattern in SECRETS:
         text = pattern.sub(r"\1…", text)
     return text
@@ -308,7 +309,7 @@ def unix_socket_answers(path: Path) -> bool:
 
 
 def http_answers(options: Options, path: str) -> bool:
-    """Whether a GET of `path` says 200 (no proxy in between, whatever the environment says)."""
+    """Return whether a GET of `path` has status 200. Proxies of the environment are not used."""
     host = "127.0.0.1" if options.host == "0.0.0.0" else options.host
     with closing(http.client.HTTPConnection(host, options.port, timeout=2)) as connection:
         try:

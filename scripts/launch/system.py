@@ -1,4 +1,4 @@
-"""The programs that the tests need beside Python and Node, installed where this account may do so."""
+"""The programs that the tests need besides Python and Node. They are installed if this account may do that."""
 
 from __future__ import annotations
 
@@ -24,32 +24,34 @@ MAC_CHROME = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
 @dataclass(frozen=True)
 class Program:
+    """A program with its package of apt. `find` returns its path, or None if it is missing."""
+
     name: str
     apt: str
-    found: Callable[[], str | Path | None]
+    find: Callable[[], str | Path | None]
 
 
 def chromium() -> str | None:
-    """The browser of the end-to-end tests: `LORIKEET_CHROMIUM`, else one on PATH, else Playwright's own."""
+    """Return the browser of the end-to-end tests: `LORIKEET_CHROMIUM`, one on PATH, or Playwright's."""
     chosen = os.environ.get("LORIKEET_CHROMIUM")
     on_path = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name)) and not _is_snap_stub(path)), None)
     return chosen or on_path or (str(MAC_CHROME) if MAC_CHROME.exists() else None) or _playwright_chromium()
 
 
 def _is_snap_stub(path: str) -> bool:
-    """Ubuntu's `chromium-browser` package is a script that asks for the snap."""
+    """Return whether the program is the script of Ubuntu's `chromium-browser` package, which needs a snap."""
     real = Path(path).resolve()
     return real.stat().st_size < 10_000 and b"snap" in real.read_bytes() and not Path("/snap/chromium").exists()
 
 
 def _playwright_chromium() -> str | None:
     cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
-    found = sorted(cache.glob("chromium-*/chrome-linux*/chrome"))
-    return str(found[-1]) if found else None
+    browsers = sorted(cache.glob("chromium-*/chrome-linux*/chrome"))
+    return str(browsers[-1]) if browsers else None
 
 
 def postgres_binaries() -> Path | None:
-    """The folder with `initdb`, `postgres` and `createdb`: the newest that Debian or Homebrew keeps, else PATH."""
+    """Return the folder of PostgreSQL's programs: the newest of Debian or Homebrew, else that on PATH."""
     folders = [path.parent for pattern in POSTGRES_PLACES for path in Path("/").glob(pattern)]
     if folders:
         return max(folders, key=lambda path: int(re.sub(r"\D", "", path.parent.name) or 0))
@@ -65,15 +67,15 @@ PROGRAMS = (
 
 
 def install_test_programs(progress: Progress) -> None:
-    """Install what is missing with apt-get (Debian, Ubuntu, as root), or say exactly what to install."""
+    """Install missing programs with apt-get (Debian, Ubuntu, as root). Raises Stop with what to install elsewhere."""
     with progress.step("PostgreSQL, Redis, Chromium") as note:
-        missing = [program for program in PROGRAMS if program.found() is None]
+        missing = [program for program in PROGRAMS if program.find() is None]
         if missing and _may_use_apt():
             note.text = f"installed {', '.join(program.name for program in missing)}"
             _apt_install(missing)
-            missing = [program for program in PROGRAMS if program.found() is None]
+            missing = [program for program in PROGRAMS if program.find() is None]
         if missing:
-            raise _what_to_install(missing)
+            raise _installation_advice(missing)
         note.text = note.text or "present"
 
 
@@ -85,17 +87,17 @@ def _apt_install(missing: list[Program]) -> None:
     try:
         _as_root("apt-get", "update")
         _as_root("apt-get", "install", "-y", "--no-install-recommends", *(program.apt for program in missing))
-        if chromium() is None:  # Ubuntu has no Chromium package: Playwright brings one with what it depends on
+        if chromium() is None:  # Ubuntu has no Chromium package; Playwright has one
             _as_root(sys.executable, "-m", "playwright", "install", "--with-deps", "chromium")
     except CommandFailed as error:
-        raise Stop(f"Installing with apt-get failed:\n{error.tail()}\n", _what_to_install(missing).fix) from error
+        raise Stop(f"Installing with apt-get failed:\n{error.tail()}\n", _installation_advice(missing).fix) from error
 
 
 def _as_root(*command: str) -> None:
     run_logged("setup-system", command, env={"DEBIAN_FRONTEND": "noninteractive"})
 
 
-def _what_to_install(missing: list[Program]) -> Stop:
+def _installation_advice(missing: list[Program]) -> Stop:
     names = " ".join(program.apt for program in missing)
     brew = names.replace("redis-server", "redis")
     return Stop(

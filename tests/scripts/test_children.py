@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.launch.children import Child, Undertaker
+from scripts.launch.children import Child, Reaper
 
 ROOT = Path(__file__).parents[2]
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
@@ -36,46 +36,46 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def undertaker() -> Iterator[Undertaker]:
-    made = Undertaker()
+def reaper() -> Iterator[Reaper]:
+    made = Reaper()
     yield made
-    made.dismiss()
+    made.close()
 
 
-def child(undertaker: Undertaker, tmp_path: Path, code: str) -> Child:
-    return Child("sleeper", [sys.executable, "-c", code], os.environ, tmp_path / "child.log", undertaker)
+def child(reaper: Reaper, tmp_path: Path, code: str) -> Child:
+    return Child("sleeper", [sys.executable, "-c", code], os.environ, tmp_path / "child.log", reaper)
 
 
-def test_a_polite_child_stops_when_asked(undertaker: Undertaker, tmp_path: Path) -> None:
-    sleeper = child(undertaker, tmp_path, "import time; print('here', flush=True); time.sleep(60)")
+def test_a_polite_child_stops_when_asked(reaper: Reaper, tmp_path: Path) -> None:
+    sleeper = child(reaper, tmp_path, "import time; print('here', flush=True); time.sleep(60)")
     sleeper.start()
     assert eventually(lambda: "here" in sleeper.log_tail())
-    sleeper.ask_to_stop()
+    sleeper.terminate()
     assert sleeper.wait_or_kill(time.monotonic() + 5)
 
 
-def test_a_deaf_child_is_killed(undertaker: Undertaker, tmp_path: Path) -> None:
-    deaf = child(undertaker, tmp_path, DEAF)
+def test_a_deaf_child_is_killed(reaper: Reaper, tmp_path: Path) -> None:
+    deaf = child(reaper, tmp_path, DEAF)
     deaf.start()
     pid = deaf.pid
     assert eventually(lambda: "deaf" in deaf.log_tail())
-    deaf.ask_to_stop()
+    deaf.terminate()
     assert not deaf.wait_or_kill(time.monotonic() + 0.2)
     assert not alive(pid)
 
 
-def test_how_it_ended_names_the_signal_or_the_code(undertaker: Undertaker, tmp_path: Path) -> None:
-    killed = child(undertaker, tmp_path, "import time; time.sleep(60)")
+def test_exit_description_names_the_signal_or_the_code(reaper: Reaper, tmp_path: Path) -> None:
+    killed = child(reaper, tmp_path, "import time; time.sleep(60)")
     killed.start()
     os.kill(killed.pid, signal.SIGKILL)
     assert eventually(lambda: killed.exit_code() is not None)
-    assert killed.how_it_ended() == "was ended by SIGKILL"
-    killed.bury()
-    failed = child(undertaker, tmp_path, "raise SystemExit(3)")
+    assert killed.exit_description() == "was ended by SIGKILL"
+    killed.reap()
+    failed = child(reaper, tmp_path, "raise SystemExit(3)")
     failed.start()
     assert eventually(lambda: failed.exit_code() is not None)
-    assert failed.how_it_ended() == "ended with code 3"
-    failed.bury()
+    assert failed.exit_description() == "ended with code 3"
+    failed.reap()
 
 
 def test_a_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_a_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
     supervisor = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from scripts.launch.children import Child, Undertaker\n"
+        "from scripts.launch.children import Child, Reaper\n"
         f"command = [sys.executable, '-c', {outer_code!r}]\n"
-        f"made = Child('outer', command, os.environ, Path({str(log)!r}), Undertaker())\n"
+        f"made = Child('outer', command, os.environ, Path({str(log)!r}), Reaper())\n"
         "made.start()\n"
         "print(made.pid, flush=True)\n"
         "time.sleep(60)\n"
@@ -110,12 +110,12 @@ def test_a_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
     assert eventually(lambda: not alive(outer) and not alive(inner), seconds=15)
 
 
-def test_a_long_log_is_put_aside(undertaker: Undertaker, tmp_path: Path) -> None:
+def test_a_long_log_is_put_aside(reaper: Reaper, tmp_path: Path) -> None:
     log = tmp_path / "child.log"
     log.write_bytes(b"x" * (6 << 20))
-    quick = child(undertaker, tmp_path, "print('new')")
+    quick = child(reaper, tmp_path, "print('new')")
     quick.start()
     assert eventually(lambda: quick.exit_code() is not None)
     assert log.read_text() == "new\n"
     assert (tmp_path / "child.old.log").stat().st_size == 6 << 20
-    quick.bury()
+    quick.reap()

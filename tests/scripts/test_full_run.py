@@ -20,13 +20,13 @@ CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 
 def run_pytest(
-    folder: Path, *arguments: str, full: bool = True, found: Path | None = None
+    folder: Path, *arguments: str, full: bool = True, outcomes: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     # All that are installed take three seconds to import.
     env = {
         **os.environ,
         "LORIKEET_FULL_RUN": "1" if full else "",
-        "LORIKEET_FOUND": str(found or ""),
+        "LORIKEET_OUTCOMES": str(outcomes or ""),
         "PYTEST_ADDOPTS": "",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
@@ -93,7 +93,7 @@ def test_two_second_tries_are_allowed_and_named(
     assert done.returncode == code
     assert "test_fails_first[a] (call)" in done.stdout
     assert 'assert not "stalled"' in done.stdout
-    # `make test` adds up these attributes: a second try is not a test more.
+    # `make test` adds up these attributes: a second run is not another test.
     (report,) = ElementTree.parse(suite / "junit.xml").getroot().iter("testsuite")
     assert (int(report.get("tests", 0)), int(report.get("failures", 0))) == (len(names) + 1, not passes)
 
@@ -101,12 +101,12 @@ def test_two_second_tries_are_allowed_and_named(
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "workers"])
 def test_what_did_not_just_pass_is_kept_for_the_end(suite: Path, workers: tuple[str, ...]) -> None:
     (suite / "test_that.py").write_text(FAILS_FIRST.format(names=["a"], passes=False))
-    run_pytest(suite, "--reruns=1", *workers, found=suite / "found.txt")
-    lines = sorted((suite / "found.txt").read_text().splitlines())
+    run_pytest(suite, "--reruns=1", *workers, outcomes=suite / "outcomes.txt")
+    lines = sorted((suite / "outcomes.txt").read_text().splitlines())
     assert [line.split(" (")[0] for line in lines] == [
         "failed: test_that.py::test_never_passes",
-        "needed a second try: test_that.py::test_fails_first[a]",
-        "needed a second try: test_that.py::test_never_passes",
+        "ran twice: test_that.py::test_fails_first[a]",
+        "ran twice: test_that.py::test_never_passes",
         "skipped: test_it.py::test_skips",
     ]
     assert "no browser" in lines[-1] and "stalled" in lines[1]
@@ -132,17 +132,17 @@ def test_a_test_runs_in_the_stages_of_its_marks_and_in_one_at_least() -> None:
             assert not (chosen["END_TO_END"] or chosen["END_TO_END_ALONE"]), marks
 
 
-def beside(name: str, code: str) -> full_run.Stage:
-    return full_run.Stage(name, [sys.executable, "-c", code], beside=True)
+def background_stage(name: str, code: str) -> full_run.Stage:
+    return full_run.Stage(name, [sys.executable, "-c", code], background=True)
 
 
-def test_a_stage_beside_the_others_is_told_when_it_is_done() -> None:
+def test_a_background_stage_is_printed_when_it_ends() -> None:
     stages = [
-        beside("first", "import os; print('at', os.nice(0))"),
-        beside("second", "print('bad'); raise SystemExit(3)"),
+        background_stage("first", "import os; print('at', os.nice(0))"),
+        background_stage("second", "print('bad'); raise SystemExit(3)"),
     ]
     out = io.StringIO()
-    with full_run.Beside(stages, Progress(out)) as running:
+    with full_run.BackgroundStages(stages, Progress(out)) as running:
         running.wait()
     said = out.getvalue()
     assert f"at {min(19, os.nice(0) + 19)}" in said
@@ -152,15 +152,17 @@ def test_a_stage_beside_the_others_is_told_when_it_is_done() -> None:
 
 def test_who_gives_up_leaves_nothing_running(tmp_path: Path) -> None:
     started = tmp_path / "started"
-    endless = beside("endless", f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)")
-    with pytest.raises(KeyboardInterrupt), full_run.Beside([endless, endless], Progress()) as running:
+    endless = background_stage(
+        "endless", f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
+    )
+    with pytest.raises(KeyboardInterrupt), full_run.BackgroundStages([endless, endless], Progress()) as running:
         while not started.exists():
             time.sleep(0.01)
         raise KeyboardInterrupt
     assert running.failed == ["endless"]  # the second did not begin
 
 
-def test_files_with_a_mark_are_found() -> None:
+def test_files_with_a_mark() -> None:
     """All of those that pytest would find, in whatever folder."""
     assert "tests/attack/test_http_denial.py" in full_run.files_naming("e2e", "tests/attack")
     assert "tests/e2e/test_run_local.py" in full_run.files_naming("alone", "tests/e2e")

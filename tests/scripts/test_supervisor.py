@@ -20,7 +20,7 @@ class Child:
     def exit_code(self) -> int | None:
         return self.code
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         self.code = None
 
     def start(self) -> None:
@@ -29,7 +29,7 @@ class Child:
     def log_tail(self) -> str:
         return "the log's end"
 
-    def how_it_ended(self) -> str:
+    def exit_description(self) -> str:
         return f"ended with code {self.code}"
 
 
@@ -38,7 +38,7 @@ def looked_after(code: int) -> tuple[Child, list[str], Any]:
     child = Child(code)
     platform: Any = SimpleNamespace(_restarts={"engine": Restarts()}, _start_again_at={}, _report=said.append)
     for _ in range(2):
-        LocalPlatform._look_after(platform, child)  # type: ignore[arg-type]
+        LocalPlatform._restart_if_ended(platform, child)  # type: ignore[arg-type]
     return child, said, platform
 
 
@@ -46,7 +46,7 @@ def test_a_wanted_restart_is_at_once() -> None:
     assert supervisor.RESTART_STATUS == process.RESTART_STATUS
     child, said, platform = looked_after(supervisor.RESTART_STATUS)
     assert child.starts == 1
-    assert said[0] == "The engine ended to be started anew, as an operator asked."
+    assert said[0] == "The engine ended for a restart by an operator."
     assert platform._restarts["engine"].count == 0, "it counts as no failure"
 
 
