@@ -369,10 +369,10 @@ def test_a_request_is_replayed_by_the_version_that_answered(keyboard: Keyboard) 
     expect(page.get_by_test_id("playground-model")).to_have_text("pirate@v1")
 
 
-def test_the_memory_map_is_a_table_too(keyboard: Keyboard) -> None:
+def test_the_owners_of_memory_pages_are_a_table(keyboard: Keyboard) -> None:
     page = keyboard.page
     keyboard.open("Hosts & GPUs")
-    keyboard.do(page.get_by_role("button", name="Show the map"))
+    keyboard.do(page.get_by_role("button", name="Show owners"))
     expect(page.get_by_role("table", name="Pages by owner")).to_contain_text("pirate")
 
 

@@ -7,7 +7,6 @@ import { useFocusBefore } from "@/components/dialog";
 import { foundAdaptersQuery } from "@/features/adapters/queries";
 import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
 import { useDestinations } from "./destinations";
-import type { PaletteMode } from "./shell";
 import { isDark, setPreferences } from "./preferences";
 import { useQuery } from "./use-query";
 
@@ -16,6 +15,9 @@ const GROUP =
 
 /** Adapters that are offered at a time. */
 const MOST_FOUND = 8;
+
+/** "all" lists pages, actions, adapters and tenants; "tenants" lists only tenants. */
+export type PaletteMode = "all" | "tenants";
 
 /** Every page, adapter, tenant and action, a few letters away. */
 export default function CommandPalette({ mode, onClose }: { mode: PaletteMode; onClose: () => void }) {

@@ -7,13 +7,11 @@ import { Mark } from "@/components/logo";
 import { useLogout, useSession, useTenant } from "@/features/session/queries";
 import { cn } from "@/lib/cn";
 import { loaded } from "@/lib/lazy-part";
+import type { PaletteMode } from "./command-palette";
 import { LiveProvider, useConnectionState } from "./live-connection";
 import { useDestinations } from "./destinations";
 import { NotRefreshed } from "./not-refreshed";
 import { isDark, rememberTenant, setPreferences, usePreferences } from "./preferences";
-
-/** Everything, or only the tenants to switch to. */
-export type PaletteMode = "all" | "tenants";
 
 const CommandPalette = lazy(() => loaded(() => import("./command-palette")));
 

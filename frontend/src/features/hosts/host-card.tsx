@@ -18,7 +18,7 @@ import { TIERS } from "./tiers";
 
 const route = getRouteApi("/t/$tenant/hosts");
 
-const PageMapSection = lazyPart(() => import("./page-map"), "PageMapSection");
+const PageOwnersSection = lazyPart(() => import("./page-owners"), "PageOwnersSection");
 
 interface HostProps {
   host: Host;
@@ -73,7 +73,7 @@ export function HostDetails({ host, range }: HostProps) {
         <PoolLegend pool={host.pool} pageBytes={host.page_bytes} />
       </div>
       <Suspense>
-        <PageMapSection
+        <PageOwnersSection
           host={host.name}
           open={map === host.name}
           onOpen={(open) => show(open ? host.name : undefined)}

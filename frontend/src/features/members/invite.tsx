@@ -1,4 +1,5 @@
 import { zodResolver } from "@hookform/resolvers/zod";
+import type { UseMutationResult } from "@tanstack/react-query";
 import { useForm, useWatch } from "react-hook-form";
 import { asApiError } from "@/api/errors";
 import type { CreatedInvitation, Role } from "@/api/types";
@@ -7,20 +8,26 @@ import { Dialog } from "@/components/dialog";
 import { Field, Input, Select } from "@/components/field";
 import { ErrorNotice } from "@/components/notices";
 import { Secret } from "@/components/secret";
-import { useTenant } from "@/features/session/queries";
 import { z } from "@/lib/zod";
-import { useMemberActions } from "./queries";
 import { roleInfo } from "./roles";
 
 const SCHEMA = z.object({
-  email: z.email("Enter the e-mail address of the person."),
+  email: z.email("Enter the person’s e-mail address."),
   role: z.enum(["owner", "admin", "developer", "viewer"]),
 });
 type Form = z.infer<typeof SCHEMA>;
 
-export function Invite({ roles, onClose }: { roles: Role[]; onClose: () => void }) {
-  const { invite } = useMemberActions(useTenant());
-  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { email: "", role: "developer" } });
+interface InviteProps {
+  title: string;
+  invite: UseMutationResult<CreatedInvitation, Error, Form>;
+  roles: Role[];
+  defaultRole: Role;
+  onClose: () => void;
+}
+
+/** The dialog that invites a person into a tenant and shows the link once. */
+export function Invite({ title, invite, roles, defaultRole, onClose }: InviteProps) {
+  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { email: "", role: defaultRole } });
   const role = useWatch({ control: form.control, name: "role" });
   const submit = form.handleSubmit((body) => invite.mutate(body));
   if (invite.data) return <Invited invitation={invite.data} onClose={onClose} />;
@@ -28,8 +35,8 @@ export function Invite({ roles, onClose }: { roles: Role[]; onClose: () => void 
     <Dialog
       open
       onOpenChange={(open) => !open && onClose()}
-      title="Invite a person"
-      description="They get a mail with a link that is good for a week."
+      title={title}
+      description="Lorikeet sends a link by e-mail. It is valid for one week."
     >
       <form onSubmit={submit} noValidate className="grid gap-4">
         {invite.error && <ErrorNotice error={asApiError(invite.error)} />}
@@ -71,8 +78,8 @@ function Invited({ invitation, onClose }: { invitation: CreatedInvitation; onClo
     <Dialog open onOpenChange={(open) => !open && onClose()} keepOpen title="Invitation sent" className="max-w-2xl!">
       <div className="grid gap-4">
         <Secret value={invitation.link} label="Copy link" testId="invite-link">
-          The link is on its way to {invitation.email}. Should the mail not arrive, hand it over yourself: it is shown
-          only now, and whoever opens it can join.
+          The link was sent to {invitation.email}. If the e-mail does not arrive, copy the link and send it yourself. It
+          is not shown again, and anyone who opens it can join.
         </Secret>
         <div className="flex justify-end">
           <Button variant="primary" onClick={onClose}>

@@ -79,9 +79,14 @@ export function MembersPage() {
         )}
         {may && <Invitations roles={roles} search={search} show={show} />}
       </div>
-      <Suspense>{inviting && may && <Invite roles={roles} onClose={() => setInviting(false)} />}</Suspense>
+      <Suspense>{inviting && may && <InviteMember roles={roles} onClose={() => setInviting(false)} />}</Suspense>
     </Page>
   );
+}
+
+function InviteMember({ roles, onClose }: { roles: Role[]; onClose: () => void }) {
+  const { invite } = useMemberActions(useTenant());
+  return <Invite title="Invite a person" invite={invite} roles={roles} defaultRole="developer" onClose={onClose} />;
 }
 
 /** The roles that this person may give and take away here. */

@@ -28,7 +28,7 @@ import { FEW_HOSTS, HostSelect } from "./host-select";
 import { RestartDialog, RestartProgress, useSayBack } from "./restart-host";
 import { PHASES, type StagingSearch } from "./search";
 
-const PageMapSection = lazyPart(() => import("@/features/hosts/page-map"), "PageMapSection");
+const PageOwnersSection = lazyPart(() => import("@/features/hosts/page-owners"), "PageOwnersSection");
 
 const route = getRouteApi("/t/$tenant/operator/hosts");
 
@@ -62,7 +62,7 @@ function Memory() {
     <Card aria-label="Memory">
       <CardHeader
         title="Memory"
-        note="Whose each page of a host’s pool is, now and up to ten minutes back."
+        note="The tenants and adapters that fill a host’s page pool."
         actions={
           many && (
             <HostSelect
@@ -77,15 +77,13 @@ function Memory() {
       />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
       {!error && !data && <SkeletonRows rows={1} />}
-      {data?.length === 0 && (
-        <p className="px-4 py-6 text-sm text-ink-3">There is no host whose memory could be shown.</p>
-      )}
+      {data?.length === 0 && <p className="px-4 py-6 text-sm text-ink-3">No host has reported its memory yet.</p>}
       <Suspense>
         {(many ? names.filter((name) => name === map) : names).map((name) => (
-          <PageMapSection
+          <PageOwnersSection
             key={name}
             host={name}
-            everybody
+            allTenants
             open={map === name}
             onOpen={(open) => show(open ? name : undefined)}
           />

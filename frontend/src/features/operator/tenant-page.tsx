@@ -1,23 +1,22 @@
 import { getRouteApi, Link, useParams } from "@tanstack/react-router";
 import { type FormEvent, type ReactNode, Suspense, useState } from "react";
 import { asApiError } from "@/api/errors";
-import type { BudgetReport, BudgetState, Role, TenantDetail, TenantLimits } from "@/api/types";
+import type { BudgetReport, BudgetState, TenantDetail, TenantLimits } from "@/api/types";
 import { Page } from "@/app/page";
 import { useQuery } from "@/app/use-query";
 import { Badge } from "@/components/badge";
 import { Button } from "@/components/button";
 import { Card, CardHeader, Stat, Stats } from "@/components/card";
 import { Dialog } from "@/components/dialog";
-import { Field, Input, Select } from "@/components/field";
+import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton, SkeletonRows } from "@/components/notices";
 import { Pager } from "@/components/pager";
 import { RelativeTime } from "@/components/relative-time";
 import { SearchInput } from "@/components/search-input";
-import { Secret } from "@/components/secret";
 import { Table, Td, Th, Tr } from "@/components/table";
 import { toast } from "@/components/toast";
 import { grantedBudgetsQuery } from "@/features/budgets/queries";
-import { roleInfo } from "@/features/members/roles";
+import { rolesWithin } from "@/features/members/roles";
 import { useTenant } from "@/features/session/queries";
 import { bytes, money, number, plural, short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
@@ -34,7 +33,8 @@ import type { TenantSearch } from "./search";
 import { TenantLife } from "./tenant-life";
 import { TenantStateBadge } from "./tenants-page";
 
-// Forms bring their own libraries.
+// Loaded on demand: forms need libraries that no other part of the page uses.
+const Invite = lazyPart(() => import("@/features/members/invite"), "Invite");
 const EditTenantLimits = lazyPart(() => import("@/features/limits/edit-limits"), "EditTenantLimits");
 const EditGrantedBudgets = lazyPart(() => import("@/features/budgets/edit-budgets"), "EditGrantedBudgets");
 const EditObjectives = lazyPart(() => import("@/features/slo/edit-slo"), "EditObjectives");
@@ -48,8 +48,6 @@ function useLists() {
     void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
   return [route.useSearch(), show] as const;
 }
-
-const ROLES: Role[] = ["owner", "admin", "developer", "viewer"];
 
 /** One tenant as an operator sees it. That they looked is in the tenant's audit log. */
 export function TenantPage() {
@@ -375,79 +373,15 @@ function People({ tenant }: { tenant: TenantDetail }) {
           onPage={(next) => show({ members: next || undefined })}
         />
       )}
-      {inviting && <Invite tenant={tenant} onClose={() => setInviting(false)} />}
+      <Suspense>{inviting && <InviteInto tenant={tenant} onClose={() => setInviting(false)} />}</Suspense>
     </Card>
   );
 }
 
-function Invite({ tenant, onClose }: { tenant: TenantDetail; onClose: () => void }) {
+function InviteInto({ tenant, onClose }: { tenant: TenantDetail; onClose: () => void }) {
   const { invite } = useTenantActions(tenant.slug);
-  const [email, setEmail] = useState("");
-  const [role, setRole] = useState<Role>("owner");
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    invite.mutate({ email, role });
-  };
-  return (
-    <Dialog
-      open
-      onOpenChange={(open) => !open && onClose()}
-      keepOpen={Boolean(invite.data)}
-      title={invite.data ? "Invitation sent" : `Invite into ${tenant.name}`}
-      description={invite.data ? undefined : "They get a mail with a link that is good for a week."}
-    >
-      {invite.data ? (
-        <div className="grid gap-4">
-          <Secret value={invite.data.link} label="Copy link" testId="tenant-link">
-            The link is on its way to {invite.data.email}. It is shown only now, and whoever opens it can join.
-          </Secret>
-          <div className="flex justify-end">
-            <Button variant="primary" onClick={onClose}>
-              Done
-            </Button>
-          </div>
-        </div>
-      ) : (
-        <form onSubmit={submit} noValidate className="grid gap-4">
-          {invite.error && <ErrorNotice error={asApiError(invite.error)} />}
-          <Field label="E-mail">
-            {(control) => (
-              <Input
-                {...control}
-                value={email}
-                onChange={(event) => setEmail(event.target.value)}
-                type="email"
-                autoComplete="off"
-                data-testid="tenant-invite-email"
-              />
-            )}
-          </Field>
-          <Field label="Role" hint={roleInfo(role).can}>
-            {(control) => (
-              <Select
-                {...control}
-                value={role}
-                onChange={(event) => setRole(event.target.value as Role)}
-                className="capitalize"
-              >
-                {ROLES.map((one) => (
-                  <option key={one} value={one}>
-                    {one}
-                  </option>
-                ))}
-              </Select>
-            )}
-          </Field>
-          <div className="flex justify-end gap-2">
-            <Button onClick={onClose}>Cancel</Button>
-            <Button type="submit" variant="primary" busy={invite.isPending} data-testid="tenant-invite-send">
-              Send invitation
-            </Button>
-          </div>
-        </form>
-      )}
-    </Dialog>
-  );
+  const title = `Invite a person to ${tenant.name}`;
+  return <Invite title={title} invite={invite} roles={rolesWithin("owner")} defaultRole="owner" onClose={onClose} />;
 }
 
 function Adapters({ slug }: { slug: string }) {

@@ -1,8 +1,10 @@
 import { X } from "lucide-react";
-import { type ReactNode, useEffect, useRef } from "react";
+import { type ReactNode, Suspense, useEffect, useRef, useState } from "react";
 import type { Model } from "@/api/types";
 import { Button } from "@/components/button";
+import { lazyPart } from "@/lib/lazy-part";
 import { AnswerView } from "./answer";
+import { isCombination, partsOf } from "./combination";
 import {
   type Answer,
   branchesOf,
@@ -12,9 +14,11 @@ import {
   type Turn,
   wholeCalls,
 } from "./conversation";
-import { ModelPicker } from "./model-picker";
+import { kindOf, ModelPicker } from "./model-picker";
 import { Question } from "./question";
 import { ToolResultsForm, ToolResultView } from "./tool-results";
+
+const CombineDialog = lazyPart(() => import("./combine-dialog"), "CombineDialog");
 
 export interface TurnActions {
   /** Null while nothing can be sent. */
@@ -49,7 +53,7 @@ export function ColumnView({ column, turns, all, models, onChoose, onRemove, act
       className="card flex min-h-0 min-w-0 snap-center flex-col"
     >
       <div className="flex items-center gap-1.5 border-b p-2">
-        <ModelPicker models={models} value={column.model} onChange={onChoose} />
+        <ModelChoice models={models} value={column.model} onChange={onChoose} />
         {onRemove && (
           <Button variant="ghost" size="icon" aria-label={`Remove ${column.model}`} onClick={onRemove}>
             <X />
@@ -71,6 +75,49 @@ export function ColumnView({ column, turns, all, models, onChoose, onRemove, act
         ))}
       </Scroller>
     </section>
+  );
+}
+
+interface ChoiceProps {
+  models: Model[];
+  value: string;
+  onChange: (model: string) => void;
+}
+
+/** The column's model: one from the list, or a combination of adapters made in a dialog. */
+function ModelChoice({ models, value, onChange }: ChoiceProps) {
+  const [combining, setCombining] = useState(false);
+  const trigger = useRef<HTMLButtonElement>(null);
+  const parts = isCombination(value, models)
+    ? partsOf(value)
+    : [
+        { model: kindOf(value, models) === "adapter" ? value : "", weight: "1" },
+        { model: "", weight: "1" },
+      ];
+  return (
+    <>
+      <ModelPicker
+        models={models}
+        value={value}
+        onChange={onChange}
+        onCombine={() => setCombining(true)}
+        trigger={trigger}
+      />
+      {combining && (
+        <Suspense>
+          <CombineDialog
+            models={models}
+            begun={parts}
+            onUse={(model) => {
+              onChange(model);
+              setCombining(false);
+            }}
+            onClose={() => setCombining(false)}
+            focusAfter={trigger}
+          />
+        </Suspense>
+      )}
+    </>
   );
 }
 

@@ -125,7 +125,7 @@ function PartRow({ number, part, models, onChange, onRemove }: RowProps) {
   return (
     <li aria-label={`Adapter ${number}`} className="grid gap-1">
       <div className="flex items-center gap-2">
-        <ModelPicker models={models} value={part.model} onChange={(model) => onChange({ model })} adaptersOnly />
+        <ModelPicker models={models} value={part.model} onChange={(model) => onChange({ model })} />
         <Input
           type="number"
           aria-label={`Weight of ${part.model || `adapter ${number}`}`}

@@ -1,5 +1,5 @@
 import type { ErrorBody, Finish, ToolCallDelta } from "@/lib/inference-socket";
-import type { Sampling } from "./sampling";
+import type { ChatMessage, Sampling } from "./sampling";
 
 type AnswerStatus = "waiting" | "streaming" | "done" | "stopped" | "failed";
 
@@ -252,15 +252,6 @@ function changeAnswer(state: Playground, turn: number, column: number, change: (
   };
   return { ...state, turns: state.turns.map(inTurn) };
 }
-
-export type ChatMessage =
-  | { role: "system" | "user" | "assistant"; content: string }
-  | {
-      role: "assistant";
-      content: string;
-      tool_calls: { id: string; type: "function"; function: { name: string; arguments: string } }[];
-    }
-  | { role: "tool"; content: string; tool_call_id: string };
 
 /** The calls that can be sent back and answered: a stopped or cut answer may end within one. */
 export const wholeCalls = ({ toolCalls }: Answer): ToolCall[] =>

@@ -1,5 +1,3 @@
-import type { ChatMessage } from "./conversation";
-
 export type Format = "text" | "json" | "schema";
 
 export interface Sampling {
@@ -205,7 +203,16 @@ function changedNumbers(sampling: Sampling): Json {
   );
 }
 
-/** Of what `problemOf` finds nothing wrong with. */
+export type ChatMessage =
+  | { role: "system" | "user" | "assistant"; content: string }
+  | {
+      role: "assistant";
+      content: string;
+      tool_calls: { id: string; type: "function"; function: { name: string; arguments: string } }[];
+    }
+  | { role: "tool"; content: string; tool_call_id: string };
+
+/** The body of a chat request. `sampling` must have passed `problemOf`. */
 export function requestBody(model: string, messages: ChatMessage[], sampling: Sampling): Json & { model: string } {
   return {
     model,
