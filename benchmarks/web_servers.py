@@ -82,10 +82,10 @@ def _serve_uvicorn(name: str, port: int) -> None:
         return
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
     from control_plane.core.http.connections import ConnectionTable
-    from control_plane.core.http.protocol import BoundedConfig, Bounds
+    from control_plane.core.http.protocol import BoundedConfig
     from control_plane.serve import Server
 
-    Server(BoundedConfig(app, Bounds(ConnectionTable(4096, 512)), **options)).run()
+    Server(BoundedConfig(app, ConnectionTable(4096, 512), **options)).run()
 
 
 @contextmanager

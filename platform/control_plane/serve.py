@@ -1,7 +1,6 @@
 """`python -m control_plane.serve`: the web process. There is no other way to start it.
 
-It is uvicorn with the connections of `http/protocol.py`, so that every start has their bounds. Where several processes
-can share an installation, it starts a second one for everything but inference (`http/handover.py`).
+It is uvicorn with the connections of `http/protocol.py`, so that every start has their bounds.
 """
 
 from __future__ import annotations
@@ -11,19 +10,12 @@ import asyncio
 import contextlib
 import os
 import resource
-import signal
-import socket
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from control_plane.core.processor import ask_for_short_slices
-
-if TYPE_CHECKING:
-    from control_plane.core.http.handover import SecondProcess
 
 GRACEFUL_S = 20  # for answers in progress at a stop
 # File descriptors that connections leave for the database, Redis, engines and files.
@@ -57,24 +49,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=GRACEFUL_S,
         help="seconds that answers may still take once the process is to stop (default %(default)s)",
     )
-    parser.add_argument("--second", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which checks its connections every second. second: the process that takes some of them."""
-
-    def __init__(self, config: uvicorn.Config, second: SecondProcess | None = None) -> None:
-        super().__init__(config)
-        self._second = second
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        from control_plane.core import drain
-
-        await super().startup(sockets)
-        if self._second is not None:
-            self._second.start()
-            drain.join(self._second)
+    """uvicorn's server, which checks its connections every second."""
 
     async def on_tick(self, counter: int) -> bool:
         from control_plane.core.http.protocol import sweep
@@ -83,58 +62,22 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if frame is not None and self._second is not None:  # a signal, and not the end of this process's drain
-            self._second.signal()
-        super().handle_exit(sig, frame)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        ends = [super().shutdown(sockets)]
-        if self._second is not None:
-            ends.append(self._second.stop())
-        await asyncio.gather(*ends)
-
-
-class SecondServer(Server):
-    """The server of the second process, whose connections come over its standard input."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        from control_plane.core.http.handover import Receiver
-
-        await super().startup([])  # without a listening socket
-        control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
-        self._receiver = Receiver(control, self._make, lambda: signal.raise_signal(signal.SIGTERM))
-
-    def _make(self, start: bytes) -> asyncio.Protocol:
-        from control_plane.core.http.protocol import BoundedHttp
-
-        connection = BoundedHttp(self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        connection.initial_bytes = start
-        return connection
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._receiver.close()
-        await super().shutdown(sockets)
-
 
 def make_server(options: argparse.Namespace) -> Server:
     from control_plane.asgi import application  # sets Django up, logging too
     from control_plane.core.config import current
     from control_plane.core.http.connections import ConnectionTable
-    from control_plane.core.http.metrics import PROCESS
-    from control_plane.core.http.protocol import KEEP_ALIVE_S, BoundedConfig, Bounds
+    from control_plane.core.http.protocol import KEEP_ALIVE_S, BoundedConfig
 
     settings = current()
-    PROCESS.labels("second" if options.second else "first").set(1)
     # Behind a proxy every connection comes from its address.
     per_address = 0 if settings.trust_proxy else settings.connections_per_address
     table = ConnectionTable(
         min(settings.connections_max, open_files() - SPARE_FILES), per_address, settings.stranger_requests_per_s
     )
-    second = make_second(options) if settings.has_second_process and not options.second else None
     config = BoundedConfig(
         application,
-        Bounds(table, second),
+        table,
         host=options.host,
         port=options.port,
         loop="uvloop",
@@ -149,16 +92,7 @@ def make_server(options: argparse.Namespace) -> Server:
         access_log=False,
         log_config=None,  # Django's: JSON lines with secrets masked
     )
-    return SecondServer(config) if options.second else Server(config, second)
-
-
-def make_second(options: argparse.Namespace) -> SecondProcess:
-    from control_plane.core.config import current
-    from control_plane.core.http.handover import SecondProcess
-    from control_plane.gateway.dispatch.first_bytes import stays
-
-    command = [sys.executable, "-m", "control_plane.serve", "--second", "--graceful-s", str(options.graceful_s)]
-    return SecondProcess(command, stays, stop_s=current().drain_s + options.graceful_s)
+    return Server(config)
 
 
 def open_files() -> int:

@@ -30,7 +30,6 @@ from control_plane.core.http.protocol import (
     HEADERS,
     BoundedConfig,
     BoundedHttp,
-    Bounds,
     sweep,
 )
 from control_plane.core.http.write_watch import WRITE_GRACE_S
@@ -122,7 +121,7 @@ def post(path: str, *more: str) -> bytes:
 async def served() -> AsyncIterator[Served]:
     table, state = ConnectionTable(40, per_address=10), ServerState()
     served = Served(0, table, state)
-    config = BoundedConfig(served.app, Bounds(table), interface="asgi3", access_log=False, log_config=None)
+    config = BoundedConfig(served.app, table, interface="asgi3", access_log=False, log_config=None)
     server = await asyncio.get_running_loop().create_server(
         lambda: BoundedHttp(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )

@@ -33,7 +33,7 @@ from control_plane.core.http.allowance import Allowance
 from control_plane.core.http.connections import REFUSAL, ConnectionTable, prove
 from control_plane.core.http.json_body import JsonError
 from control_plane.core.http.parse_queue import LARGE, LARGER, parsed, wait_to_parse
-from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, Bounds, sweep
+from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, sweep
 from control_plane.core.http.websocket_protocol import FRAGMENTS, STRANGER_BYTES, admit
 from control_plane.core.http.write_watch import WRITE_GRACE_S
 from control_plane.fleet.transport.coalescing import Coalescing, RequestBuffer
@@ -94,7 +94,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     table, state = ConnectionTable(40, per_address=10), ServerState()
     served = Served(0, state, table)
     config = BoundedConfig(
-        served.app, Bounds(table), interface="asgi3", access_log=False, log_config=None, ws_max_size=MESSAGE_BYTES
+        served.app, table, interface="asgi3", access_log=False, log_config=None, ws_max_size=MESSAGE_BYTES
     )
     server = await asyncio.get_running_loop().create_server(
         lambda: BoundedHttp(config=config, server_state=state, app_state={}), "127.0.0.1", 0

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.connections import ConnectionTable
 from control_plane.core.http.edge import check, with_host
-from control_plane.core.http.protocol import BoundedConfig, BoundedHttp, Bounds
+from control_plane.core.http.protocol import BoundedConfig, BoundedHttp
 
 PARTS = [b"data: 1\n\n", b"", b"data: [DONE]\n\n"]
 WHOLE = b"".join(PARTS)
@@ -41,7 +41,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 @pytest_asyncio.fixture
 async def port() -> AsyncIterator[int]:
     table, state = ConnectionTable(40, per_address=10), ServerState()
-    config = BoundedConfig(_app, Bounds(table), interface="asgi3", access_log=False, log_config=None)
+    config = BoundedConfig(_app, table, interface="asgi3", access_log=False, log_config=None)
     server = await asyncio.get_running_loop().create_server(
         lambda: BoundedHttp(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )

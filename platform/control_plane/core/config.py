@@ -11,7 +11,6 @@ import importlib.util
 import ipaddress
 import os
 import secrets
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -89,7 +88,6 @@ class Settings(BaseSettings):
     database_grace_s: int = Field(default=120, ge=0)
     redis_url: str = ""
     embedded: bool | None = None
-    second_process: bool | None = None
 
     engine_hosts: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict)
     engine_token: str = ""
@@ -197,11 +195,6 @@ class Settings(BaseSettings):
                 "LORIKEET_MIGRATION is set, but the solver HiGHS is not installed. Run pip install "
                 "'lorikeet[migration]', or leave the setting out."
             )
-        if self.second_process and not self._can_share:
-            raise SettingsError(
-                "LORIKEET_SECOND_PROCESS is on, but two web processes share events through Redis only, and "
-                "need Linux. Set LORIKEET_REDIS_URL and run workers as separate processes, or leave the setting out."
-            )
         if not self.password_login and not (self.oidc_issuer and self.oidc_client_id):
             raise SettingsError(
                 "LORIKEET_PASSWORD_LOGIN is off and there is no identity provider, so nobody could sign in. "
@@ -250,17 +243,6 @@ class Settings(BaseSettings):
     def is_embedded(self) -> bool:
         """True if the web process runs the Celery worker itself: by default when there is no Redis."""
         return self.embedded if self.embedded is not None else not self.redis_url
-
-    @property
-    def has_second_process(self) -> bool:
-        """True if a second web process serves everything but inference. They share events through Redis."""
-        if self.second_process is not None:
-            return self.second_process
-        return self._can_share
-
-    @property
-    def _can_share(self) -> bool:
-        return bool(self.redis_url) and not self.is_embedded and sys.platform == "linux"
 
     @property
     def sqlite_path(self) -> Path:

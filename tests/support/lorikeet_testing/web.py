@@ -208,9 +208,6 @@ class WebProcess:
             "LORIKEET_LOG_JSON": "0",
             "LORIKEET_HOST_RETURN_S": "1",  # tests end engines for good
             "DJANGO_SETTINGS_MODULE": "control_plane.settings",
-            **(
-                {"LORIKEET_SECOND_PROCESS": "0"} if "PYTEST_VERSION" in os.environ else {}
-            ),  # another start for each test
             **self.installation,
             **(env or {}),
         }

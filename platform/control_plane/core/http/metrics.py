@@ -1,8 +1,7 @@
 """Metrics of the web process, for Prometheus.
 
-Each process counts separately: with several of them, scrape each. `/metrics?process=second` is a server's second
-process, which has the connections whose first request is not for inference. Names of tenants, adapters and people are
-not labels: there are too many, and whoever scrapes does not need them.
+Each process counts separately: with several of them, scrape each. Names of tenants, adapters and people are not labels:
+there are too many, and whoever scrapes does not need them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 SOCKETS = Gauge("lorikeet_sockets_open", "Websockets that are open.", ["path"])
-PROCESS = Gauge("lorikeet_web_process", "1 for which of the two web processes of a server this is.", ["part"])
 SIGN_INS = Counter("lorikeet_sign_ins", "Sign-ins, by how they ended.", ["outcome"])
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 

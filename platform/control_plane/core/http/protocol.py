@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, NoReturn
@@ -21,7 +20,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.connections import RETRY_S, SLOT, ConnectionTable, Slot
 from control_plane.core.http.errors import error_body
-from control_plane.core.http.handover import SecondProcess
 from control_plane.core.http.request_id import new_request_id, set_request_id
 from control_plane.core.http.websocket_protocol import BoundedWebSocket
 from control_plane.core.http.write_watch import WriteWatch
@@ -43,27 +41,17 @@ PIPELINE = 8
 DRAIN_BYTES = 64 << 20
 # Bytes of an unread body that count as one more request of a stranger.
 DRAIN_UNIT = 128 << 10
-# Seconds that a connection waits for the second process to take it.
-HAND_OVER_S = 3.0
 HTTP_1_0 = "1.0"
 # Seconds in which a refused peer can read the error: an immediate close, while it still sends, would discard it.
 LINGER_S = 2.0
 
 
-@dataclass
-class Bounds:
-    """The state that all connections of one process share."""
-
-    connections: ConnectionTable
-    second: SecondProcess | None = None
-
-
 class BoundedConfig(Config):
-    """uvicorn's configuration with the bounds of its connections."""
+    """uvicorn's configuration with the table of its connections."""
 
-    def __init__(self, app: Any, bounds: Bounds, **options: Any) -> None:
+    def __init__(self, app: Any, connections: ConnectionTable, **options: Any) -> None:
         super().__init__(app, http=BoundedHttp, ws=BoundedWebSocket, ws_per_message_deflate=False, **options)
-        self.bounds = bounds
+        self.connections = connections
 
 
 class PeerError(LorikeetError):
@@ -112,7 +100,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
-        self._table: ConnectionTable = config.bounds.connections
+        self._table: ConnectionTable = config.connections
         self._slot: Slot | None = None
         self._phase, self._since, self._swept = Phase.HEAD, 0.0, 0.0
         # Bytes since the end of a head or the last piece of a body; bytes of the head; of the body; requests so far.
@@ -121,10 +109,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._switched = False
         self._delayed = bytearray()
         self._delay: asyncio.TimerHandle | None = None
-        self._second: SecondProcess | None = config.bounds.second
-        self._offered_at: float | None = None
-        # The first bytes of a connection that was handed over, as read by the other process.
-        self.initial_bytes = b""
 
     # -- the connection ----------------------------------------------------------
 
@@ -139,8 +123,6 @@ class BoundedHttp(HttpToolsProtocol):
             # uvicorn copies this into the scope of every request, and of a websocket.
             self.app_state = {**self.app_state, SLOT: self._slot}
             self._slot.ask()
-            if self.initial_bytes:
-                self.loop.call_soon(self.data_received, b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -176,47 +158,25 @@ class BoundedHttp(HttpToolsProtocol):
     # -- what comes ----------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        data, self.initial_bytes = self.initial_bytes + data, b""
         if self._is_over() or not data:
             return
         if self._phase is Phase.BETWEEN:
             self._begin(Phase.HEAD)
             self._ask()
-        if self._second is not None and self._goes(self._second, data):
-            self._second.offer(self)
-        elif self._must_wait():
-            self._delay_reading(data)
-        else:
-            self._take_up(data)
-
-    def _delay_reading(self, data: bytes) -> None:
-        self._delayed += data
-        self.flow.pause_reading()  # again, if the application requested more of a body meanwhile
-
-    # -- to the second process -----------------------------------------------------
-
-    def _goes(self, second: SecondProcess, data: bytes) -> bool:
-        """Decide by its first bytes whether the connection is offered to the second process."""
-        if not second.wants(data):
-            self._second = None
-            return False
-        self._offered_at = self.loop.time()
-        self._delay_reading(data)
-        return True
-
-    @property
-    def first_bytes(self) -> bytes:
-        return bytes(self._delayed)
-
-    def let_go(self) -> None:
-        self._delayed.clear()
-        self._ask(-1.0)
-        self.transport.abort()  # closes the descriptor of this process only
-
-    def keep(self) -> None:
-        self._second, self._offered_at = None, None
-        if not self._is_over():
-            self._read_on()
+        if self._must_wait():
+            self._delayed += data
+            self.flow.pause_reading()  # again, if the application requested more of a body meanwhile
+            return
+        # In pieces, so that a head is refused as soon as it is too large and not after all of it was parsed.
+        for start in range(0, len(data), HEAD_BYTES):
+            piece = data[start : start + HEAD_BYTES]
+            self._pending += len(piece)
+            super().data_received(piece)
+            if self._switched or self._is_over():
+                return
+            if self._pending > HEAD_BYTES:
+                self._refuse(_head_too_large())
+                return
 
     def _ask(self, requests: float = 1.0) -> None:
         if self._slot is not None:
@@ -234,24 +194,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._delay = None
         if self._is_over() or self._must_wait():
             return  # still paused
-        self._read_on()
-
-    def _read_on(self) -> None:
         data, self._delayed = bytes(self._delayed), bytearray()
         self.flow.resume_reading()
         self.data_received(data)
-
-    def _take_up(self, data: bytes) -> None:
-        # In pieces, so that a head is refused as soon as it is too large and not after all of it was parsed.
-        for start in range(0, len(data), HEAD_BYTES):
-            piece = data[start : start + HEAD_BYTES]
-            self._pending += len(piece)
-            super().data_received(piece)
-            if self._switched or self._is_over():
-                return
-            if self._pending > HEAD_BYTES:
-                self._refuse(_head_too_large())
-                return
 
     def _is_over(self) -> bool:
         return self._phase is Phase.REFUSED or self.transport.is_closing()
@@ -342,10 +287,6 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._phase is Phase.REFUSED:
             if now - self._since > LINGER_S:
                 self.transport.close()
-        elif self._second is not None and self._offered_at is not None:
-            if now - self._offered_at > HAND_OVER_S:
-                self._second.withdraw(self)
-                self.keep()
         elif self.flow.read_paused:
             self._since += since_last  # the server has paused reading: that time is not the peer's
         elif self._phase is Phase.HEAD and now - self._since > HEAD_S:
