@@ -1,1 +1,1 @@
-"""What operators see of base models, and what an autoscaler reads of them."""
+"""Views of base models, for operators and for autoscalers."""

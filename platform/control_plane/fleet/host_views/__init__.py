@@ -1,1 +1,1 @@
-"""What tenants and operators see of engine hosts."""
+"""Views of engine hosts, for tenants and for operators."""
