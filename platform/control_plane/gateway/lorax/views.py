@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
@@ -45,7 +43,8 @@ async def _serve(request: HttpRequest, *, streamed: bool | None) -> HttpResponse
         params.stream = params.stream if streamed is None else streamed
         pending.model = params.model
         admission = await admission_of(request, params.model)
-        return await idempotent(request, admission, partial(_answer, admission, params, pending, listed=listed))
+        async with idempotent(request, admission) as kept:
+            return kept.stored or kept.keep(await _answer(admission, params, pending, listed=listed))
 
 
 async def _answer(

@@ -6,7 +6,6 @@ import array
 import asyncio
 import base64
 import sys
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from django.http import HttpRequest, HttpResponse
@@ -134,7 +133,8 @@ async def embeddings(request: HttpRequest) -> HttpResponseBase:
             params = checked(EmbeddingsRequest, read_object(request.body, nul=True))
         pending.model = params.model
         admission = await admission_of(request, params.model)
-        return await idempotent(request, admission, partial(_answer, admission, params, pending))
+        async with idempotent(request, admission) as answer:
+            return answer.stored or answer.keep(await _answer(admission, params, pending))
 
 
 async def _answer(admission: Admission, params: EmbeddingsRequest, pending: Undispatched) -> HttpResponseBase:

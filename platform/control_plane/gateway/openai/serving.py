@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
@@ -17,6 +18,7 @@ from control_plane.gateway.dispatch import errors
 from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.errors import ApiError
 from control_plane.gateway.dispatch.generation import Generation
+from control_plane.gateway.dispatch.idempotency import Claim
 from control_plane.gateway.dispatch.idempotency_store import StoredAnswer
 from control_plane.gateway.dispatch.runtime import runtime
 from control_plane.gateway.openai.callers import caller_of
@@ -91,26 +93,38 @@ def undispatched(request: HttpRequest, endpoint: ApiEndpoint) -> Undispatched:
     return runtime().refusals.until_dispatched(caller_of(request), endpoint)
 
 
-async def idempotent(
-    request: HttpRequest, admission: Admission, answer: Callable[[], Coroutine[Any, Any, HttpResponseBase]]
-) -> HttpResponseBase:
-    """Return the answer, or for an ``Idempotency-Key`` that was used before, the answer kept under it."""
+class IdempotentAnswer:
+    """The answer to a request with an ``Idempotency-Key``, or without one: ``stored`` if it was kept before."""
+
+    def __init__(self, claim: Claim | None = None, stored: HttpResponse | None = None) -> None:
+        self._claim, self.stored = claim, stored
+
+    def keep(self, response: HttpResponseBase) -> HttpResponseBase:
+        """Keep the response under the key, and return it."""
+        if self._claim is not None and isinstance(response, EventStreamResponse):
+            response.events.keep_under(self._claim)
+        elif self._claim is not None and isinstance(response, HttpResponse):
+            self._claim.keep(response["Content-Type"], response.content)
+        return response
+
+
+@asynccontextmanager
+async def idempotent(request: HttpRequest, admission: Admission) -> AsyncIterator[IdempotentAnswer]:
+    """Claim the request's ``Idempotency-Key``, if it has one; an error in the block frees it."""
     idempotency_key = request.headers.get("Idempotency-Key")
     if idempotency_key is None:
-        return await answer()
+        yield IdempotentAnswer()
+        return
     claim = await runtime().idempotency.claim(admission.principal, idempotency_key, request.path, request.body)
     if isinstance(claim, StoredAnswer):
-        return HttpResponse(claim.body, content_type=claim.content_type, headers={"Idempotent-Replayed": "true"})
+        headers = {"Idempotent-Replayed": "true"}
+        yield IdempotentAnswer(stored=HttpResponse(claim.body, content_type=claim.content_type, headers=headers))
+        return
     try:
-        response = await answer()
+        yield IdempotentAnswer(claim)
     except BaseException:
         claim.release()
         raise
-    if isinstance(response, EventStreamResponse):
-        response.events.keep_under(claim)
-    elif isinstance(response, HttpResponse):
-        claim.keep(response["Content-Type"], response.content)
-    return response
 
 
 async def stream(generation: Generation, writer: EventWriter) -> HttpResponseBase:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -45,7 +44,8 @@ def _generation(kind: type[ChatCompletionRequest | CompletionRequest]) -> View:
                 params = read_parameters(kind, read_object(request.body, nul=True))
             pending.model = params.model
             admission = await admission_of(request, params.model)
-            return await idempotent(request, admission, partial(_answer, admission, params, pending))
+            async with idempotent(request, admission) as answer:
+                return answer.stored or answer.keep(await _answer(admission, params, pending))
 
     return generate
 

@@ -43,7 +43,8 @@ async def responses(request: HttpRequest) -> HttpResponseBase:
             chat = params.chat(before)
         pending.model = params.model
         admission = await admission_of(request, params.model)
-        return await idempotent(request, admission, partial(_answer, admission, params, chat, before, pending))
+        async with idempotent(request, admission) as answer:
+            return answer.stored or answer.keep(await _answer(admission, params, chat, before, pending))
 
 
 # A stored response is always returned whole, so there is nothing to include.
