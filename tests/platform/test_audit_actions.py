@@ -13,7 +13,7 @@ from control_plane.identity.access.actor import SYSTEM
 from control_plane.identity.audit import actions as audit
 from control_plane.identity.audit.models import AuditEvent
 from control_plane.identity.keys.actions import revoke_key
-from control_plane.identity.tenants.scope import AppendOnlyError
+from control_plane.identity.tenants.append_only import AppendOnlyError
 
 pytestmark = [pytest.mark.django_db, pytest.mark.also_embedded]
 

@@ -12,8 +12,7 @@ from control_plane.adapters.registry.models import NAME, AdapterVersion, Evaluat
 from control_plane.adapters.uploads.models import Upload
 from control_plane.gateway.batches.models import Batch
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class EvaluationSet(models.Model):

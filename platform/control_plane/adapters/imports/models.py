@@ -7,8 +7,7 @@ from django.db import models
 
 from control_plane.adapters.registry.models import NAME
 from control_plane.adapters.uploads.models import Upload
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class HubToken(models.Model):

@@ -9,8 +9,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 NAME_FORM = re.compile(r"^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
 NAME = RegexValidator(

@@ -10,8 +10,7 @@ from control_plane.adapters.registry.models import NAME, AdapterVersion
 from control_plane.core.jobs.clocks import database_time
 from control_plane.core.jobs.models import Claimable
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class UploadState(models.TextChoices):

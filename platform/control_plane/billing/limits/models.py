@@ -7,8 +7,7 @@ from django.db.models import Q
 
 from control_plane.billing.limits.values import NAMES, Limits
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 def _limit(text: str) -> models.PositiveBigIntegerField[int | None, int | None]:

@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 
 from control_plane.fleet.base_models.models import BaseModel
-from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
+from control_plane.identity.tenants.append_only import AppendOnlyModel, AppendOnlyQuerySet
 
 # Largest price, in millionths for a million tokens: $1000. With it no sum of a report overflows 64 bits.
 HIGHEST = 1_000_000_000

@@ -7,8 +7,7 @@ from django.db.models import Q
 
 from control_plane.billing.limits.models import LimitSet
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 __all__ = ["AtLimit", "Budget", "BudgetSpan", "LimitSet"]
 

@@ -9,8 +9,7 @@ from django.db import models
 
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class Refusal(models.Model):

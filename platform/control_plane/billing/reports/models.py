@@ -8,8 +8,7 @@ from django.db import models
 from control_plane.core.jobs.clocks import database_time
 from control_plane.core.jobs.models import Claimable
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class Grain(models.TextChoices):

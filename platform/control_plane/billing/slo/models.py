@@ -5,8 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 DEFAULT_TARGET = 0.99
 

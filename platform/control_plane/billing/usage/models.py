@@ -13,8 +13,8 @@ from control_plane.adapters.registry.models import Adapter, AdapterVersion
 from control_plane.core.jobs.clocks import database_time
 from control_plane.fleet.base_models.models import BaseModel
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet, TenantQuerySet
+from control_plane.identity.tenants.append_only import AppendOnlyModel, AppendOnlyQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class Outcome(models.TextChoices):

@@ -8,8 +8,7 @@ from django.db.models import Q
 from control_plane.adapters.registry.models import NAME, Adapter, AdapterVersion
 from control_plane.core.jobs.models import Claimable
 from control_plane.fleet.hosts.models import EngineHost, StagingPhase
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class Placement(Claimable):

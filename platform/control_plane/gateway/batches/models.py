@@ -13,8 +13,7 @@ from django.db.models import Q
 from control_plane.billing.usage.models import ApiEndpoint
 from control_plane.core.jobs.models import Claimable
 from control_plane.identity.keys.models import ApiKey
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 # The endpoints that a batch may call, by URL path.
 ENDPOINTS = {

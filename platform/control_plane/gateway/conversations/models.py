@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class StoredResponse(models.Model):

@@ -8,8 +8,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 # Days for which a text may be kept.
 LONGEST_DAYS = 365

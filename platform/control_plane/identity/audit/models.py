@@ -3,8 +3,8 @@
 from django.db import models
 
 from control_plane.identity.access.actor import ActorKind
+from control_plane.identity.tenants.append_only import AppendOnlyModel, AppendOnlyQuerySet
 from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import AppendOnlyModel, AppendOnlyQuerySet
 
 
 class AuditEvent(AppendOnlyModel):

@@ -7,8 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from control_plane.identity.tenants.models import Tenant
-from control_plane.identity.tenants.scope import TenantQuerySet
+from control_plane.identity.tenants.models import Tenant, TenantQuerySet
 
 
 class ApiKey(models.Model):

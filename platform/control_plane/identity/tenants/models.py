@@ -1,6 +1,9 @@
 """Organisations and their members."""
 
+from __future__ import annotations
+
 import uuid
+from typing import Self, TypeVar
 
 from django.conf import settings
 from django.core.validators import RegexValidator
@@ -8,9 +11,16 @@ from django.db import models
 from django.utils import timezone
 
 from control_plane.identity.tenants.roles import CAPABILITIES, Capability, Role
-from control_plane.identity.tenants.scope import TenantQuerySet
 
 SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$", "Use 1-48 lower-case letters, digits and hyphens.")
+M = TypeVar("M", bound=models.Model)
+
+
+class TenantQuerySet(models.QuerySet[M, M]):
+    """A queryset of rows that belong to a tenant. Its every use in request code starts with `for_tenant`."""
+
+    def for_tenant(self, tenant: Tenant) -> Self:
+        return self.filter(tenant=tenant)
 
 
 class Tenant(models.Model):

@@ -1,22 +1,14 @@
-"""The tenant boundary: rows that belong to a tenant are reached through `.for_tenant(tenant)`."""
+"""Ledgers: rows that are added and read, and neither changed nor removed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from django.db import models
 
-if TYPE_CHECKING:
-    from control_plane.identity.tenants.models import Tenant
+from control_plane.identity.tenants.models import TenantQuerySet
 
 M = TypeVar("M", bound=models.Model)
-
-
-class TenantQuerySet(models.QuerySet[M, M]):
-    """A queryset whose every use in request code starts with `for_tenant`."""
-
-    def for_tenant(self, tenant: Tenant) -> Self:
-        return self.filter(tenant=tenant)
 
 
 class AppendOnlyError(RuntimeError):
