@@ -88,7 +88,7 @@ UNAUDITED_PLACES = {
     "core/jobs/claims.py renew": "which worker has it",
 }
 # What models do for whoever saves them.
-_OF_MODELS = ("models.py", "identity/tenants/scope.py")
+_OF_MODELS = ("models.py", "identity/tenants/append_only.py")
 
 
 class AuditWatch:
