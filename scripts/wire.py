@@ -6,10 +6,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import grpc_tools
 from grpc_tools import protoc  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOT = ROOT / "inference_engine"
+# Holds google/protobuf/descriptor.proto.
+INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 PROTO = "lora_engine/wire/engine.proto"
 GENERATED = ("engine_pb2.py", "engine_pb2.pyi", "engine_pb2_grpc.py")
 
@@ -17,7 +20,7 @@ GENERATED = ("engine_pb2.py", "engine_pb2.pyi", "engine_pb2_grpc.py")
 def generate(into: Path) -> Path:
     """Write the three modules below `into`; returns the folder that holds them."""
     outputs = [f"--{kind}={into}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
-    if protoc.main(["protoc", f"-I{SOURCE_ROOT}", *outputs, PROTO]) != 0:
+    if protoc.main(["protoc", f"-I{SOURCE_ROOT}", f"-I{INCLUDED}", *outputs, PROTO]) != 0:
         raise SystemExit(f"protoc could not read {PROTO}; its message is above.")
     return into / Path(PROTO).parent
 

@@ -40,7 +40,7 @@ def load_rates(status: Mapping[str, Any]) -> list[dict[str, Any]]:
             "bytes_per_second": round(1 / times[name]["seconds_per_byte"]) if times[name]["seconds_per_byte"] else None,
         }
         for name in LOADS
-        if name in times
+        if times.get(name)
     ]
 
 

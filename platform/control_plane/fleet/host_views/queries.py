@@ -15,11 +15,12 @@ from django.db.models.functions import RowNumber
 from control_plane.adapters.registry.models import OUT_OF_USE, AdapterVersion
 from control_plane.fleet.base_models.base_model import ServedBases, host_quarantine, served_bases, serving_hosts
 from control_plane.fleet.host_views.cold_starts import cold_start_ms, load_rates
-from control_plane.fleet.hosts.host_status import POOL_FIELDS
+from control_plane.fleet.hosts.host_status import message_json, shown_figures
 from control_plane.fleet.hosts.models import EngineHost, HostAdapter, HostState
 from control_plane.fleet.placements.actions import callable_here
 from control_plane.fleet.placements.models import Placement
 from control_plane.identity.tenants.models import Tenant
+from lora_engine.wire import engine_pb2 as pb
 
 # Adapters listed of one host, which may hold thousands: the busiest and nearest to the device come first.
 MOST_ADAPTERS = 256
@@ -152,10 +153,8 @@ def _figures(host: EngineHost, bases: ServedBases) -> dict[str, Any]:
         "boot_id": host.boot_id,
         "model": base.name if base else description.get("base_model", ""),
         "device": description.get("device", ""),
-        "running": status.get("running", 0),
-        "waiting": status.get("waiting", 0),
-        "tokens_per_second": status.get("tokens_per_second", 0.0),
-        "pool": status.get("pool") or dict.fromkeys(POOL_FIELDS, 0),
+        **shown_figures(status),
+        "pool": status.get("pool") or message_json(pb.PoolPages()),
         "page_bytes": description.get("page_bytes", 0),
         "load_times": load_rates(status),
         "last_seen": host.last_seen.isoformat() if host.last_seen else None,

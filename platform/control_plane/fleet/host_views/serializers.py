@@ -1,11 +1,14 @@
 """The JSON of engine hosts, for the API's schema."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from rest_framework import serializers
 
-from control_plane.fleet.hosts.host_status import LOADS
+from control_plane.fleet.hosts.host_status import LOADS, SHOWN
 from control_plane.fleet.hosts.models import HostService, HostState
+from lora_engine.wire import engine_pb2 as pb
 
 # Named so that the API schema can name its enumerations.
 PAGE_KINDS = ["free", "kv", "cached_prefix", "adapter", "reserved", "others"]
@@ -15,15 +18,26 @@ RESTART_PHASES = ["asked", "ending", "starting"]
 QUARANTINE_CODES = ["other_base_model", "other_tokenizer", "base_model_undecided", "revoked"]
 
 
+_FIELDS: dict[int, type[serializers.Field[Any, Any, Any, Any]]] = {
+    FieldDescriptor.CPPTYPE_BOOL: serializers.BooleanField,
+    FieldDescriptor.CPPTYPE_DOUBLE: serializers.FloatField,
+    FieldDescriptor.CPPTYPE_FLOAT: serializers.FloatField,
+    FieldDescriptor.CPPTYPE_STRING: serializers.CharField,
+    FieldDescriptor.CPPTYPE_UINT32: serializers.IntegerField,
+    FieldDescriptor.CPPTYPE_UINT64: serializers.IntegerField,
+}
+
+
+def fields_of(fields: Iterable[Any]) -> dict[str, Any]:
+    """Return serializer fields for scalar fields of a message."""
+    return {field.name: _FIELDS[field.cpp_type]() for field in fields}
+
+
 class PoolSerializer(serializers.Serializer[Any]):
     """Pages; ``free + kv + cached_prefix + adapter + reserved == total``."""
 
-    total = serializers.IntegerField()
-    free = serializers.IntegerField()
-    kv = serializers.IntegerField()
-    cached_prefix = serializers.IntegerField()
-    adapter = serializers.IntegerField()
-    reserved = serializers.IntegerField()
+    def get_fields(self) -> dict[str, Any]:
+        return fields_of(pb.PoolPages.DESCRIPTOR.fields)
 
 
 class _ResidentSerializer(serializers.Serializer[Any]):
@@ -188,14 +202,14 @@ class _HostSerializer(serializers.Serializer[Any]):
     boot_id = serializers.CharField(allow_blank=True)
     model = serializers.CharField(allow_blank=True)
     device = serializers.CharField(allow_blank=True)
-    running = serializers.IntegerField()
-    waiting = serializers.IntegerField()
-    tokens_per_second = serializers.FloatField()
     pool = PoolSerializer()
     page_bytes = serializers.IntegerField(help_text="One page over all layers.")
     load_times = LoadTimeSerializer(many=True, required=False)
     adapters_total = serializers.IntegerField(help_text="`adapters` shows at most 256, the busiest first.")
     last_seen = serializers.DateTimeField(allow_null=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**super().get_fields(), **fields_of(SHOWN)}
 
 
 class HostSerializer(_HostSerializer):

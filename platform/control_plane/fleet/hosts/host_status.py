@@ -1,81 +1,68 @@
-"""Conversion of wire messages to the JSON that host rows keep."""
+"""Conversion of wire messages to the JSON that host rows keep.
+
+The fields are those of `engine.proto`. Of a host's status, those with the option `shown` are figures of the host pages.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from lora_engine.wire import engine_pb2 as pb
 
-POOL_FIELDS = ("total", "free", "kv", "cached_prefix", "adapter", "reserved")
-SHARE_FIELDS = ("tenant", "weight", "waiting", "running", "counter", "owed", "received", "reason")
 # Loads that bring an adapter one tier nearer to the device, from the nearest.
-LOADS = ("to_device", "from_disk", "download")
-LOAD_FIELDS = ("loads", "fixed_s", "seconds_per_byte")
-GAP_FIELDS = ("gap", "bound", "ahead", "behind")
-LAST_END_FIELDS = ("reason", "unix_time")
-GEOMETRY_FIELDS = (
-    "num_layers",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "vocab_size",
-    "fused_qkv",
-    "fused_gate_up",
-    "untied_head",
-)
+LOADS = tuple(field.name for field in pb.LoadTimes.DESCRIPTOR.fields)
 # Added tokens that are stored of one tokenizer; an engine with more reports none.
 MAX_ADDED_TOKENS = 2048
-DESCRIPTION_FIELDS = (
-    "engine_version",
-    "base_model",
-    "base_digest",
-    "model_family",
-    "device",
-    "dtype",
-    "max_context",
-    "max_running",
-    "max_lora_rank",
-    "page_tokens",
-    "page_bytes",
-    "pages_total",
-    "host_arena_bytes",
-    "chat_template_digest",
-    "text_digest",
-    "zone",
+_SHOWN: Any = pb.shown
+SHOWN = tuple(field for field in pb.HostStatus.DESCRIPTOR.fields if field.GetOptions().Extensions[_SHOWN])
+# Adapters have rows (`host_adapters.py`); the rest is for the choice of a host only.
+_NOT_STORED = frozenset(
+    {
+        *("boot_id", "adapters", "adapters_gone", "adapters_sum", "prefixes"),
+        *("input_tokens", "output_tokens", "service", "first_token_s"),
+    }
 )
+
+
+def message_json(message: Message, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return a message's fields by name, but for those ``without``; a message that is not set is None."""
+    fields = [field for field in message.DESCRIPTOR.fields if field.name not in without]
+    return {field.name: _value(message, field, without) for field in fields}
 
 
 def description_json(description: pb.EngineDescription) -> dict[str, Any]:
     """Return an engine's description; adapters are validated against its ``geometry``."""
-    data: dict[str, Any] = {name: getattr(description, name) for name in DESCRIPTION_FIELDS}
-    data["policies"] = dict(description.policies)
-    data["added_tokens"] = list(description.added_tokens[:MAX_ADDED_TOKENS])
-    data["last_end"] = _fields(description.last_end, LAST_END_FIELDS) if description.HasField("last_end") else None
-    data["geometry"] = {name: getattr(description.geometry, name) for name in GEOMETRY_FIELDS}
-    return data
-
-
-def status_json(status: pb.HostStatus) -> dict[str, Any]:
-    """Return a heartbeat without its adapters, which have rows (`host_adapters.py`)."""
+    data = message_json(description, frozenset({"boot_id"}))
     return {
-        "unix_time": status.unix_time,
-        "steps": status.steps,
-        "running": status.running,
-        "waiting": status.waiting,
-        "draining": status.draining,
-        "restarting": status.restarting,
-        "tokens_per_second": round(status.tokens_per_second, 1),
-        "pool": {name: getattr(status.pool, name) for name in POOL_FIELDS},
-        "host_arena_bytes_used": status.host_arena_bytes_used,
-        "unacknowledged_usage": status.unacknowledged_usage,
-        "adapter_readers": status.adapter_readers,
-        "load_times": {name: _fields(getattr(status.load_times, name), LOAD_FIELDS) for name in LOADS},
-        "service_gap": _fields(status.service_gap, GAP_FIELDS) if status.HasField("service_gap") else None,
-        "tenants": [{name: getattr(share, name) for name in SHARE_FIELDS} for share in status.tenants],
+        **data,
+        "added_tokens": data["added_tokens"][:MAX_ADDED_TOKENS],
+        "geometry": message_json(description.geometry),
     }
 
 
-def _fields(message: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in names}
+def status_json(status: pb.HostStatus) -> dict[str, Any]:
+    """Return what the database keeps of a heartbeat."""
+    return message_json(status, _NOT_STORED)
+
+
+def shown_figures(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of the host pages in a stored status, which is empty before the first heartbeat."""
+    return {field.name: status.get(field.name, field.default_value) for field in SHOWN}
+
+
+def _value(message: Message, field: Any, without: frozenset[str]) -> Any:
+    value = getattr(message, field.name)
+    if isinstance(value, Message):
+        return message_json(value, without) if message.HasField(field.name) else None
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        # A float has seven digits; those that its conversion to a double adds say nothing.
+        return float(f"{value:.7g}") if field.type == FieldDescriptor.TYPE_FLOAT else value
+    return [message_json(each, without) if isinstance(each, Message) else each for each in value]
