@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import grpc_tools
-from grpc_tools import protoc  # type: ignore[import-untyped]
+import grpc_tools  # type: ignore[import-untyped]
+from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOT = ROOT / "inference_engine"
