@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from lorikeet_testing.platform_fixtures import *  # noqa: F403
 from lorikeet_testing.three_hosts import ThreeHosts
+from lorikeet_testing.web_fixtures import *  # noqa: F403
 
 
 @pytest.fixture(scope="session")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from django.utils import timezone
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 
 from control_plane.billing.usage.actions import Ended
@@ -154,15 +153,8 @@ def test_a_tenant_has_bounds(acme: Any, settings: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("batches")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=500))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}")
-    web.seed()
-    web.start()
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=500)
 
 
 def test_another_tenants_files_and_batches_are_as_unknown_as_any(web: WebProcess) -> None:

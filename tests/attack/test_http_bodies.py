@@ -6,12 +6,12 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 from websockets.sync.client import connect
 
@@ -280,16 +280,13 @@ async def test_a_strangers_body_is_small(declared: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("web")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}", {"LORIKEET_LOGIN_RATE": "1000/min"})
-    web.seed()
-    web.start()
-    web.wait_until_ready("support")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
+
+
+@pytest.fixture(scope="module")
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_LOGIN_RATE": "1000/min"}
 
 
 def bad_bodies() -> dict[str, bytes]:

@@ -110,11 +110,11 @@ async def until(condition: Any, seconds: float = 20.0) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_host_with_odd_heartbeats_is_away_until_it_mends(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    loop_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await run_db(lambda: EngineHost.objects.create(name="local", address=engine.address))
+    await run_db(lambda: EngineHost.objects.create(name="local", address=loop_engine.address))
     monkeypatch.setattr("control_plane.fleet.hosts.watcher.RETRY_S", 0.02)
-    task = asyncio.create_task(HostWatcher(HostEndpoint("local", engine.address), interval_s=0.05).run())
+    task = asyncio.create_task(HostWatcher(HostEndpoint("local", loop_engine.address), interval_s=0.05).run())
 
     async def state_is(state: HostState) -> bool:
         return await run_db(EngineHost.objects.filter(name="local", state=state).exists)
@@ -122,7 +122,7 @@ async def test_a_host_with_odd_heartbeats_is_away_until_it_mends(
     try:
         await until(lambda: state_is(HostState.ONLINE))
         with monkeypatch.context() as patch:
-            saying(engine, patch, tokens_per_second=math.nan)
+            saying(loop_engine, patch, tokens_per_second=math.nan)
             await until(lambda: state_is(HostState.OFFLINE))
         await until(lambda: state_is(HostState.ONLINE))
         assert not task.done()
@@ -177,10 +177,10 @@ def test_load_times_that_cannot_be(number: float) -> None:
 
 
 async def test_what_cannot_be_read_does_not_end_the_following(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    loop_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control_plane.fleet.routing.connections.RETRY_S", 0.02)
-    connection = HostConnection(EngineClient(HostEndpoint("local", engine.address)))
+    connection = HostConnection(EngineClient(HostEndpoint("local", loop_engine.address)))
     failures = iter([OverflowError("odd"), ValueError("odd")])
     real = FirstTokenPrediction.observed
 

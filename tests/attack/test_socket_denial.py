@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest_asyncio
 from asgiref.testing import ApplicationCommunicator
 from lorikeet_testing.browser import Signed, page_socket, receive
 from lorikeet_testing.console import Console
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.web import TenantAccess, WebProcess
 from lorikeet_testing.web import eventually as wait_for
 from uvicorn.protocols.utils import ClientDisconnected
@@ -494,36 +494,13 @@ def test_a_reader_is_given_up_by_bytes_too() -> None:
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour(max_running=512))
-    yield thread
-    thread.close()
+def behaviour() -> Behaviour:
+    return Behaviour(max_running=512)
 
 
 @pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    env = {"LORIKEET_REQUEST_MAX_CHOICES": "16"}
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine = engine_thread.engine
-    wait_for(lambda: not (engine.running or engine.waiting), what="an idle engine")
-    engine.submits.clear()
-    return engine
-
-
-@pytest.fixture(scope="module")
-def console(web: WebProcess) -> Iterator[Console]:
-    console = Console(web, web.tenants["acme"])
-    yield console
-    console.http.close()
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_REQUEST_MAX_CHOICES": "16"}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from lorikeet_testing.fuzzing import LONG
 from lorikeet_testing.platform_fixtures import *  # noqa: F403
+from lorikeet_testing.web_fixtures import *  # noqa: F403
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

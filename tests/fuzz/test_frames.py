@@ -9,13 +9,12 @@ import os
 import random
 import socket
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.web import WebProcess
 
@@ -142,18 +141,13 @@ class Peer:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("frames")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    # Hundreds of strangers' handshakes a second.
-    rates = {"LORIKEET_STRANGER_REQUESTS_PER_S": "0"}
-    web = WebProcess(folder / "var", f"local={engine.engine.address}", rates)
-    web.seed()
-    web.start()
-    web.wait_until_ready("support")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
+
+
+@pytest.fixture(scope="module")
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_STRANGER_REQUESTS_PER_S": "0"}  # a case is a handshake: hundreds a second
 
 
 def vary(case: tuple[bool, list[bytes]], rnd: random.Random) -> tuple[bool, list[bytes]]:

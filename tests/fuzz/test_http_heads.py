@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.web import WebProcess
 
@@ -156,24 +156,17 @@ def receive(client: socket.socket, within_s: float) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("heads")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    web = WebProcess(
-        folder / "var",
-        f"local={engine.engine.address}",
-        {
-            "LORIKEET_LOGIN_RATE": "1000000/min",
-            "LORIKEET_CONNECTIONS_PER_ADDRESS": "0",
-            "LORIKEET_CONNECTIONS_MAX": "16384",
-        },
-    )
-    web.seed()
-    web.start()
-    web.wait_until_ready("support")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
+
+
+@pytest.fixture(scope="module")
+def web_settings() -> dict[str, str]:
+    return {
+        "LORIKEET_LOGIN_RATE": "1000000/min",
+        "LORIKEET_CONNECTIONS_PER_ADDRESS": "0",
+        "LORIKEET_CONNECTIONS_MAX": "16384",
+    }
 
 
 def test_http_heads(web: WebProcess) -> None:

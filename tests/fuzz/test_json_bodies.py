@@ -17,7 +17,7 @@ import httpx
 import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.fuzzing import changed, fuzz
 from lorikeet_testing.web import ROOT, WebProcess
 
@@ -236,21 +236,23 @@ class Sender:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("bodies")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
+
+
+@pytest.fixture(scope="module")
+def web_settings() -> dict[str, str]:
     rates = dict.fromkeys(("LORIKEET_LOGIN_RATE", "LORIKEET_LOGIN_ACCOUNT_RATE"), "1000000/min")
-    rates |= {"LORIKEET_STRANGER_REQUESTS_PER_S": "0", "LORIKEET_CALLER_CPU_SHARE": "0"}
-    web = WebProcess(folder / "var", f"local={engine.engine.address}", rates)
-    web.seed()
+    return rates | {"LORIKEET_STRANGER_REQUESTS_PER_S": "0", "LORIKEET_CALLER_CPU_SHARE": "0"}
+
+
+@pytest.fixture(scope="module")
+def web(web: WebProcess) -> WebProcess:
+    """Acme's owner operates the installation."""
     manage = [sys.executable, "manage.py", "make_operator", web.tenants["acme"].email]
     done = subprocess.run(manage, cwd=ROOT, env=web.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    web.start()
-    web.wait_until_ready("support")
-    yield web
-    web.stop()
-    engine.close()
+    return web
 
 
 def vary(case: Case, rnd: random.Random) -> Case:

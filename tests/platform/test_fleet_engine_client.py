@@ -17,8 +17,8 @@ from lora_engine.wire import engine_pb2 as pb
 
 
 @pytest_asyncio.fixture
-async def client(engine: FakeEngine) -> AsyncIterator[EngineClient]:
-    client = EngineClient(HostEndpoint("local", engine.address))
+async def client(loop_engine: FakeEngine) -> AsyncIterator[EngineClient]:
+    client = EngineClient(HostEndpoint("local", loop_engine.address))
     yield client
     await client.close()
 
@@ -39,50 +39,50 @@ async def eventually(condition: object, seconds: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_many_requests_share_one_session(client: EngineClient, engine: FakeEngine) -> None:
+async def test_many_requests_share_one_session(client: EngineClient, loop_engine: FakeEngine) -> None:
     submits = [ask(f"r{i}", f"question {i}") for i in range(32)]
     texts = await asyncio.gather(*(read(client, submit) for submit in submits))
     assert texts == [script.plan(submit).text for submit in submits]
-    assert engine.sessions == 1
+    assert loop_engine.sessions == 1
     assert client.open_requests == 0
 
 
-async def test_first_token_at_once_then_chunks_of_four(engine: FakeEngine) -> None:
-    engine.behaviour.steps_per_second = 400
-    client = EngineClient(HostEndpoint("local", engine.address), coalescing=Coalescing(max_delay_s=60))
+async def test_first_token_at_once_then_chunks_of_four(loop_engine: FakeEngine) -> None:
+    loop_engine.behaviour.steps_per_second = 400
+    client = EngineClient(HostEndpoint("local", loop_engine.address), coalescing=Coalescing(max_delay_s=60))
     stream = await client.submit(ask("r", "words 41"))
     assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] + [4] * 10
     await client.close()
 
 
-async def test_slow_tokens_are_not_held_back(client: EngineClient, engine: FakeEngine) -> None:
-    engine.behaviour.steps_per_second = 5
+async def test_slow_tokens_are_not_held_back(client: EngineClient, loop_engine: FakeEngine) -> None:
+    loop_engine.behaviour.steps_per_second = 5
     stream = await client.submit(ask("r", "words 5"))
     assert [chunk.tokens async for chunks in stream for chunk in chunks] == [1] * 5
 
 
-async def test_usage_comes_with_the_end(client: EngineClient, engine: FakeEngine) -> None:
+async def test_usage_comes_with_the_end(client: EngineClient, loop_engine: FakeEngine) -> None:
     stream = await client.submit(ask("r", "words 7"))
     [_ async for _ in stream]
-    assert stream.usage == engine.journal["r"]
+    assert stream.usage == loop_engine.journal["r"]
     assert stream.usage is not None and stream.usage.completion_tokens == 7
 
 
-async def test_leaving_early_aborts(client: EngineClient, engine: FakeEngine) -> None:
+async def test_leaving_early_aborts(client: EngineClient, loop_engine: FakeEngine) -> None:
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
-    await eventually(lambda: "r" in engine.aborts)
-    await eventually(lambda: "r" in engine.journal)
-    assert engine.journal["r"].outcome == "aborted"
+    await eventually(lambda: "r" in loop_engine.aborts)
+    await eventually(lambda: "r" in loop_engine.journal)
+    assert loop_engine.journal["r"].outcome == "aborted"
 
 
-async def test_cancelling_the_reader_aborts(client: EngineClient, engine: FakeEngine) -> None:
+async def test_cancelling_the_reader_aborts(client: EngineClient, loop_engine: FakeEngine) -> None:
     task = asyncio.create_task(read(client, ask("r", "hang")))
-    await eventually(lambda: engine.submits)
+    await eventually(lambda: loop_engine.submits)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await eventually(lambda: engine.aborts == ["r"])
+    await eventually(lambda: loop_engine.aborts == ["r"])
 
 
 async def test_refusals_carry_the_engines_words(client: EngineClient) -> None:
@@ -101,20 +101,20 @@ async def test_output_before_a_failure_is_delivered(client: EngineClient) -> Non
     assert tokens == 6
 
 
-async def test_a_stalled_reader_is_given_up_and_others_never_notice(engine: FakeEngine) -> None:
-    engine.behaviour.steps_per_second = 0
-    client = EngineClient(HostEndpoint("local", engine.address), coalescing=Coalescing(stall_tokens=100))
+async def test_a_stalled_reader_is_given_up_and_others_never_notice(loop_engine: FakeEngine) -> None:
+    loop_engine.behaviour.steps_per_second = 0
+    client = EngineClient(HostEndpoint("local", loop_engine.address), coalescing=Coalescing(stall_tokens=100))
     stalled = await client.submit(ask("stalled", "words 15000"))
     await anext(stalled)
     assert await read(client, ask("quick", "words 500")) == script.plan(ask("quick", "words 500")).text
-    await eventually(lambda: engine.aborts == ["stalled"])
+    await eventually(lambda: loop_engine.aborts == ["stalled"])
     with pytest.raises(HostError, match="client_too_slow"):
         await anext(stalled)
     await client.close()
 
 
-async def test_a_slow_reader_only_gets_longer_chunks(client: EngineClient, engine: FakeEngine) -> None:
-    engine.behaviour.steps_per_second = 500
+async def test_a_slow_reader_only_gets_longer_chunks(client: EngineClient, loop_engine: FakeEngine) -> None:
+    loop_engine.behaviour.steps_per_second = 500
     submit = ask("r", "words 200")
     text, sizes = "", []
     async for chunks in await client.submit(submit):
@@ -135,15 +135,17 @@ async def test_every_choice_has_its_own_text(client: EngineClient) -> None:
     assert texts == {i: script.plan(submit, i).text for i in range(3)}
 
 
-async def test_a_crash_ends_open_requests_and_the_next_one_is_served(client: EngineClient, engine: FakeEngine) -> None:
+async def test_a_crash_ends_open_requests_and_the_next_one_is_served(
+    client: EngineClient, loop_engine: FakeEngine
+) -> None:
     stream = await client.submit(ask("r", "words 5000"))
     await anext(stream)
     boot_id = client.boot_id
-    await engine.stop()
+    await loop_engine.stop()
     with pytest.raises(HostError, match="engine_disconnected") as caught:
         [_ async for _ in stream]
     assert caught.value.retry_after_s
-    await engine.start()
+    await loop_engine.start()
     submit = ask("r2", "again")
     assert await read(client, submit) == script.plan(submit).text
     assert client.boot_id != boot_id
@@ -158,9 +160,9 @@ async def test_no_engine_is_said_within_the_connect_timeout(tmp_path: Path) -> N
     await client.close()
 
 
-async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine) -> None:
+async def test_usage_of_an_abandoned_request_reaches_the_sink(loop_engine: FakeEngine) -> None:
     seen: list[pb.Finished] = []
-    endpoint = HostEndpoint("local", engine.address)
+    endpoint = HostEndpoint("local", loop_engine.address)
     client = EngineClient(endpoint, usage_sink=lambda _host, finished: seen.append(finished))
     async with await client.submit(ask("r", "words 5000")) as stream:
         await anext(stream)
@@ -170,12 +172,12 @@ async def test_usage_of_an_abandoned_request_reaches_the_sink(engine: FakeEngine
     await client.close()
 
 
-async def test_a_wrong_host_token_is_refused(engine: FakeEngine) -> None:
-    engine.behaviour.host_token = "right"
-    wrong = EngineClient(HostEndpoint("local", engine.address, token="wrong"), connect_timeout_s=2)
+async def test_a_wrong_host_token_is_refused(loop_engine: FakeEngine) -> None:
+    loop_engine.behaviour.host_token = "right"
+    wrong = EngineClient(HostEndpoint("local", loop_engine.address, token="wrong"), connect_timeout_s=2)
     with pytest.raises(HostError, match="wrong host token"):
         await wrong.submit(ask("r", "hello"))
     await wrong.close()
-    right = EngineClient(HostEndpoint("local", engine.address, token="right"))
-    assert (await right.describe()).boot_id == engine.boot_id
+    right = EngineClient(HostEndpoint("local", loop_engine.address, token="right"))
+    assert (await right.describe()).boot_id == loop_engine.boot_id
     await right.close()

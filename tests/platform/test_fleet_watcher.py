@@ -60,9 +60,9 @@ async def test_a_leader_that_is_gone_is_replaced() -> None:
 
 
 @pytest_asyncio.fixture
-async def watching(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
+async def watching(loop_engine: FakeEngine, tmp_path: Path) -> AsyncIterator[None]:
     watcher = FleetWatcher(
-        lambda: {"local": HostEndpoint("local", engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1
+        lambda: {"local": HostEndpoint("local", loop_engine.address)}, FileLease(tmp_path / "l"), interval_s=0.1
     )
     task = asyncio.create_task(watcher.run())
     yield
@@ -81,25 +81,25 @@ async def host_when(condition: Callable[[EngineHost], Any]) -> EngineHost:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("watching")
-async def test_boots_heartbeats_and_absence(engine: FakeEngine) -> None:
+async def test_boots_heartbeats_and_absence(loop_engine: FakeEngine) -> None:
     host = await host_when(lambda host: host.state == "online" and host.last_status)
-    assert host.boot_id == engine.boot_id
+    assert host.boot_id == loop_engine.boot_id
     assert host.last_status["pool"]["total"] == 1000
     assert host.description["base_model"] == "fake-base"
-    engine.draining = True
+    loop_engine.draining = True
     await host_when(lambda host: host.state == "draining")
-    await engine.stop()
+    await loop_engine.stop()
     await host_when(lambda host: host.state == "offline")
-    await engine.start()
+    await loop_engine.start()
     again = await host_when(lambda host: host.state == "online")
-    assert again.boot_id == engine.boot_id != host.boot_id
+    assert again.boot_id == loop_engine.boot_id != host.boot_id
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_only_the_leader_follows(engine: FakeEngine, tmp_path: Path) -> None:
+async def test_only_the_leader_follows(loop_engine: FakeEngine, tmp_path: Path) -> None:
     taken = FileLease(tmp_path / "l")
     assert taken.hold()
-    endpoints = {"local": HostEndpoint("local", engine.address)}
+    endpoints = {"local": HostEndpoint("local", loop_engine.address)}
     task = asyncio.create_task(FleetWatcher(lambda: endpoints, FileLease(tmp_path / "l"), interval_s=0.1).run())
     await asyncio.sleep(0.5)
     assert not await run_db(EngineHost.objects.filter(name="local").exists)

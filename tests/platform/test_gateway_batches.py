@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 
@@ -24,40 +23,17 @@ OVER = {"completed", "failed", "expired", "cancelled"}
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True, steps_per_second=1000))
-    yield thread
-    thread.close()
+def behaviour() -> Behaviour:
+    return Behaviour(known_digests_only=True, steps_per_second=1000)
 
 
 @pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    env = {"LORIKEET_BATCH_MAX_LINES": "300", "LORIKEET_BATCH_FILE_MAX_BYTES": str(6 << 20)}
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    if web.process is not None:
-        web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine_thread.engine.behaviour.steps_per_second = 1000
-    engine_thread.engine.submits.clear()
-    return engine_thread.engine
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_BATCH_MAX_LINES": "300", "LORIKEET_BATCH_FILE_MAX_BYTES": str(6 << 20)}
 
 
 def client_of(web: WebProcess, tenant: str) -> OpenAI:
     return OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants[tenant].key, max_retries=0, timeout=60)
-
-
-@pytest.fixture
-def client(web: WebProcess) -> Iterator[OpenAI]:
-    with client_of(web, "acme") as client:
-        yield client
 
 
 def line(number: int, text: str, **more: Any) -> dict[str, Any]:
@@ -98,29 +74,29 @@ def http_get(web: WebProcess, path: str) -> Any:
 # -- files -------------------------------------------------------------------------------------------
 
 
-def test_a_files_life(client: OpenAI) -> None:
-    made = upload(client, [line(1, "say x")])
+def test_a_files_life(openai_client: OpenAI) -> None:
+    made = upload(openai_client, [line(1, "say x")])
     assert (made.object, made.purpose, made.filename, made.status) == ("file", "batch", "requests.jsonl", "processed")
     assert made.expires_at is not None and made.expires_at > time.time()
-    assert client.files.retrieve(made.id).bytes == made.bytes
-    assert made.id in {file.id for file in client.files.list(purpose="batch")}
-    assert json.loads(client.files.content(made.id).text)["custom_id"] == "r1"
-    assert client.files.delete(made.id).deleted
+    assert openai_client.files.retrieve(made.id).bytes == made.bytes
+    assert made.id in {file.id for file in openai_client.files.list(purpose="batch")}
+    assert json.loads(openai_client.files.content(made.id).text)["custom_id"] == "r1"
+    assert openai_client.files.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
-        client.files.retrieve(made.id)
+        openai_client.files.retrieve(made.id)
 
 
-def test_large_files_and_pages(client: OpenAI) -> None:
+def test_large_files_and_pages(openai_client: OpenAI) -> None:
     content = os.urandom(3 << 20)
-    made = client.files.create(file=("big.jsonl", content), purpose="batch")
-    assert client.files.content(made.id).content == content
-    made_too = [upload(client, [line(n, "x")]).id for n in range(3)]
-    page = client.files.list(limit=2)
+    made = openai_client.files.create(file=("big.jsonl", content), purpose="batch")
+    assert openai_client.files.content(made.id).content == content
+    made_too = [upload(openai_client, [line(n, "x")]).id for n in range(3)]
+    page = openai_client.files.list(limit=2)
     assert page.has_more and len(page.data) == 2
-    listed = [file.id for file in client.files.list(limit=2)]
+    listed = [file.id for file in openai_client.files.list(limit=2)]
     assert set(made_too) <= set(listed) and len(listed) == len(set(listed))
     with pytest.raises(openai.APIStatusError) as refused:
-        client.files.create(file=("huge.jsonl", bytes(8 << 20)), purpose="batch")
+        openai_client.files.create(file=("huge.jsonl", bytes(8 << 20)), purpose="batch")
     assert refused.value.status_code == 413
 
 
@@ -142,15 +118,15 @@ def test_what_is_no_upload_is_refused(web: WebProcess) -> None:
         assert http.get("/v1/files/nonsense", headers=headers).status_code == 404
 
 
-def test_parameters_that_clients_of_openai_send(client: OpenAI, web: WebProcess) -> None:
-    made = [upload(client, [line(n, "x")]).id for n in range(3)]
+def test_parameters_that_clients_of_openai_send(openai_client: OpenAI, web: WebProcess) -> None:
+    made = [upload(openai_client, [line(n, "x")]).id for n in range(3)]
     azure: Any = {"api-version": "2024-10-21"}
-    assert client.models.list(extra_query=azure).data
-    newest = [file.id for file in client.files.list(order="desc", extra_query=azure)]
-    oldest = [file.id for file in client.files.list(order="asc", limit=2)]
+    assert openai_client.models.list(extra_query=azure).data
+    newest = [file.id for file in openai_client.files.list(order="desc", extra_query=azure)]
+    oldest = [file.id for file in openai_client.files.list(order="asc", limit=2)]
     assert newest[:3] == made[::-1]
     assert oldest == newest[::-1]
-    client.batches.list(limit=5, extra_query=azure)
+    openai_client.batches.list(limit=5, extra_query=azure)
     headers = web.tenants["acme"].bearer
     for path, name in (("/v1/files?order=up", "order"), ("/v1/models?limit=2", "limit"), ("/v1/batches?q=1", "q")):
         answer = httpx.get(web.url + path, headers=headers, trust_env=False)
@@ -159,12 +135,12 @@ def test_parameters_that_clients_of_openai_send(client: OpenAI, web: WebProcess)
     assert answer.status_code == 404
 
 
-def test_a_file_expires_when_its_form_says(client: OpenAI) -> None:
+def test_a_file_expires_when_its_form_says(openai_client: OpenAI) -> None:
     for seconds in (3600, 86_400, 2_592_000):
         after: Any = {"anchor": "created_at", "seconds": seconds}
-        made = client.files.create(file=("x.jsonl", b"{}"), purpose="batch", expires_after=after)
+        made = openai_client.files.create(file=("x.jsonl", b"{}"), purpose="batch", expires_after=after)
         assert made.expires_at == made.created_at + seconds
-    plain = client.files.create(file=("x.jsonl", b"{}"), purpose="batch")
+    plain = openai_client.files.create(file=("x.jsonl", b"{}"), purpose="batch")
     assert plain.expires_at == plain.created_at + 2_592_000
 
 
@@ -213,56 +189,59 @@ def test_other_files_of_the_form_are_refused_by_name(web: WebProcess) -> None:
 # -- batches -----------------------------------------------------------------------------------------
 
 
-def test_a_batchs_life(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+def test_a_batchs_life(openai_client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
     lines = [line(n, f"say answer {n}") for n in range(40)]
     lines[7]["body"]["model"] = "nonsense"
-    batch = batch_of(client, lines, metadata={"job": "nightly"})
+    batch = batch_of(openai_client, lines, metadata={"job": "nightly"})
     assert (batch.object, batch.status, batch.metadata) == ("batch", "validating", {"job": "nightly"})
-    ended = over(client, batch)
+    ended = over(openai_client, batch)
     BatchObject.model_validate(http_get(web, f"/v1/batches/{batch.id}"))
     FileList.model_validate(http_get(web, "/v1/files"))
     assert ended.status == "completed"
     assert vars(ended.request_counts) | {"total": 40, "completed": 39, "failed": 1} == vars(ended.request_counts)
     assert ended.created_at <= ended.in_progress_at <= ended.finalizing_at <= ended.completed_at
-    answers = results(client, ended.output_file_id)
+    answers = results(openai_client, ended.output_file_id)
     for number in set(range(40)) - {7}:
         response = answers[f"r{number}"]["response"]
         assert response["status_code"] == 200
         assert response["body"]["choices"][0]["message"]["content"] == f"answer {number}"
-    failures = results(client, ended.error_file_id)
+    failures = results(openai_client, ended.error_file_id)
     assert failures["r7"]["response"]["status_code"] == 404
     assert failures["r7"]["response"]["body"]["error"]["code"] == "model_not_found"
     assert all(submit.slo.background and not submit.slo.first_token_ms for submit in engine.submits)
-    assert batch.id in {found.id for found in client.batches.list()}
+    assert batch.id in {found.id for found in openai_client.batches.list()}
     told = "SELECT count(*) AS n FROM usage_usageevent WHERE batch AND outcome = 'finished'"
     assert web.query(told)[0]["n"] >= 39
     audited = {row["action"] for row in web.query("SELECT DISTINCT action FROM audit_auditevent")}
     assert {"file.create", "batch.create", "batch.completed"} <= audited
 
 
-def test_completions_too(client: OpenAI) -> None:
+def test_completions_too(openai_client: OpenAI) -> None:
     request = {
         "custom_id": "c",
         "method": "POST",
         "url": "/v1/completions",
         "body": {"model": "fake-base", "prompt": ["say a", "say b"]},
     }
-    ended = over(client, batch_of(client, [request], endpoint="/v1/completions"))
-    body = results(client, ended.output_file_id)["c"]["response"]["body"]
+    ended = over(openai_client, batch_of(openai_client, [request], endpoint="/v1/completions"))
+    body = results(openai_client, ended.output_file_id)["c"]["response"]["body"]
     assert [choice["text"] for choice in body["choices"]] == ["a", "b"]
 
 
-def test_embeddings_too(client: OpenAI, engine: FakeEngine) -> None:
+def test_embeddings_too(openai_client: OpenAI, engine: FakeEngine) -> None:
     body = {"model": "support", "input": ["a b", "c"], "dimensions": 4}
     request = {"custom_id": "e", "method": "POST", "url": "/v1/embeddings", "body": body}
-    ended = over(client, batch_of(client, [request], endpoint="/v1/embeddings"))
-    found = results(client, ended.output_file_id)["e"]["response"]["body"]
+    ended = over(openai_client, batch_of(openai_client, [request], endpoint="/v1/embeddings"))
+    found = results(openai_client, ended.output_file_id)["e"]["response"]["body"]
     assert [len(entry["embedding"]) for entry in found["data"]] == [4, 4]
     bad = {**request, "body": {**body, "pooling": "median"}}
-    assert over(client, batch_of(client, [bad], endpoint="/v1/embeddings")).errors.data[0].param == "body.pooling"
+    assert (
+        over(openai_client, batch_of(openai_client, [bad], endpoint="/v1/embeddings")).errors.data[0].param
+        == "body.pooling"
+    )
 
 
-def test_every_line_is_checked_before_any_runs(client: OpenAI, engine: FakeEngine) -> None:
+def test_every_line_is_checked_before_any_runs(openai_client: OpenAI, engine: FakeEngine) -> None:
     bad = [
         line(1, "fine"),
         line(1, "twice"),
@@ -273,32 +252,32 @@ def test_every_line_is_checked_before_any_runs(client: OpenAI, engine: FakeEngin
         {**line(6, "x"), "custom_id": 6},
         [1],
     ]
-    ended = over(client, batch_of(client, bad))
+    ended = over(openai_client, batch_of(openai_client, bad))
     assert (ended.status, ended.output_file_id) == ("failed", None)
     found = {(error.line, error.code) for error in ended.errors.data}
     assert found >= {(2, "duplicate_custom_id"), (3, "invalid_method"), (4, "mismatched_endpoint")}
     assert {line for line, _ in found} == {2, 3, 4, 5, 6, 7, 8}
     assert not engine.submits
-    empty = over(client, batch_of(client, []))
+    empty = over(openai_client, batch_of(openai_client, []))
     assert empty.errors.data[0].code == "empty_file"
-    many = over(client, batch_of(client, [line(n, "x") for n in range(301)]))
+    many = over(openai_client, batch_of(openai_client, [line(n, "x") for n in range(301)]))
     assert many.errors.data[0].code == "too_many_tasks"
 
 
-def test_what_passes_with_time_is_waited_for(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+def test_what_passes_with_time_is_waited_for(openai_client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
     """An engine that is too busy is no result of a line; what it refused is in no ledger."""
     before = web.query("SELECT count(*) AS n FROM usage_usageevent WHERE batch")[0]["n"]
     usual, engine.behaviour.max_waiting = engine.behaviour.max_waiting, 0
     try:
-        batch = batch_of(client, [line(1, "say x"), line(2, "say y")])
+        batch = batch_of(openai_client, [line(1, "say x"), line(2, "say y")])
         eventually(lambda: len(engine.submits) >= 2, what="lines that were refused")
-        counts = client.batches.retrieve(batch.id).request_counts
+        counts = openai_client.batches.retrieve(batch.id).request_counts
         assert counts is not None and (counts.completed, counts.failed) == (0, 0)
     finally:
         engine.behaviour.max_waiting = usual
-    ended = over(client, batch)
+    ended = over(openai_client, batch)
     assert (ended.status, ended.error_file_id) == ("completed", None)
-    assert set(results(client, ended.output_file_id)) == {"r1", "r2"}
+    assert set(results(openai_client, ended.output_file_id)) == {"r1", "r2"}
     assert web.query("SELECT count(*) AS n FROM usage_usageevent WHERE batch")[0]["n"] == before + 2
 
 
@@ -327,26 +306,26 @@ async def test_a_line_is_sent_again_until_it_has_a_result(status: int, monkeypat
     assert kept == [(200, False), (400, True)]
 
 
-def test_an_engines_no_is_the_lines_result(client: OpenAI, engine: FakeEngine) -> None:
-    ended = over(client, batch_of(client, [line(1, "fail invalid_value"), line(2, "say x")]))
-    assert results(client, ended.error_file_id)["r1"]["response"]["status_code"] == 400
-    assert list(results(client, ended.output_file_id)) == ["r2"]
+def test_an_engines_no_is_the_lines_result(openai_client: OpenAI, engine: FakeEngine) -> None:
+    ended = over(openai_client, batch_of(openai_client, [line(1, "fail invalid_value"), line(2, "say x")]))
+    assert results(openai_client, ended.error_file_id)["r1"]["response"]["status_code"] == 400
+    assert list(results(openai_client, ended.output_file_id)) == ["r2"]
 
 
-def test_cancel(client: OpenAI, engine: FakeEngine) -> None:
-    batch = batch_of(client, [line(1, "say x"), *(line(n, "hang") for n in range(2, 60))])
-    eventually(lambda: client.batches.retrieve(batch.id).request_counts.completed, what="a first result")
+def test_cancel(openai_client: OpenAI, engine: FakeEngine) -> None:
+    batch = batch_of(openai_client, [line(1, "say x"), *(line(n, "hang") for n in range(2, 60))])
+    eventually(lambda: openai_client.batches.retrieve(batch.id).request_counts.completed, what="a first result")
     with pytest.raises(openai.ConflictError):
-        client.files.delete(batch.input_file_id)
-    assert client.batches.cancel(batch.id).status == "cancelling"
-    ended = over(client, batch)
+        openai_client.files.delete(batch.input_file_id)
+    assert openai_client.batches.cancel(batch.id).status == "cancelling"
+    ended = over(openai_client, batch)
     assert ended.status == "cancelled"
-    assert list(results(client, ended.output_file_id)) == ["r1"]
-    codes = {row["error"]["code"] for row in results(client, ended.error_file_id).values()}
+    assert list(results(openai_client, ended.output_file_id)) == ["r1"]
+    codes = {row["error"]["code"] for row in results(openai_client, ended.error_file_id).values()}
     assert codes == {"batch_cancelled"}
     eventually(lambda: not engine.running, what="aborted lines")
     with pytest.raises(openai.ConflictError):
-        client.batches.cancel(batch.id)
+        openai_client.batches.cancel(batch.id)
 
 
 @pytest.mark.parametrize(
@@ -371,26 +350,26 @@ def test_bad_batches_are_named(web: WebProcess, change: dict[str, Any], param: s
 
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
 def test_a_killed_process_neither_loses_nor_doubles_a_line(
-    web: WebProcess, client: OpenAI, engine: FakeEngine, kills: int
+    web: WebProcess, openai_client: OpenAI, engine: FakeEngine, kills: int
 ) -> None:
     """Killed while lines run: the next one goes on, and result and usage of every line are there once."""
     engine.behaviour.steps_per_second = 60
     lines = [line(n, f"words {5 + n % 20}") for n in range(120)]
-    batch = batch_of(client, lines)
+    batch = batch_of(openai_client, lines)
     for kill in range(1, kills + 1):
         reached = min(100, 100 * kill // (kills + 1))
 
         def far_enough(reached: int = reached) -> bool:
-            counts = client.batches.retrieve(batch.id).request_counts
+            counts = openai_client.batches.retrieve(batch.id).request_counts
             return counts is not None and counts.completed >= reached
 
         eventually(far_enough, 60, what=f"{reached} results")
         web.kill()
         web.start()
     engine.behaviour.steps_per_second = 1000
-    ended = over(client, batch, 90)
+    ended = over(openai_client, batch, 90)
     assert ended.status == "completed", ended
-    answers = results(client, ended.output_file_id)
+    answers = results(openai_client, ended.output_file_id)
     assert set(answers) == {entry["custom_id"] for entry in lines}
     ids = {answer["response"]["request_id"] for answer in answers.values()}
     rows = web.query("SELECT request_id, completion_tokens FROM usage_usageevent WHERE batch")
@@ -406,7 +385,7 @@ def test_a_killed_process_neither_loses_nor_doubles_a_line(
     assert web.query(model)[0]["n"] == 0
 
 
-def test_an_evaluation_outlives_killed_processes(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
+def test_an_evaluation_outlives_killed_processes(web: WebProcess, openai_client: OpenAI, engine: FakeEngine) -> None:
     """Killed twice while its requests run, with the worker inside: it goes on, and ends once, with one score."""
     path, headers = "/api/tenants/acme", web.tenants["acme"].bearer
     with httpx.Client(base_url=web.url, headers=headers, trust_env=False, timeout=30) as api:
@@ -440,6 +419,6 @@ def test_an_evaluation_outlives_killed_processes(web: WebProcess, client: OpenAI
         "evaluation.completed", "evaluation.run", "evaluation.start", "version.evaluate",
     ]  # fmt: skip
     file = http_get(web, f"/v1/batches/{batch}")["output_file_id"]
-    ids = {answer["response"]["request_id"] for answer in results(client, file).values()}
+    ids = {answer["response"]["request_id"] for answer in results(openai_client, file).values()}
     rows = [row["request_id"] for row in web.query("SELECT request_id FROM usage_usageevent WHERE batch")]
     assert len(ids) == 80 == len([row for row in rows if row in ids]), "each prompt by both models, and billed once"

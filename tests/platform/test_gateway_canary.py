@@ -24,22 +24,15 @@ add_version(Tenant.objects.get(slug="acme"), "support", 2)
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True))
-    yield thread
-    thread.close()
+def behaviour() -> Behaviour:
+    return Behaviour(known_digests_only=True)
 
 
 @pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
+def web(web: WebProcess) -> WebProcess:
+    """Acme's support has a second version."""
     subprocess.run([sys.executable, "-c", ADD], env=web.env, cwd=ROOT, check=True)
-    web.start()
-    web.wait_until_ready("support")
-    yield web
-    web.stop()
+    return web
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from lorikeet_testing import script
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.seed import PASSWORD, digest_of
 from lorikeet_testing.web import WebProcess, eventually
 
@@ -21,16 +21,8 @@ PAGE = "https://app.example.org"
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("doors")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000, known_digests_only=True))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "pirate", "fake-base")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000, known_digests_only=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,50 +4,19 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from lorikeet_testing.console import Console
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 
 from control_plane.gateway.openai.embeddings import EmbeddingsResponse
 from lora_engine.wire import engine_pb2 as pb
-
-
-@pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    eventually(lambda: not (engine_thread.engine.running or engine_thread.engine.waiting), what="an idle engine")
-    engine_thread.engine.submits.clear()
-    return engine_thread.engine
-
-
-@pytest.fixture
-def client(web: WebProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
-        yield client
 
 
 def post(web: WebProcess, key: str = "", **body: Any) -> httpx.Response:
@@ -60,9 +29,9 @@ def post(web: WebProcess, key: str = "", **body: Any) -> httpx.Response:
     ("given", "tokens"),
     [("one two", [2]), (["one", "two three"], [1, 2]), ([5, 6, 7], [3]), ([[5], [6, 7]], [1, 2])],
 )
-def test_inputs_of_every_form(client: OpenAI, engine: FakeEngine, given: Any, tokens: list[int]) -> None:
+def test_inputs_of_every_form(openai_client: OpenAI, engine: FakeEngine, given: Any, tokens: list[int]) -> None:
     """The client asks for base64 by itself."""
-    answer = client.embeddings.create(model="support", input=given)
+    answer = openai_client.embeddings.create(model="support", input=given)
     assert [item.index for item in answer.data] == list(range(len(tokens)))
     for number, (item, count) in enumerate(zip(answer.data, tokens, strict=True)):
         assert item.embedding == pytest.approx([number, count, 0, *[0.1] * 5])
@@ -93,7 +62,7 @@ def test_pooling_and_dimensions_reach_the_engine(web: WebProcess, engine: FakeEn
     assert not submit.add_special_tokens
 
 
-def test_two_thousand_inputs_are_one_request(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
+def test_two_thousand_inputs_are_one_request(web: WebProcess, openai_client: OpenAI, engine: FakeEngine) -> None:
     """In the ledger, and against limits of requests and of choices at once."""
     key = Console(web, web.tenants["acme"]).new_key(requests_per_minute=1, concurrency=1)
     body = post(web, key, input=["one"] * 2048).json()
@@ -131,10 +100,10 @@ def test_bad_parameters_are_named(web: WebProcess, change: dict[str, Any], code:
     assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
 
 
-def test_who_may_embed(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
+def test_who_may_embed(web: WebProcess, openai_client: OpenAI, engine: FakeEngine) -> None:
     view_only = web.tenants["acme"].view_only_key
     assert post(web, view_only).status_code == 403
     assert post(web, "lk_aaaaaaaa_wrong").status_code == 401
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="nobody", input="x")
+        openai_client.embeddings.create(model="nobody", input="x")
     assert not engine.submits

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.hub_server import HubServer, running_hub
 from lorikeet_testing.peft_files import adapter_files
 from lorikeet_testing.seed import PASSWORD
@@ -23,21 +23,17 @@ def hub() -> Iterator[HubServer]:
 
 
 @pytest.fixture(scope="module")
-def web(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("hub")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000, known_digests_only=True))
-    env = {
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000, known_digests_only=True)
+
+
+@pytest.fixture(scope="module")
+def web_settings(hub: HubServer) -> dict[str, str]:
+    return {
         "LORIKEET_HUB_URL": hub.url,
         "LORIKEET_IMPORT_ALLOW_PRIVATE": "1",
         "LORIKEET_HUB_MODEL_WAIT_S": "1",
     }
-    web = WebProcess(folder / "var", f"local={engine.engine.address}", env)
-    web.seed()
-    web.start()
-    web.wait_until_ready("fake-base")
-    yield web
-    web.stop()
-    engine.close()
 
 
 def allow(web: WebProcess, tenant: str) -> None:

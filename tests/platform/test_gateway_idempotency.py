@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 
 from control_plane.gateway.dispatch.idempotency_store import (
@@ -23,31 +23,6 @@ from control_plane.gateway.dispatch.idempotency_store import (
 )
 
 REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
-
-
-@pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine = engine_thread.engine
-    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
-    engine.submits.clear()
-    return engine
 
 
 def post(web: WebProcess, name: str, content: str, tenant: str = "acme", **more: Any) -> httpx.Response:

@@ -27,37 +27,8 @@ Limit = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour(max_running=512))
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
-    engine = engine_thread.engine
-    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
-    engine.submits.clear()
-    yield engine
-    if not engine.running_server:
-        engine_thread.start()
-
-
-@pytest.fixture(scope="module")
-def console(web: WebProcess) -> Iterator[Console]:
-    console = Console(web, web.tenants["acme"])
-    yield console
-    console.http.close()
+def behaviour() -> Behaviour:
+    return Behaviour(max_running=512)
 
 
 def client_of(web: WebProcess, key: str) -> OpenAI:

@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,39 +35,8 @@ SUPPORT = digest_of("acme", "support")
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True))
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "pirate", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
-    engine = engine_thread.engine
-    engine.behaviour.steps_per_second = 200
-    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
-    engine.submits.clear()
-    engine.aborts.clear()
-    yield engine
-    if not engine.running_server:
-        engine_thread.start()
-
-
-@pytest.fixture
-def client(web: WebProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
-        yield client
+def behaviour() -> Behaviour:
+    return Behaviour(known_digests_only=True)
 
 
 def say(text: str) -> list[Any]:
@@ -83,8 +51,8 @@ def expected(prompt: str, digest: str = SUPPORT, choice: int = 0, **sampling: An
 # -- chat ----------------------------------------------------------------------
 
 
-def test_a_whole_chat_answer(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.chat.completions.create(model="support", messages=say("hello there"))
+def test_a_whole_chat_answer(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.chat.completions.create(model="support", messages=say("hello there"))
     assert answer.id.startswith("chatcmpl-")
     assert answer.object == "chat.completion"
     assert abs(answer.created - time.time()) < 10
@@ -101,8 +69,8 @@ def test_a_whole_chat_answer(client: OpenAI, engine: FakeEngine) -> None:
     assert answer.usage.prompt_tokens_details.cached_tokens == 0
 
 
-def test_a_streamed_chat_answer(client: OpenAI, engine: FakeEngine) -> None:
-    chunks = list(client.chat.completions.create(model="support", messages=say("hello"), stream=True))
+def test_a_streamed_chat_answer(openai_client: OpenAI, engine: FakeEngine) -> None:
+    chunks = list(openai_client.chat.completions.create(model="support", messages=say("hello"), stream=True))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[0].choices[0].delta.content == ""
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected("hello")
@@ -112,10 +80,10 @@ def test_a_streamed_chat_answer(client: OpenAI, engine: FakeEngine) -> None:
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_usage_in_the_last_chunk_when_asked_for(client: OpenAI, engine: FakeEngine) -> None:
+def test_usage_in_the_last_chunk_when_asked_for(openai_client: OpenAI, engine: FakeEngine) -> None:
     options: Any = {"include_usage": True}
     chunks = list(
-        client.chat.completions.create(model="support", messages=say("hi"), stream=True, stream_options=options)
+        openai_client.chat.completions.create(model="support", messages=say("hi"), stream=True, stream_options=options)
     )
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 24
@@ -137,34 +105,36 @@ def test_events_are_framed_exactly(web: WebProcess, engine: FakeEngine) -> None:
         assert set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"}
 
 
-def test_several_choices(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.chat.completions.create(model="support", messages=say("hello"), n=2)
+def test_several_choices(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.chat.completions.create(model="support", messages=say("hello"), n=2)
     assert [choice.message.content for choice in answer.choices] == [expected("hello", choice=i) for i in range(2)]
     texts = ["", ""]
-    for chunk in client.chat.completions.create(model="support", messages=say("hello"), n=2, stream=True):
+    for chunk in openai_client.chat.completions.create(model="support", messages=say("hello"), n=2, stream=True):
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
     assert texts == [expected("hello", choice=i) for i in range(2)]
 
 
-def test_stop_and_length(client: OpenAI, engine: FakeEngine) -> None:
-    stopped = client.chat.completions.create(model="support", messages=say("say a b END c"), stop="END")
+def test_stop_and_length(openai_client: OpenAI, engine: FakeEngine) -> None:
+    stopped = openai_client.chat.completions.create(model="support", messages=say("say a b END c"), stop="END")
     assert stopped.choices[0].message.content == "a b "
     assert stopped.choices[0].finish_reason == "stop"
-    short = client.chat.completions.create(model="support", messages=say("words 50"), max_completion_tokens=5)
+    short = openai_client.chat.completions.create(model="support", messages=say("words 50"), max_completion_tokens=5)
     assert short.choices[0].finish_reason == "length"
     assert short.usage is not None and short.usage.completion_tokens == 5
 
 
-def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.chat.completions.create(model="support", messages=say("say one two"), logprobs=True, top_logprobs=2)
+def test_logprobs(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.chat.completions.create(
+        model="support", messages=say("say one two"), logprobs=True, top_logprobs=2
+    )
     details = answer.choices[0].logprobs
     assert details is not None and details.content is not None
     assert [entry.token for entry in details.content] == ["one", " two"]
     assert details.content[0].logprob == pytest.approx(-0.25)
     assert details.content[0].bytes == list(b"one")
     assert len(details.content[0].top_logprobs) == 2
-    streamed = client.chat.completions.create(
+    streamed = openai_client.chat.completions.create(
         model="support", messages=say("say one two"), logprobs=True, top_logprobs=1, stream=True
     )
     tokens = [
@@ -176,8 +146,8 @@ def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
     assert tokens == ["one", " two"]
 
 
-def test_sampling_reaches_the_engine(client: OpenAI, engine: FakeEngine) -> None:
-    client.chat.completions.create(
+def test_sampling_reaches_the_engine(openai_client: OpenAI, engine: FakeEngine) -> None:
+    openai_client.chat.completions.create(
         model="support",
         messages=[
             {"role": "developer", "content": "be brief"},
@@ -210,8 +180,8 @@ def test_sampling_reaches_the_engine(client: OpenAI, engine: FakeEngine) -> None
     assert submit.adapter_digest == SUPPORT
 
 
-def test_the_default_is_to_sample(client: OpenAI, engine: FakeEngine) -> None:
-    client.chat.completions.create(model="fake-base", messages=say("say x"))
+def test_the_default_is_to_sample(openai_client: OpenAI, engine: FakeEngine) -> None:
+    openai_client.chat.completions.create(model="fake-base", messages=say("say x"))
     assert engine.submits[-1].sampling.temperature == 1.0
     assert engine.submits[-1].sampling.max_tokens == 0
     assert engine.submits[-1].adapter_digest == ""
@@ -220,39 +190,39 @@ def test_the_default_is_to_sample(client: OpenAI, engine: FakeEngine) -> None:
 # -- completions ----------------------------------------------------------------
 
 
-def test_completions_of_text_tokens_and_lists(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.completions.create(model="support", prompt="say one two three")
+def test_completions_of_text_tokens_and_lists(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.completions.create(model="support", prompt="say one two three")
     assert answer.object == "text_completion"
     assert answer.choices[0].text == "one two three"
-    tokens = client.completions.create(model="support", prompt=[1, 2, 3], max_tokens=4)
+    tokens = openai_client.completions.create(model="support", prompt=[1, 2, 3], max_tokens=4)
     assert tokens.usage is not None and tokens.usage.prompt_tokens == 3
     assert list(engine.submits[-1].token_ids.ids) == [1, 2, 3]
-    several = client.completions.create(model="support", prompt=["say one", "say two"], n=2)
+    several = openai_client.completions.create(model="support", prompt=["say one", "say two"], n=2)
     assert [choice.text for choice in several.choices] == ["one", "one", "two", "two"]
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
     assert several.usage is not None and several.usage.completion_tokens == 4
-    arrays = client.completions.create(model="support", prompt=[[1, 2], [3]], max_tokens=3)
+    arrays = openai_client.completions.create(model="support", prompt=[[1, 2], [3]], max_tokens=3)
     assert arrays.usage is not None and arrays.usage.prompt_tokens == 3
 
 
-def test_completions_stream_several_prompts(client: OpenAI, engine: FakeEngine) -> None:
+def test_completions_stream_several_prompts(openai_client: OpenAI, engine: FakeEngine) -> None:
     texts = ["", ""]
-    for chunk in client.completions.create(model="support", prompt=["say a b c", "say d e f"], stream=True):
+    for chunk in openai_client.completions.create(model="support", prompt=["say a b c", "say d e f"], stream=True):
         texts[chunk.choices[0].index] += chunk.choices[0].text
     assert texts == ["a b c", "d e f"]
 
 
-def test_completions_default_to_sixteen_tokens_and_echo(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.completions.create(model="support", prompt="words 40")
+def test_completions_default_to_sixteen_tokens_and_echo(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.completions.create(model="support", prompt="words 40")
     assert answer.usage is not None and answer.usage.completion_tokens == 16
-    echoed = client.completions.create(model="support", prompt="say it", echo=True)
+    echoed = openai_client.completions.create(model="support", prompt="say it", echo=True)
     assert echoed.choices[0].text == "say itit"
-    streamed = client.completions.create(model="support", prompt="say it", echo=True, stream=True)
+    streamed = openai_client.completions.create(model="support", prompt="say it", echo=True, stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == "say itit"
 
 
-def test_completions_logprobs(client: OpenAI, engine: FakeEngine) -> None:
-    details = client.completions.create(model="support", prompt="say one two", logprobs=1).choices[0].logprobs
+def test_completions_logprobs(openai_client: OpenAI, engine: FakeEngine) -> None:
+    details = openai_client.completions.create(model="support", prompt="say one two", logprobs=1).choices[0].logprobs
     assert details is not None
     assert details.tokens == ["one", " two"]
     assert details.text_offset == [0, 3]
@@ -262,15 +232,15 @@ def test_completions_logprobs(client: OpenAI, engine: FakeEngine) -> None:
 # -- models ----------------------------------------------------------------------
 
 
-def test_models(client: OpenAI, engine: FakeEngine) -> None:
-    assert {model.id for model in client.models.list()} == {"fake-base", "support", "pirate"}
-    assert client.models.retrieve("support@v1").id == "support@v1"
+def test_models(openai_client: OpenAI, engine: FakeEngine) -> None:
+    assert {model.id for model in openai_client.models.list()} == {"fake-base", "support", "pirate"}
+    assert openai_client.models.retrieve("support@v1").id == "support@v1"
     with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("sql")
+        openai_client.models.retrieve("sql")
 
 
-def test_a_version_by_number(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.chat.completions.create(model="support@v1", messages=say("hello"))
+def test_a_version_by_number(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.chat.completions.create(model="support@v1", messages=say("hello"))
     assert answer.model == "support@v1"
     assert answer.choices[0].message.content == expected("hello")
 
@@ -279,10 +249,10 @@ def test_a_version_by_number(client: OpenAI, engine: FakeEngine) -> None:
 
 
 def test_several_adapters_answer_as_one_and_the_ledger_names_them(
-    web: WebProcess, client: OpenAI, engine: FakeEngine
+    web: WebProcess, openai_client: OpenAI, engine: FakeEngine
 ) -> None:
     digest = combined_digest([Part(SUPPORT, 1.0), Part(digest_of("acme", "pirate"), -0.5)])
-    answer = client.chat.completions.create(model="support@v1+pirate:-0.5", messages=say("hello"))
+    answer = openai_client.chat.completions.create(model="support@v1+pirate:-0.5", messages=say("hello"))
     assert answer.model == "support@v1+pirate:-0.5"
     assert engine.submits[-1].adapter_digest == digest
     assert answer.choices[0].message.content == expected("hello", digest)
@@ -293,17 +263,17 @@ def test_several_adapters_answer_as_one_and_the_ledger_names_them(
     eventually(lambda: "support@v1:1+pirate@v1:-0.5" in names(), what="the request in the ledger")
 
 
-def test_a_combination_of_another_tenants_adapter_is_none(client: OpenAI, engine: FakeEngine) -> None:
+def test_a_combination_of_another_tenants_adapter_is_none(openai_client: OpenAI, engine: FakeEngine) -> None:
     for name, code in (("support+sql", "model_not_found"), ("support+pirate:0", "invalid_value")):
         with pytest.raises(openai.APIStatusError) as caught:
-            client.chat.completions.create(model=name, messages=say("hello"))
+            openai_client.chat.completions.create(model=name, messages=say("hello"))
         assert caught.value.code == code
     assert not engine.submits
 
 
-def test_what_cannot_be_combined_is_refused_by_its_name(client: OpenAI, engine: FakeEngine) -> None:
+def test_what_cannot_be_combined_is_refused_by_its_name(openai_client: OpenAI, engine: FakeEngine) -> None:
     with pytest.raises(openai.BadRequestError, match="refused as scripted"):
-        client.chat.completions.create(model="support+pirate", messages=say("fail adapters_cannot_be_combined"))
+        openai_client.chat.completions.create(model="support+pirate", messages=say("fail adapters_cannot_be_combined"))
     failure = HostError("rank_too_high", f"{SUPPORT[:19]} is too much.", "Take less.")
     version = SimpleNamespace(digest=SUPPORT, number=1, adapter=SimpleNamespace(name="support"))
     model: Any = SimpleNamespace(versions=(version,))
@@ -313,11 +283,11 @@ def test_what_cannot_be_combined_is_refused_by_its_name(client: OpenAI, engine: 
 # -- refusals ----------------------------------------------------------------------
 
 
-def test_another_tenants_adapter_is_as_unknown_as_any(client: OpenAI, engine: FakeEngine) -> None:
+def test_another_tenants_adapter_is_as_unknown_as_any(openai_client: OpenAI, engine: FakeEngine) -> None:
     errors = []
     for name in ("sql", "nonsense"):
         with pytest.raises(openai.NotFoundError) as caught:
-            client.chat.completions.create(model=name, messages=say("hello"))
+            openai_client.chat.completions.create(model=name, messages=say("hello"))
         body: Any = caught.value.body
         assert body["code"] == "model_not_found"
         assert body["param"] == "model"
@@ -342,21 +312,21 @@ def test_authentication_and_permission_errors(web: WebProcess) -> None:
             client.chat.completions.create(model="support", messages=say("hello"))
 
 
-def test_retryable_refusals_say_when(client: OpenAI, engine: FakeEngine) -> None:
+def test_retryable_refusals_say_when(openai_client: OpenAI, engine: FakeEngine) -> None:
     with pytest.raises(openai.RateLimitError) as limited:
-        client.chat.completions.create(model="support", messages=say("fail rate_limit_exceeded"))
+        openai_client.chat.completions.create(model="support", messages=say("fail rate_limit_exceeded"))
     assert limited.value.response.headers["retry-after"] == "2"
     for stream in (False, True):
         with pytest.raises(openai.InternalServerError) as overloaded:
-            client.chat.completions.create(model="support", messages=say("fail overloaded"), stream=stream)
+            openai_client.chat.completions.create(model="support", messages=say("fail overloaded"), stream=stream)
         assert overloaded.value.status_code == 503
         assert overloaded.value.response.headers["retry-after"] == "2"
 
 
-def test_too_long_a_prompt(client: OpenAI, engine: FakeEngine) -> None:
+def test_too_long_a_prompt(openai_client: OpenAI, engine: FakeEngine) -> None:
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(model="support", messages=say("word " * 5000), stream=stream)
+            openai_client.chat.completions.create(model="support", messages=say("word " * 5000), stream=stream)
         body: Any = caught.value.body
         assert body["code"] == "context_length_exceeded"
         assert body["param"] == "messages"
@@ -404,16 +374,18 @@ def test_bad_parameters_are_named(web: WebProcess, change: dict[str, Any], code:
     assert error["fix"]
 
 
-def test_neutral_values_of_unsupported_parameters(client: OpenAI, engine: FakeEngine) -> None:
+def test_neutral_values_of_unsupported_parameters(openai_client: OpenAI, engine: FakeEngine) -> None:
     neutral: Any = {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "modalities": ["text"]}
-    client.chat.completions.create(model="support", messages=say("say x"), extra_body=neutral)
+    openai_client.chat.completions.create(model="support", messages=say("say x"), extra_body=neutral)
 
 
-def test_a_schema_reaches_the_engine_and_a_bad_one_is_refused_before_it(client: OpenAI, engine: FakeEngine) -> None:
+def test_a_schema_reaches_the_engine_and_a_bad_one_is_refused_before_it(
+    openai_client: OpenAI, engine: FakeEngine
+) -> None:
     def create(schema: dict[str, Any]) -> None:
         named: Any = {"name": "answer", "schema": schema, "strict": True}
         asked: Any = {"type": "json_schema", "json_schema": named}
-        client.chat.completions.create(model="support", messages=say("say x"), response_format=asked)
+        openai_client.chat.completions.create(model="support", messages=say("say x"), response_format=asked)
 
     create({"type": "object"})
     constraint = engine.submits[-1].constraint
@@ -455,8 +427,8 @@ def test_unknown_addresses_and_methods(web: WebProcess) -> None:
 # -- going away ----------------------------------------------------------------------
 
 
-def test_closing_a_stream_aborts(client: OpenAI, engine: FakeEngine) -> None:
-    stream = client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
+def test_closing_a_stream_aborts(openai_client: OpenAI, engine: FakeEngine) -> None:
+    stream = openai_client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
     next(stream)
     stream.close()
     eventually(lambda: engine.aborts, 3, what="abort")
@@ -534,8 +506,8 @@ def test_streams_hold_no_database_connection(web: WebProcess, engine: FakeEngine
 # -- failures ----------------------------------------------------------------------
 
 
-def test_a_failure_in_the_middle_is_an_event(client: OpenAI, engine: FakeEngine) -> None:
-    stream = client.chat.completions.create(model="support", messages=say("break 8"), stream=True)
+def test_a_failure_in_the_middle_is_an_event(openai_client: OpenAI, engine: FakeEngine) -> None:
+    stream = openai_client.chat.completions.create(model="support", messages=say("break 8"), stream=True)
     tokens = 0
     with pytest.raises(openai.APIError) as caught:
         for chunk in stream:
@@ -543,27 +515,27 @@ def test_a_failure_in_the_middle_is_an_event(client: OpenAI, engine: FakeEngine)
     assert tokens == 8
     assert caught.value.code == "device_error"
     with pytest.raises(openai.InternalServerError):
-        client.chat.completions.create(model="support", messages=say("break 8"))
+        openai_client.chat.completions.create(model="support", messages=say("break 8"))
 
 
-def test_an_overflow_is_the_adapters_fault(client: OpenAI, engine: FakeEngine) -> None:
+def test_an_overflow_is_the_adapters_fault(openai_client: OpenAI, engine: FakeEngine) -> None:
     with pytest.raises(openai.UnprocessableEntityError) as caught:
-        client.chat.completions.create(model="support", messages=say("overflow now"))
+        openai_client.chat.completions.create(model="support", messages=say("overflow now"))
     assert caught.value.code == "adapter_overflow"
     assert "Train it smaller." in str(caught.value)
 
 
 def test_an_engine_that_dies_and_returns(
-    client: OpenAI, engine: FakeEngine, engine_thread: FakeEngineThread, web: WebProcess
+    openai_client: OpenAI, engine: FakeEngine, engine_thread: FakeEngineThread, web: WebProcess
 ) -> None:
-    stream = client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
+    stream = openai_client.chat.completions.create(model="support", messages=say("words 5000"), stream=True)
     next(stream)
     engine_thread.stop()
     with pytest.raises(openai.APIError) as caught:
         list(stream)
     assert caught.value.code == "engine_disconnected"
     with pytest.raises(openai.InternalServerError) as refused:
-        client.chat.completions.create(model="support", messages=say("hello"))
+        openai_client.chat.completions.create(model="support", messages=say("hello"))
     assert refused.value.status_code == 503
     assert refused.value.response.headers["retry-after"]
     engine.stage_calls.clear()
@@ -571,7 +543,7 @@ def test_an_engine_that_dies_and_returns(
 
     def answers(model: str) -> bool:
         try:
-            return bool(client.chat.completions.create(model=model, messages=say("hello")))
+            return bool(openai_client.chat.completions.create(model=model, messages=say("hello")))
         except openai.InternalServerError:
             return False
 
@@ -580,8 +552,8 @@ def test_an_engine_that_dies_and_returns(
     assert SUPPORT in {call.digest for call in engine.stage_calls}
 
 
-def test_the_ledger_equals_the_engines_journal(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
-    client.chat.completions.create(model="pirate", messages=say("words 12"))
+def test_the_ledger_equals_the_engines_journal(web: WebProcess, openai_client: OpenAI, engine: FakeEngine) -> None:
+    openai_client.chat.completions.create(model="pirate", messages=say("words 12"))
     eventually(lambda: engine.journal.keys() == engine.acknowledged, 60, what="acknowledged")
     rows = {row["request_id"]: row for row in web.query("select * from usage_usageevent")}
     assert rows.keys() == engine.journal.keys()

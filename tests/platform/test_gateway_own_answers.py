@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.web import WebProcess
 
 from control_plane.gateway.openai.call_arguments import complete_arguments
@@ -31,27 +31,8 @@ FULL = json.dumps({"note": 'Os"lo } \u00e9 \U0001f44d \\ \n', "n": [1, -2.5e3, T
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True, steps_per_second=1000))
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine_thread.engine.submits.clear()
-    return engine_thread.engine
+def behaviour() -> Behaviour:
+    return Behaviour(known_digests_only=True, steps_per_second=1000)
 
 
 @pytest.fixture

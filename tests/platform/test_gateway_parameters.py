@@ -6,7 +6,6 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from lorikeet_testing.console import Console
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.web import ROOT, WebProcess, eventually
 from openai.types import completion_create_params as openai_text
 from openai.types import embedding_create_params as openai_embeddings
@@ -34,30 +33,6 @@ from lora_engine.wire import engine_pb2 as pb
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": "say it is"}]
-
-
-@pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    eventually(lambda: not (engine_thread.engine.running or engine_thread.engine.waiting), what="an idle engine")
-    engine_thread.engine.submits.clear()
-    return engine_thread.engine
 
 
 def post(web: WebProcess, path: str, key: str = "", **body: Any) -> httpx.Response:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from websockets.asyncio.client import connect
@@ -24,36 +23,6 @@ from control_plane.gateway.openai.response_writers import CompletionShape, logpr
 from lora_engine.wire import engine_pb2 as pb
 
 
-@pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    eventually(lambda: not (engine_thread.engine.running or engine_thread.engine.waiting), what="an idle engine")
-    engine_thread.engine.submits.clear()
-    return engine_thread.engine
-
-
-@pytest.fixture
-def client(web: WebProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
-        yield client
-
-
 def post(web: WebProcess, path: str, **body: Any) -> httpx.Response:
     return httpx.post(
         f"{web.url}/v1/{path}", json={"model": "support", **body}, headers=web.tenants["acme"].bearer, trust_env=False
@@ -64,8 +33,8 @@ TOKENS = ["say", " one", " two"]
 TOPS = [None, {"best0": -0.25, " one": -0.5}, {"best0": -0.25, " two": -0.5}]
 
 
-def test_an_echoed_prompt_has_log_probabilities(client: OpenAI, engine: FakeEngine) -> None:
-    choice = client.completions.create(model="support", prompt="say one two", echo=True, logprobs=1).choices[0]
+def test_an_echoed_prompt_has_log_probabilities(openai_client: OpenAI, engine: FakeEngine) -> None:
+    choice = openai_client.completions.create(model="support", prompt="say one two", echo=True, logprobs=1).choices[0]
     assert choice.text == "say one twoone two"
     assert choice.logprobs is not None
     assert choice.logprobs.tokens == [*TOKENS, "one", " two"]
@@ -75,8 +44,8 @@ def test_an_echoed_prompt_has_log_probabilities(client: OpenAI, engine: FakeEngi
 
 
 @pytest.mark.parametrize("logprobs", [None, 0, 2])
-def test_only_the_prompt(client: OpenAI, engine: FakeEngine, logprobs: int | None) -> None:
-    answer = client.completions.create(
+def test_only_the_prompt(openai_client: OpenAI, engine: FakeEngine, logprobs: int | None) -> None:
+    answer = openai_client.completions.create(
         model="support", prompt=["say one two", "a b c d"], echo=True, logprobs=logprobs, max_tokens=0
     )
     assert [choice.text for choice in answer.choices] == ["say one two", "a b c d"]
@@ -88,8 +57,8 @@ def test_only_the_prompt(client: OpenAI, engine: FakeEngine, logprobs: int | Non
     assert details == [None, None] if logprobs is None else [len(found.tokens) for found in details if found] == [3, 4]
 
 
-def test_the_ledger_counts_no_output(web: WebProcess, client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.completions.create(model="support", prompt="a b c d", echo=True, logprobs=0, max_tokens=0)
+def test_the_ledger_counts_no_output(web: WebProcess, openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.completions.create(model="support", prompt="a b c d", echo=True, logprobs=0, max_tokens=0)
 
     def recorded() -> Any:
         url, headers = f"{web.url}/api/tenants/acme/requests", web.tenants["acme"].bearer
@@ -100,10 +69,10 @@ def test_the_ledger_counts_no_output(web: WebProcess, client: OpenAI, engine: Fa
     assert (row["prompt_tokens"], row["completion_tokens"], row["outcome"]) == (4, 0, "finished")
 
 
-def test_token_arrays_are_echoed_as_their_text(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.completions.create(model="support", prompt=[[0, 1], [2]], echo=True, max_tokens=0, n=2)
+def test_token_arrays_are_echoed_as_their_text(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.completions.create(model="support", prompt=[[0, 1], [2]], echo=True, max_tokens=0, n=2)
     assert [choice.text for choice in answer.choices] == ["river stone "] * 2 + ["amber "] * 2
-    scored = client.completions.create(model="support", prompt=[0, 1], echo=True, max_tokens=0, logprobs=0)
+    scored = openai_client.completions.create(model="support", prompt=[0, 1], echo=True, max_tokens=0, logprobs=0)
     details = scored.choices[0].logprobs
     assert details is not None
     assert (details.tokens, details.token_logprobs) == (["river ", "stone "], [None, -0.5])
@@ -111,9 +80,9 @@ def test_token_arrays_are_echoed_as_their_text(client: OpenAI, engine: FakeEngin
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_streams_begin_with_the_whole_prompt(client: OpenAI, engine: FakeEngine, n: int) -> None:
+def test_streams_begin_with_the_whole_prompt(openai_client: OpenAI, engine: FakeEngine, n: int) -> None:
     texts, tokens = [""] * n, [[] for _ in range(n)]  # type: list[str], list[list[str]]
-    for chunk in client.completions.create(
+    for chunk in openai_client.completions.create(
         model="support", prompt="say one two three four", echo=True, logprobs=1, stream=True, n=n
     ):
         choice = chunk.choices[0]

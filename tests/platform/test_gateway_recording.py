@@ -13,7 +13,7 @@ import httpx
 import pytest
 from lorikeet_testing.browser import receive
 from lorikeet_testing.console import Console
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import connect
 
@@ -22,37 +22,8 @@ SECRET_TEXT = "xylophone-marmalade"
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("web") / "var"
-    web = WebProcess(folder, f"local={engine_thread.engine.address}", {"LORIKEET_LOG_LEVEL": "DEBUG"})
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine = engine_thread.engine
-    engine.behaviour.steps_per_second = 200
-    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
-    engine.submits.clear()
-    return engine
-
-
-@pytest.fixture(scope="module")
-def console(web: WebProcess) -> Iterator[Console]:
-    console = Console(web, web.tenants["acme"])
-    yield console
-    console.http.close()
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_LOG_LEVEL": "DEBUG"}
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour, FakeEngine
 from lorikeet_testing.web import WebProcess, eventually
 from openai import OpenAI
 from pydantic import BaseModel
@@ -29,42 +28,21 @@ CALL = 'say <tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</t
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(known_digests_only=True, steps_per_second=1000))
-    yield thread
-    thread.close()
+def behaviour() -> Behaviour:
+    return Behaviour(known_digests_only=True, steps_per_second=1000)
 
 
 @pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    env = {"LORIKEET_RESPONSES_MAX_STORED": "5"}
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine_thread.engine.submits.clear()
-    return engine_thread.engine
-
-
-@pytest.fixture
-def client(web: WebProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0, timeout=30) as client:
-        yield client
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_RESPONSES_MAX_STORED": "5"}
 
 
 def roles(engine: FakeEngine) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in engine.submits[-1].chat.messages]
 
 
-def test_create(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
-    answer = client.responses.create(
+def test_create(openai_client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+    answer = openai_client.responses.create(
         model="support", input="say hello there", instructions="Be kind.", metadata={"a": "b"}, max_output_tokens=50
     )
     assert answer.id.startswith("resp_")
@@ -84,11 +62,11 @@ def test_create(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
     told = httpx.post(f"{web.url}/v1/responses", json=body, headers=headers, trust_env=False, timeout=30)
     ResponseObject.model_validate(told.json())
     assert engine.submits[-1].cache_salt == "s"
-    cut = client.responses.create(model="support", input="words 50", max_output_tokens=3)
+    cut = openai_client.responses.create(model="support", input="words 50", max_output_tokens=3)
     assert (cut.status, cut.incomplete_details and cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
 
 
-def test_a_conversation_as_items(client: OpenAI, engine: FakeEngine) -> None:
+def test_a_conversation_as_items(openai_client: OpenAI, engine: FakeEngine) -> None:
     items: Any = [
         {"role": "user", "content": [{"type": "input_text", "text": "What is the weather?"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
@@ -110,7 +88,7 @@ def test_a_conversation_as_items(client: OpenAI, engine: FakeEngine) -> None:
         },
         {"role": "user", "content": "say thanks"},
     ]
-    answer = client.responses.create(model="support", input=items, tools=[WEATHER])
+    answer = openai_client.responses.create(model="support", input=items, tools=[WEATHER])
     assert answer.output_text == "thanks"
     sent = engine.submits[-1].chat.messages
     assert [message.role for message in sent] == ["user", "assistant", "tool", "tool", "assistant", "user"]
@@ -118,8 +96,8 @@ def test_a_conversation_as_items(client: OpenAI, engine: FakeEngine) -> None:
     assert (sent[1].reasoning, sent[3].content) == ("Hm.", "rain")
 
 
-def test_stream(client: OpenAI, engine: FakeEngine) -> None:
-    events = list(client.responses.create(model="support", input="say one two three", stream=True))
+def test_stream(openai_client: OpenAI, engine: FakeEngine) -> None:
+    events = list(openai_client.responses.create(model="support", input="say one two three", stream=True))
     kinds = [event.type for event in events]
     assert kinds[:4] == [
         "response.created",
@@ -141,20 +119,20 @@ def test_stream(client: OpenAI, engine: FakeEngine) -> None:
     assert last.response.usage.output_tokens == 3
 
 
-def test_the_clients_own_stream_helper(client: OpenAI, engine: FakeEngine) -> None:
-    with client.responses.stream(model="support", input="say a b c") as stream:
+def test_the_clients_own_stream_helper(openai_client: OpenAI, engine: FakeEngine) -> None:
+    with openai_client.responses.stream(model="support", input="say a b c") as stream:
         for _ in stream:
             pass
         final = stream.get_final_response()
     assert final.output_text == "a b c"
 
 
-def test_a_tool_is_called(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.responses.create(model="support", input=CALL, tools=[WEATHER], tool_choice="auto")
+def test_a_tool_is_called(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.responses.create(model="support", input=CALL, tools=[WEATHER], tool_choice="auto")
     [call] = [item for item in answer.output if item.type == "function_call"]
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Rome"})
     assert answer.output_text == ""
-    with client.responses.stream(model="support", input=CALL, tools=[WEATHER]) as stream:
+    with openai_client.responses.stream(model="support", input=CALL, tools=[WEATHER]) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_response()
     assert "response.function_call_arguments.delta" in kinds and "response.output_text.delta" not in kinds
@@ -162,29 +140,29 @@ def test_a_tool_is_called(client: OpenAI, engine: FakeEngine) -> None:
     assert (again.name, json.loads(again.arguments)) == ("weather", {"city": "Rome"})
 
 
-def test_reasoning_is_an_item(client: OpenAI, engine: FakeEngine) -> None:
+def test_reasoning_is_an_item(openai_client: OpenAI, engine: FakeEngine) -> None:
     prompt = "say <think>Let me see.</think>Yes."
-    answer = client.responses.create(model="support", input=prompt)
+    answer = openai_client.responses.create(model="support", input=prompt)
     assert [item.type for item in answer.output] == ["reasoning", "message"]
     assert answer.output_text == "Yes."
-    events = list(client.responses.create(model="support", input=prompt, stream=True))
+    events = list(openai_client.responses.create(model="support", input=prompt, stream=True))
     thought = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
     assert thought == "Let me see."
     added = [event.output_index for event in events if event.type == "response.output_item.added"]
     assert added == [0, 1]
 
 
-def test_structured_text(client: OpenAI, engine: FakeEngine) -> None:
+def test_structured_text(openai_client: OpenAI, engine: FakeEngine) -> None:
     class Answer(BaseModel):
         city: str
 
-    parsed = client.responses.parse(model="support", input='say {"city": "Rome"}', text_format=Answer)
+    parsed = openai_client.responses.parse(model="support", input='say {"city": "Rome"}', text_format=Answer)
     assert parsed.output_parsed == Answer(city="Rome")
     assert engine.submits[-1].HasField("constraint")
 
 
-def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
-    answer = client.responses.create(
+def test_logprobs(openai_client: OpenAI, engine: FakeEngine) -> None:
+    answer = openai_client.responses.create(
         model="support", input="say one two", include=["message.output_text.logprobs"], top_logprobs=2
     )
     part: Any = answer.output[0]
@@ -196,26 +174,28 @@ def test_logprobs(client: OpenAI, engine: FakeEngine) -> None:
 # -- stored conversations ------------------------------------------------------------------------------
 
 
-def test_nothing_is_stored_unless_asked(client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
+def test_nothing_is_stored_unless_asked(openai_client: OpenAI, engine: FakeEngine, web: WebProcess) -> None:
     kept = "SELECT count(*) AS n FROM conversations_storedresponse"
     before = web.query(kept)[0]["n"]
     for more in ({}, {"store": False}):
-        answer = client.responses.create(model="support", input="say x", **more)  # type: ignore[call-overload]
+        answer = openai_client.responses.create(model="support", input="say x", **more)  # type: ignore[call-overload]
         assert answer.store is False
         with pytest.raises(openai.NotFoundError):
-            client.responses.retrieve(answer.id)
+            openai_client.responses.retrieve(answer.id)
         with pytest.raises(openai.NotFoundError) as unknown:
-            client.responses.create(model="support", input="say y", previous_response_id=answer.id)
+            openai_client.responses.create(model="support", input="say y", previous_response_id=answer.id)
         assert unknown.value.param == "previous_response_id"
     assert web.query(kept)[0]["n"] == before
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_stored_conversation_goes_on(client: OpenAI, engine: FakeEngine, streamed: bool) -> None:
+def test_a_stored_conversation_goes_on(openai_client: OpenAI, engine: FakeEngine, streamed: bool) -> None:
     def ask(text: str, **more: Any) -> Any:
         if not streamed:
-            return client.responses.create(model="support", input=text, store=True, **more)
-        last: Any = list(client.responses.create(model="support", input=text, store=True, stream=True, **more))[-1]
+            return openai_client.responses.create(model="support", input=text, store=True, **more)
+        last: Any = list(openai_client.responses.create(model="support", input=text, store=True, stream=True, **more))[
+            -1
+        ]
         return last.response
 
     first = ask("say one", instructions="Count.")
@@ -223,15 +203,15 @@ def test_a_stored_conversation_goes_on(client: OpenAI, engine: FakeEngine, strea
     assert roles(engine) == [("user", "say one"), ("assistant", "one"), ("user", "say two")]
     third = ask("say three", previous_response_id=second.id)
     assert [content for _, content in roles(engine)] == ["say one", "one", "say two", "two", "say three"]
-    assert client.responses.retrieve(third.id).output_text == "three"
-    client.responses.delete(third.id)
+    assert openai_client.responses.retrieve(third.id).output_text == "three"
+    openai_client.responses.delete(third.id)
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(third.id)
+        openai_client.responses.retrieve(third.id)
 
 
-def test_a_stored_conversation_is_its_tenants(client: OpenAI, web: WebProcess) -> None:
+def test_a_stored_conversation_is_its_tenants(openai_client: OpenAI, web: WebProcess) -> None:
     """Another tenant's is as unknown as one that never was."""
-    name = client.responses.create(model="support", input="say secret", store=True).id
+    name = openai_client.responses.create(model="support", input="say secret", store=True).id
     with httpx.Client(base_url=web.url, trust_env=False, headers=web.tenants["globex"].bearer) as http:
         missing = "resp_" + "0" * 22
         for method in ("GET", "DELETE"):
@@ -241,12 +221,12 @@ def test_a_stored_conversation_is_its_tenants(client: OpenAI, web: WebProcess) -
             assert answer.text.replace(name, "…") == unknown.text.replace(missing, "…")
         body = {"model": "fake-base", "input": "x", "previous_response_id": name}
         assert http.post("/v1/responses", json=body).status_code == 404
-    assert client.responses.retrieve(name).output_text == "secret"
+    assert openai_client.responses.retrieve(name).output_text == "secret"
 
 
-def test_a_tenant_keeps_a_bounded_number(client: OpenAI, web: WebProcess) -> None:
+def test_a_tenant_keeps_a_bounded_number(openai_client: OpenAI, web: WebProcess) -> None:
     for _ in range(8):
-        client.responses.create(model="support", input="say x", store=True)
+        openai_client.responses.create(model="support", input="say x", store=True)
     kept = "SELECT count(*) AS n FROM conversations_storedresponse"
     eventually(lambda: web.query(kept)[0]["n"] == 5, what="the oldest to go")
 
@@ -336,10 +316,10 @@ def test_errors_of_the_chat_are_told_in_the_words_of_responses() -> None:
     assert ours.details == {"problems": [{"param": "input[3].content", "code": "invalid_value", "message": "x"}]}
 
 
-def test_failures_are_told(client: OpenAI, engine: FakeEngine) -> None:
+def test_failures_are_told(openai_client: OpenAI, engine: FakeEngine) -> None:
     with pytest.raises(openai.InternalServerError):
-        client.responses.create(model="support", input="fail overloaded")
-    events = list(client.responses.create(model="support", input="break 3", stream=True))
+        openai_client.responses.create(model="support", input="fail overloaded")
+    events = list(openai_client.responses.create(model="support", input="break 3", stream=True))
     last: Any = events[-1]
     assert (last.type, last.response.status) == ("response.failed", "failed")
     assert last.response.error.message

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from lorikeet_testing import script
 from lorikeet_testing.browser import Signed, page_socket, receive
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
 from lorikeet_testing.seed import digest_of
 from lorikeet_testing.web import TenantAccess, WebProcess, eventually
 from websockets.asyncio.client import ClientConnection, connect
@@ -23,34 +23,8 @@ SUPPORT = digest_of("acme", "support")
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    env = {"LORIKEET_SOCKET_MAX_GENERATIONS": "10"}
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}", env)
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "pirate", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> Iterator[FakeEngine]:
-    engine = engine_thread.engine
-    engine.behaviour.steps_per_second = 200
-    eventually(lambda: not (engine.running or engine.waiting), what="an idle engine")
-    engine.submits.clear()
-    engine.aborts.clear()
-    yield engine
-    if not engine.running_server:
-        engine_thread.start()
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_SOCKET_MAX_GENERATIONS": "10"}
 
 
 @pytest.fixture

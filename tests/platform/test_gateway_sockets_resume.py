@@ -30,26 +30,14 @@ REDIS_URL = os.environ.get("LORIKEET_TEST_REDIS_URL", "")
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path_factory.mktemp('engine')}/e.sock", Behaviour(max_running=512))
-    yield thread
-    thread.close()
+def behaviour() -> Behaviour:
+    return Behaviour(max_running=512, steps_per_second=100)
 
 
 @pytest.fixture(scope="module")
 def webs(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WebProcess]]:
     with two_processes(tmp_path_factory.mktemp("two"), f"local={engine_thread.engine.address}") as webs:
         yield webs
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    engine = engine_thread.engine
-    engine.behaviour.steps_per_second = 100
-    eventually(lambda: not (engine.running or engine.waiting), 20, what="an idle engine")
-    engine.submits.clear()
-    engine.aborts.clear()
-    return engine
 
 
 @asynccontextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from lorikeet_testing.browser import receive
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine
 from lorikeet_testing.web import WebProcess
 from openai import BadRequestError, OpenAI
 from websockets.asyncio.client import connect
@@ -29,37 +28,14 @@ WEATHER: Any = {
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngine]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour())
-    yield thread.engine
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-
-
-@pytest.fixture
-def client(web: WebProcess, engine: FakeEngine) -> Iterator[OpenAI]:
-    engine.submits.clear()
-    with OpenAI(base_url=f"{web.url}/v1", api_key=web.tenants["acme"].key, max_retries=0) as client:
-        yield client
-
-
 def say(text: str) -> list[Any]:
     return [{"role": "user", "content": f"say {text}"}]
 
 
-def test_a_whole_answer_with_calls(client: OpenAI, web: WebProcess) -> None:
-    answer = client.chat.completions.create(model="support", messages=say(f"Sure. {CALL} {CALL}"), tools=[WEATHER])
+def test_a_whole_answer_with_calls(openai_client: OpenAI, web: WebProcess) -> None:
+    answer = openai_client.chat.completions.create(
+        model="support", messages=say(f"Sure. {CALL} {CALL}"), tools=[WEATHER]
+    )
     choice = answer.choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content == "Sure."
@@ -74,10 +50,10 @@ def test_a_whole_answer_with_calls(client: OpenAI, web: WebProcess) -> None:
     ChatCompletionResponse.model_validate_json(raw.content)
 
 
-def test_a_streamed_answer_with_calls(client: OpenAI) -> None:
+def test_a_streamed_answer_with_calls(openai_client: OpenAI) -> None:
     """No part of a call shows as text, and openai-python's helper puts the pieces together."""
     messages = say(f"Let me see. {CALL}")
-    with client.chat.completions.stream(model="support", messages=messages, tools=[WEATHER]) as stream:
+    with openai_client.chat.completions.stream(model="support", messages=messages, tools=[WEATHER]) as stream:
         text = "".join(event.delta for event in stream if event.type == "content.delta")
         final = stream.get_final_completion().choices[0]
     assert text == "Let me see."
@@ -86,25 +62,27 @@ def test_a_streamed_answer_with_calls(client: OpenAI) -> None:
     assert (call.function.name, call.function.arguments) == ("get_weather", '{"city": "Oslo"}')
 
 
-def test_what_does_not_parse_is_text(client: OpenAI) -> None:
+def test_what_does_not_parse_is_text(openai_client: OpenAI) -> None:
     for broken in (CALL.replace("get_weather", "nothing"), CALL.replace('"Oslo"', "Oslo")):
-        answer = client.chat.completions.create(model="support", messages=say(broken), tools=[WEATHER])
+        answer = openai_client.chat.completions.create(model="support", messages=say(broken), tools=[WEATHER])
         assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (broken, "stop")
     for options in ({}, {"tools": [WEATHER], "tool_choice": "none"}):
         asked: Any = {"model": "support", "messages": say(CALL), **options}
-        assert client.chat.completions.create(**asked).choices[0].message.content == CALL
+        assert openai_client.chat.completions.create(**asked).choices[0].message.content == CALL
 
 
-def test_a_loop_of_calls_and_results(client: OpenAI, engine: FakeEngine) -> None:
+def test_a_loop_of_calls_and_results(openai_client: OpenAI, engine: FakeEngine) -> None:
     """The second turn, as an agent sends it: the call with null for its content, and the tool's result."""
     messages = say(CALL)
-    first = client.chat.completions.create(model="support", messages=messages, tools=[WEATHER]).choices[0].message
+    first = (
+        openai_client.chat.completions.create(model="support", messages=messages, tools=[WEATHER]).choices[0].message
+    )
     call: Any = (first.tool_calls or [None])[0]
     messages += [
         first.model_dump(),
         {"role": "tool", "tool_call_id": call.id, "content": [{"type": "text", "text": "say 4 degrees"}]},
     ]
-    answer = client.chat.completions.create(model="support", messages=messages, tools=[WEATHER])
+    answer = openai_client.chat.completions.create(model="support", messages=messages, tools=[WEATHER])
     assert answer.choices[0].message.content == "4 degrees"
     sent = engine.submits[-1].chat
     assert [message.role for message in sent.messages] == ["user", "assistant", "tool"]
@@ -116,8 +94,8 @@ def test_a_loop_of_calls_and_results(client: OpenAI, engine: FakeEngine) -> None
     assert json.loads(tool.parameters) == WEATHER["function"]["parameters"]
 
 
-def test_what_a_request_says_of_tools_reaches_the_engine(client: OpenAI, engine: FakeEngine) -> None:
-    client.chat.completions.create(
+def test_what_a_request_says_of_tools_reaches_the_engine(openai_client: OpenAI, engine: FakeEngine) -> None:
+    openai_client.chat.completions.create(
         model="support",
         messages=[{"role": "developer", "content": "be brief"}, *say("x")],
         tools=[WEATHER],
@@ -135,11 +113,11 @@ def test_what_a_request_says_of_tools_reaches_the_engine(client: OpenAI, engine:
 REASONING = ("reasoning", "reasoning_content")  # as vLLM has it, and its older name
 
 
-def test_reasoning_stands_beside_the_answer(client: OpenAI) -> None:
+def test_reasoning_stands_beside_the_answer(openai_client: OpenAI) -> None:
     messages = say("<think>\nHm, well.\n</think>\n\nYes.")
-    message = client.chat.completions.create(model="support", messages=messages).choices[0].message
+    message = openai_client.chat.completions.create(model="support", messages=messages).choices[0].message
     assert (message.content, message.model_extra) == ("Yes.", dict.fromkeys(REASONING, "Hm, well."))
-    chunks = list(client.chat.completions.create(model="support", messages=messages, stream=True))
+    chunks = list(openai_client.chat.completions.create(model="support", messages=messages, stream=True))
     deltas = [chunk.choices[0].delta for chunk in chunks]
     for name in REASONING:
         assert "".join((delta.model_extra or {}).get(name, "") for delta in deltas) == "Hm, well."
@@ -183,10 +161,10 @@ def test_definitions_are_bounded(web: WebProcess) -> None:
     assert refused([named(f"f{i}", description="x" * 10_000) for i in range(30)])
 
 
-def test_what_must_be_enforced_is_checked_at_the_door(client: OpenAI, engine: FakeEngine) -> None:
+def test_what_must_be_enforced_is_checked_at_the_door(openai_client: OpenAI, engine: FakeEngine) -> None:
     def ask(parameters: dict[str, Any], strict: bool, choice: Any) -> None:
         tool: Any = {"type": "function", "function": {"name": "f", "parameters": parameters, "strict": strict}}
-        client.chat.completions.create(model="support", messages=say("x"), tools=[tool], tool_choice=choice)
+        openai_client.chat.completions.create(model="support", messages=say("x"), tools=[tool], tool_choice=choice)
 
     unfit = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
     with pytest.raises(BadRequestError) as caught:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 from uvicorn.server import ServerState
 
@@ -138,16 +138,8 @@ def test_a_host_that_is_named_is_checked(settings: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("web")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
 
 
 def _old_client(web: WebProcess, method: str, path: str, body: str = "", *headers: str) -> tuple[bytes, bytes]:

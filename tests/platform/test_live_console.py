@@ -5,34 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from lorikeet_testing.browser import Signed, page_socket, receive
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(stage_seconds=0.2))
-    yield thread
-    thread.close()
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "pirate", "fake-base")
-    web.wait_until_ready("sql", tenant="globex")
-    yield web
-    web.stop()
+def behaviour() -> Behaviour:
+    return Behaviour(stage_seconds=0.2)
 
 
 @pytest.fixture(scope="module")

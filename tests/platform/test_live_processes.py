@@ -20,11 +20,8 @@ pytestmark = pytest.mark.services
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(stage_seconds=0.2, known_digests_only=True))
-    yield thread
-    thread.close()
+def behaviour() -> Behaviour:
+    return Behaviour(stage_seconds=0.2, known_digests_only=True)
 
 
 @contextmanager

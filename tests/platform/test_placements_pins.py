@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,15 +29,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path}/e.sock")
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
-def engine(thread: FakeEngineThread, settings: Any) -> FakeEngine:
-    return enrolled(thread, settings)
+def engine(fake_host: FakeEngineThread, settings: Any) -> FakeEngine:
+    return enrolled(fake_host, settings)
 
 
 def allow(org: Any, adapters: float) -> int:
@@ -180,7 +172,7 @@ def test_the_oldest_pins_stay_when_a_quota_shrinks_and_none_of_who_may_not_call(
 def test_pins_are_told_again_to_an_engine_that_restarted(
     acme: Any,
     engine: FakeEngine,
-    thread: FakeEngineThread,
+    fake_host: FakeEngineThread,
     queue: Queue,
     django_capture_on_commit_callbacks: Callable[..., Any],
 ) -> None:
@@ -188,9 +180,9 @@ def test_pins_are_told_again_to_an_engine_that_restarted(
     allow(acme, 1)
     put(acme, "support")
     tell()
-    thread.stop()
+    fake_host.stop()
     tell()  # away: no error, and the wish stays
-    thread.start()
+    fake_host.start()
     engine.pinned = []
     boot(engine)
     actions.requeue_after_boot(the_host())

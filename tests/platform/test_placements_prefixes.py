@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,15 +36,8 @@ LARGE_TOOL = {"type": "function", "function": {"name": "f", "description": "x" *
 
 
 @pytest.fixture
-def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path}/e.sock")
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
-def engine(thread: FakeEngineThread, settings: Any) -> FakeEngine:
-    return enrolled(thread, settings)
+def engine(fake_host: FakeEngineThread, settings: Any) -> FakeEngine:
+    return enrolled(fake_host, settings)
 
 
 def allow(org: Any, pages: int) -> None:
@@ -257,16 +249,16 @@ def test_of_a_suspended_tenant_nothing_is_kept_and_of_a_deleted_one_no_text(acme
 def test_prefixes_are_told_again_to_an_engine_that_restarted_and_what_it_says_is_shown(
     acme: Any,
     engine: FakeEngine,
-    thread: FakeEngineThread,
+    fake_host: FakeEngineThread,
     queue: Queue,
     django_capture_on_commit_callbacks: Callable[..., Any],
 ) -> None:
     allow(acme, 4)
     pin(acme)
     tell()
-    thread.stop()
+    fake_host.stop()
     tell()  # away: no error, and the wish stays
-    thread.start()
+    fake_host.start()
     boot(engine)
     assert states(acme) == {"handbook": ["waiting"]}, "nobody says that it is kept by an engine that has forgotten it"
     with django_capture_on_commit_callbacks(execute=True):
@@ -284,12 +276,14 @@ def test_prefixes_are_told_again_to_an_engine_that_restarted_and_what_it_says_is
     assert states(acme) == {"handbook": ["no_room"]}
 
 
-def test_no_host_that_answers_is_an_error_to_try_again(acme: Any, engine: FakeEngine, thread: FakeEngineThread) -> None:
+def test_no_host_that_answers_is_an_error_to_try_again(
+    acme: Any, engine: FakeEngine, fake_host: FakeEngineThread
+) -> None:
     allow(acme, 4)
-    thread.stop()
+    fake_host.stop()
     assert pin(acme).status_code == 503
     assert not PinnedPrefix.objects.exists()
-    thread.start()
+    fake_host.start()
 
 
 def test_hosts_without_pins_are_not_asked(acme: Any, engine: FakeEngine) -> None:

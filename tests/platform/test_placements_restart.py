@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,18 +28,11 @@ HOSTS = "/api/operator/hosts"
 
 
 @pytest.fixture
-def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path}/e.sock")
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
-def engine(thread: FakeEngineThread, settings: Any) -> FakeEngine:
-    settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": thread.engine.address}})
+def engine(fake_host: FakeEngineThread, settings: Any) -> FakeEngine:
+    settings.LORIKEET = current().model_copy(update={"engine_hosts": {"local": fake_host.engine.address}})
     actions.sync_hosts(configured_endpoints())
-    booted(thread.engine)
-    return thread.engine
+    booted(fake_host.engine)
+    return fake_host.engine
 
 
 @pytest.fixture
@@ -70,7 +61,7 @@ def heartbeat(restarting: bool) -> None:
 
 
 def test_each_step_is_shown_until_it_is_back(
-    operator: APIClient, engine: FakeEngine, thread: FakeEngineThread, queue: Queue, committing: Any
+    operator: APIClient, engine: FakeEngine, fake_host: FakeEngineThread, queue: Queue, committing: Any
 ) -> None:
     assert shown(operator) is None
     before = engine.boot_id
@@ -86,10 +77,10 @@ def test_each_step_is_shown_until_it_is_back(
     assert told.boot_id == before and 50_000 < told.wait_ms <= 60_000
     heartbeat(restarting=True)
     assert shown(operator)["phase"] == "ending"
-    thread.stop()
+    fake_host.stop()
     actions.record_offline("local")
     assert shown(operator)["phase"] == "starting"
-    thread.start()
+    fake_host.start()
     booted(engine)
     assert engine.boot_id != before
     assert shown(operator) is None

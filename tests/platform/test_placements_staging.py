@@ -6,9 +6,8 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,15 +54,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def thread(tmp_path: Path) -> Iterator[FakeEngineThread]:
-    thread = FakeEngineThread(f"unix:{tmp_path}/e.sock")
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
-def engine(thread: FakeEngineThread) -> FakeEngine:
-    return thread.engine
+def engine(fake_host: FakeEngineThread) -> FakeEngine:
+    return fake_host.engine
 
 
 @pytest.fixture
@@ -170,10 +162,10 @@ def test_pauses_grow_and_hosts_may_ask_for_more() -> None:
 
 
 def test_an_absent_engine_leaves_the_placement_waiting(
-    host: EngineHost, version: AdapterVersion, thread: FakeEngineThread
+    host: EngineHost, version: AdapterVersion, fake_host: FakeEngineThread
 ) -> None:
     (placement,) = actions.place_version(version)
-    thread.stop()
+    fake_host.stop()
     tasks.stage_next()
     placement.refresh_from_db()
     assert placement.phase == StagingPhase.QUEUED
@@ -181,13 +173,13 @@ def test_an_absent_engine_leaves_the_placement_waiting(
 
 
 def test_a_restarted_engine_gets_everything_again(
-    host: EngineHost, version: AdapterVersion, engine: FakeEngine, thread: FakeEngineThread, endpoint: HostEndpoint
+    host: EngineHost, version: AdapterVersion, engine: FakeEngine, fake_host: FakeEngineThread, endpoint: HostEndpoint
 ) -> None:
     actions.place_version(version)
     stage_all()
     assert actions.requeue_after_boot(host) == 0
-    thread.stop()
-    thread.start()
+    fake_host.stop()
+    fake_host.start()
     with engine_calls(endpoint) as calls:
         assert fleet_actions.record_boot("local", calls.describe())
         assert not fleet_actions.record_boot("local", calls.describe())
@@ -515,7 +507,7 @@ def test_a_cordoned_host_gets_nothing_new_and_keeps_what_it_has(
 def test_draining_follows_the_engine_through_its_restarts(
     host: EngineHost,
     engine: FakeEngine,
-    thread: FakeEngineThread,
+    fake_host: FakeEngineThread,
     endpoint: HostEndpoint,
     queue: Queue,
     committing: Any,
@@ -533,9 +525,9 @@ def test_draining_follows_the_engine_through_its_restarts(
     operator_sets(HostService.DRAINED)
     reconcile()
     assert engine.draining
-    thread.stop()
+    fake_host.stop()
     apply_service("local")  # away: said, and tried again by the reconciler
-    thread.start()
+    fake_host.start()
     assert not engine.draining
     reconcile()
     assert engine.draining

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.in_one_world import *  # noqa: F403
 from lorikeet_testing.web import WebProcess
 from rest_framework.test import APIClient
@@ -82,16 +82,8 @@ def send(client: APIClient, case: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("fuzz")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import run_state_machine_as_test
 from lorikeet_testing.console import Console
-from lorikeet_testing.fake_engine import Behaviour, FakeEngineThread
+from lorikeet_testing.fake_engine import Behaviour
 from lorikeet_testing.web import WebProcess
 
 pytestmark = pytest.mark.long
@@ -29,16 +28,8 @@ SEQUENCES, STEPS = 100, 6
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    folder = tmp_path_factory.mktemp("stateful")
-    engine = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour(steps_per_second=2000))
-    web = WebProcess(folder / "var", f"local={engine.engine.address}")
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "fake-base")
-    yield web
-    web.stop()
-    engine.close()
+def behaviour() -> Behaviour:
+    return Behaviour(steps_per_second=2000)
 
 
 def run(schema: Any, web: WebProcess, headers: dict[str, str], cookies: dict[str, str]) -> int:

@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from lorikeet_testing.browser import Signed, page_socket, receive
-from lorikeet_testing.fake_engine import Behaviour, FakeEngine, FakeEngineThread
+from lorikeet_testing.fake_engine import FakeEngine, FakeEngineThread
 from lorikeet_testing.web import WebProcess, eventually
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -39,31 +39,8 @@ MESSAGES: dict[str, dict[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def engine_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeEngineThread]:
-    folder = tmp_path_factory.mktemp("engine")
-    thread = FakeEngineThread(f"unix:{folder}/e.sock", Behaviour())
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
-def engine(engine_thread: FakeEngineThread) -> FakeEngine:
-    eventually(lambda: not (engine_thread.engine.running or engine_thread.engine.waiting), what="an idle engine")
-    return engine_thread.engine
-
-
-@pytest.fixture(scope="module")
-def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
-    web = WebProcess(
-        tmp_path_factory.mktemp("web") / "var",
-        f"local={engine_thread.engine.address}",
-        {"LORIKEET_LOGIN_RATE": "1000/min", "LORIKEET_LOGIN_ACCOUNT_RATE": "1000/min"},
-    )
-    web.seed()
-    web.start()
-    web.wait_until_ready("support", "pirate", "fake-base")
-    yield web
-    web.stop()
+def web_settings() -> dict[str, str]:
+    return {"LORIKEET_LOGIN_RATE": "1000/min", "LORIKEET_LOGIN_ACCOUNT_RATE": "1000/min"}
 
 
 def owner(web: WebProcess, tenant: str = "acme") -> Signed:

@@ -220,8 +220,8 @@ def globex(db: None) -> Org:
 
 
 @pytest_asyncio.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
-    """A scripted engine on the test's own event loop; tests that talk to one from elsewhere bring theirs."""
+async def loop_engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
+    """A scripted engine on the event loop of the test."""
     engine = FakeEngine(f"unix:{tmp_path}/e.sock")
     await engine.start()
     yield engine
