@@ -29,10 +29,14 @@ def behaviour() -> Behaviour:
 
 
 @pytest.fixture(scope="module")
-def web(web: WebProcess) -> WebProcess:
-    """Acme's support has a second version."""
+def web(engine_thread: FakeEngineThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcess]:
+    web = WebProcess(tmp_path_factory.mktemp("web") / "var", f"local={engine_thread.engine.address}")
+    web.seed()
     subprocess.run([sys.executable, "-c", ADD], env=web.env, cwd=ROOT, check=True)
-    return web
+    web.start()
+    web.wait_until_ready("support")
+    yield web
+    web.stop()
 
 
 @pytest.fixture

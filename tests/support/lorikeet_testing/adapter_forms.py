@@ -25,14 +25,14 @@ PEFT_ROOT = "base_model.model.model."
 
 @dataclass(frozen=True)
 class Form:
-    """What somebody uploads. ``code``: of the refusal; empty if it is accepted."""
+    """An upload as one training program writes it, with the error code of its refusal (empty if accepted)."""
 
     maker: str
     what: str
     files: Callable[[], Files]
     code: str = ""
+    # Whether the two files are stored byte for byte.
     as_sent: bool = False
-    """Whether the two files are stored byte for byte."""
 
 
 def renamed(change: Callable[[str], str]) -> Tensors:
@@ -40,7 +40,7 @@ def renamed(change: Callable[[str], str]) -> Tensors:
 
 
 def torch_bytes(of: Tensors, **options: Any) -> bytes:
-    """As ``torch.save`` writes a state dict, each parameter with its own storage."""
+    """Return a state dict as ``torch.save`` writes it, each parameter with its own storage."""
     buffer = io.BytesIO()
     torch.save(OrderedDict((name, torch.from_numpy(array.copy())) for name, array in of.items()), buffer, **options)
     return buffer.getvalue()
@@ -98,7 +98,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0a" * 32 + 
 
 
 def of_training(kept: str) -> Tensors:
-    """With what a variant of LoRA keeps in each module for training alone."""
+    """Return the adapter with a tensor per module that a variant of LoRA keeps for training only."""
     more = {name.replace("lora_A.weight", kept): np.ones(4, np.float32) for name in ADAPTER if "lora_A" in name}
     return ADAPTER | more
 
@@ -119,7 +119,7 @@ def under(folder: str, files: Files) -> Files:
 
 
 def tinker() -> Files:
-    """As Tinker's checkpoints come."""
+    """Return an adapter as Tinker's checkpoints contain it."""
     head = {
         "base_model.model.model.unembed_tokens.lora_A.weight": np.ones((4, GEOMETRY.hidden_size), np.float32),
         "base_model.model.model.unembed_tokens.lora_B.weight": np.ones((GEOMETRY.vocab_size, 4), np.float32),
