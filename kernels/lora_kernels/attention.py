@@ -95,6 +95,47 @@ def attend_block(
     return acc, new_best, total * shrink + tl.sum(weights, axis=1)
 
 
+@triton.jit
+def load_decode_query(
+    q_ptr, q_stride, sequence, kv_head, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+):  # fmt: skip
+    """Load the query heads of a key-value head, ``[BLOCK_M, HEAD_PAD]``; also return their numbers, and which exist."""
+    rows = tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, HEAD_PAD)
+    heads = kv_head * GROUP + rows
+    heads_ok = rows < GROUP
+    ok = heads_ok[:, None] & (dims < HEAD_DIM)[None, :]
+    q = tl.load(q_ptr + sequence * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    return q, heads, dims, heads_ok, ok
+
+
+@triton.jit
+def attend_split(
+    q, start, stop, visible, positions, window, scale_log2e, pool_ptr, block_table_ptr, head_offset,
+    PAGE_TOKENS: tl.constexpr, KV_DIM: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SOFTCAP: tl.constexpr,
+):  # fmt: skip
+    """Return the online softmax of a decoding sequence's query over keys ``start`` to ``stop``, not normalised."""
+    acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
+    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    for key_start in range(start, stop, BLOCK_N):
+        acc, best, total = attend_block(
+            q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr, block_table_ptr,
+            head_offset, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD, BLOCK_N, False, SOFTCAP,
+        )  # fmt: skip
+    return acc, best, total
+
+
+@triton.jit
+def store_split(partial_ptr, stats_ptr, place, dims, acc, best, total, ok, heads_ok, HEAD_DIM: tl.constexpr):
+    """Store a split's result for the kernel that combines the splits."""
+    tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
+    tl.store(stats_ptr + place * 2, best, mask=heads_ok)
+    tl.store(stats_ptr + place * 2 + 1, total, mask=heads_ok)
+
+
 @triton.jit(do_not_specialize=["block_table_stride"])
 def _decode_kernel(
     q_ptr,
@@ -126,17 +167,10 @@ def _decode_kernel(
     KV_DIM: tl.constexpr = KV_HEADS * HEAD_DIM
     length = tl.load(seq_lens_ptr + sequence)
     grid_dependency_wait(PDL)
-    rows = tl.arange(0, BLOCK_M)
-    dims = tl.arange(0, HEAD_PAD)
-    heads = kv_head * GROUP + rows
-    heads_ok = rows < GROUP
-    ok = heads_ok[:, None] & (dims < HEAD_DIM)[None, :]
-    q = tl.load(
-        q_ptr + sequence.to(tl.int64) * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0
+    sequence = sequence.to(tl.int64)
+    q, heads, dims, heads_ok, ok = load_decode_query(
+        q_ptr, q_stride, sequence, kv_head, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_M
     )
-    acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
-    best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
     positions = tl.zeros((BLOCK_M,), dtype=tl.int32) + length - 1
     visible = 0
     if window > 0:
@@ -145,41 +179,18 @@ def _decode_kernel(
     split_tokens = tl.cdiv(tl.cdiv(length - first, SPLITS), BLOCK_N) * BLOCK_N
     start = first + split * split_tokens
     stop = tl.minimum(start + split_tokens, length)
-    for key_start in range(start, stop, BLOCK_N):
-        acc, best, total = attend_block(
-            q,
-            acc,
-            best,
-            total,
-            key_start,
-            visible,
-            stop,
-            positions,
-            window,
-            scale_log2e,
-            pool_ptr,
-            block_table_ptr + sequence.to(tl.int64) * block_table_stride,
-            kv_head * HEAD_DIM,
-            PAGE_TOKENS,
-            KV_DIM,
-            HEAD_DIM,
-            HEAD_PAD,
-            BLOCK_N,
-            False,
-            SOFTCAP,
-        )
+    acc, best, total = attend_split(
+        q, start, stop, visible, positions, window, scale_log2e, pool_ptr,
+        block_table_ptr + sequence * block_table_stride, kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM, HEAD_PAD,
+        BLOCK_M, BLOCK_N, SOFTCAP,
+    )  # fmt: skip
     if SPLITS == 1:
         out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-        tl.store(
-            out_ptr + sequence.to(tl.int64) * out_stride + heads[:, None] * HEAD_DIM + dims[None, :],
-            out.to(out_ptr.dtype.element_ty),
-            mask=ok,
-        )
+        place = out_ptr + sequence * out_stride + heads[:, None] * HEAD_DIM + dims[None, :]
+        tl.store(place, out.to(out_ptr.dtype.element_ty), mask=ok)
     else:
-        place = (sequence.to(tl.int64) * HEADS + heads) * SPLITS + split
-        tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
-        tl.store(stats_ptr + place * 2, best, mask=heads_ok)
-        tl.store(stats_ptr + place * 2 + 1, total, mask=heads_ok)
+        place = (sequence * HEADS + heads) * SPLITS + split
+        store_split(partial_ptr, stats_ptr, place, dims, acc, best, total, ok, heads_ok, HEAD_DIM)
 
 
 @triton.jit
@@ -290,9 +301,7 @@ def _prefill_kernel(
             _store_mean(acc, total, out_ptr, out_stride, places, head, dims, ok, HEAD_DIM)
         else:
             place = (tl.program_id(0).to(tl.int64) * KV_HEADS + kv_head) * BLOCK_M + rows
-            tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
-            tl.store(stats_ptr + place * 2, best, mask=token < length)
-            tl.store(stats_ptr + place * 2 + 1, total, mask=token < length)
+            store_split(partial_ptr, stats_ptr, place, dims, acc, best, total, ok, token < length, HEAD_DIM)
     else:
         _store_mean(acc, total, out_ptr, out_stride, places, head, dims, ok, HEAD_DIM)
 

@@ -14,10 +14,12 @@ from .attention import (
     FEW_DECODES,
     MANY_DECODES,
     DecodeWorkspace,
-    attend_block,
+    attend_split,
     check_decode,
     decode_splits,
+    load_decode_query,
     scale_log2e,
+    store_split,
 )
 from .pdl import grid_dependency_wait, launch_dependents, pdl_options
 
@@ -72,33 +74,24 @@ def _decode_kernel(
     length = tl.load(seq_lens_ptr + sequence)
     visible, first, split_tokens, splits = _splits_of(length, window, MAX_SPLITS, LEAST, BLOCK_N)
     grid_dependency_wait(PDL)
-    rows = tl.arange(0, BLOCK_M)
-    dims = tl.arange(0, HEAD_PAD)
-    heads = kv_head * GROUP + rows
-    heads_ok = rows < GROUP
-    ok = heads_ok[:, None] & (dims < HEAD_DIM)[None, :]
-    q = tl.load(q_ptr + sequence * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=ok, other=0.0)
+    q, heads, dims, heads_ok, ok = load_decode_query(
+        q_ptr, q_stride, sequence, kv_head, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_M
+    )
     positions = tl.zeros((BLOCK_M,), dtype=tl.int32) + length - 1
     for split in range(tl.program_id(2), splits, tl.num_programs(2)):
-        acc = tl.zeros((BLOCK_M, HEAD_PAD), dtype=tl.float32)
-        best = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
-        total = tl.zeros((BLOCK_M,), dtype=tl.float32)
         start = first + split * split_tokens
         stop = tl.minimum(start + split_tokens, length)
-        for key_start in range(start, stop, BLOCK_N):
-            acc, best, total = attend_block(
-                q, acc, best, total, key_start, visible, stop, positions, window, scale_log2e, pool_ptr,
-                block_table_ptr + sequence * block_table_stride, kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM,
-                HEAD_PAD, BLOCK_N, False, SOFTCAP,
-            )  # fmt: skip
+        acc, best, total = attend_split(
+            q, start, stop, visible, positions, window, scale_log2e, pool_ptr,
+            block_table_ptr + sequence * block_table_stride, kv_head * HEAD_DIM, PAGE_TOKENS, KV_DIM, HEAD_DIM,
+            HEAD_PAD, BLOCK_M, BLOCK_N, SOFTCAP,
+        )  # fmt: skip
         if splits == 1:
             out = (acc / tl.where(total == 0.0, 1.0, total)[:, None]).to(out_ptr.dtype.element_ty)
             tl.store(out_ptr + sequence * out_stride + heads[:, None] * HEAD_DIM + dims[None, :], out, mask=ok)
         else:
             place = (sequence * HEADS + heads) * MAX_SPLITS + split
-            tl.store(partial_ptr + place[:, None] * HEAD_DIM + dims[None, :], acc, mask=ok)
-            tl.store(stats_ptr + place * 2, best, mask=heads_ok)
-            tl.store(stats_ptr + place * 2 + 1, total, mask=heads_ok)
+            store_split(partial_ptr, stats_ptr, place, dims, acc, best, total, ok, heads_ok, HEAD_DIM)
 
 
 @triton.jit

@@ -165,21 +165,9 @@ def confirm_base(*, acting: Principal, version: AdapterVersion) -> AdapterVersio
     """
     with transaction.atomic():
         version = lock_version(version)
-        if not version.asks_for_base:
-            return version
-        version.base_confirmed_at = timezone.now()
-        version.save(update_fields=["base_confirmed_at"])
-        audit.record(
-            acting.actor,
-            "version.confirm_base",
-            version,
-            tenant=version.tenant,
-            label=label_of(version),
-            named=version.named_base,
-            served=version.base_model,
-        )
-        _go_live_first(version, acting.actor)
-        tell_adapter(version.adapter)
+        if version.asks_for_base:
+            facts = {"named": version.named_base, "served": version.base_model}
+            _confirm(acting.actor, version, "version.confirm_base", "base_confirmed_at", facts)
     return version
 
 
@@ -187,21 +175,18 @@ def confirm_effect(*, acting: Principal, version: AdapterVersion) -> AdapterVers
     """Confirm that a flagged version may be live. Does nothing if it needs no confirmation."""
     with transaction.atomic():
         version = lock_version(version)
-        if not version.asks_for_effect:
-            return version
-        version.effect_confirmed_at = timezone.now()
-        version.save(update_fields=["effect_confirmed_at"])
-        audit.record(
-            acting.actor,
-            "version.confirm_effect",
-            version,
-            tenant=version.tenant,
-            label=label_of(version),
-            flag=version.flag,
-        )
-        _go_live_first(version, acting.actor)
-        tell_adapter(version.adapter)
+        if version.asks_for_effect:
+            _confirm(acting.actor, version, "version.confirm_effect", "effect_confirmed_at", {"flag": version.flag})
     return version
+
+
+def _confirm(actor: Actor, version: AdapterVersion, action: str, field: str, facts: dict[str, Any]) -> None:
+    """Set a locked version's time of confirmation; the version may go live then."""
+    setattr(version, field, timezone.now())
+    version.save(update_fields=[field])
+    audit.record(actor, action, version, tenant=version.tenant, label=label_of(version), **facts)
+    _go_live_first(version, actor)
+    tell_adapter(version.adapter)
 
 
 def mark_version_failed(
