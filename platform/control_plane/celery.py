@@ -6,7 +6,6 @@ from celery.signals import celeryd_init
 
 from control_plane.core.broker import App, Broker
 from control_plane.core.jobs.task import PatientTask
-from control_plane.core.processor import ask_for_short_slices
 
 NICE = 5  # of a `celery worker` process; web processes with embedded workers keep their priority
 
@@ -23,13 +22,8 @@ def make_app() -> App:
 
 @celeryd_init.connect  # type: ignore[untyped-decorator]
 def give_way(**_: object) -> None:
-    """Give a worker process a lower priority, so that on a single machine requests come before background work.
-
-    It asks for short slices nevertheless: a small upload waits for a hundred answers of the database, and after each it
-    waited for slices of 3 ms of other processes.
-    """
+    """Give a worker process a lower priority, so that on a single machine requests come before background work."""
     os.nice(NICE)
-    ask_for_short_slices()
 
 
 app = make_app()

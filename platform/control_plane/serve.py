@@ -15,8 +15,6 @@ from collections.abc import Sequence
 
 import uvicorn
 
-from control_plane.core.processor import ask_for_short_slices
-
 GRACEFUL_S = 20  # for answers in progress at a stop
 # File descriptors that connections leave for the database, Redis, engines and files.
 SPARE_FILES = 256
@@ -32,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control_plane.settings")
     sys.setswitchinterval(SWITCH_S)
-    ask_for_short_slices()
     server = make_server(options)
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises Ctrl-C again after it has stopped
         server.run()

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lora_engine.adapters.device_tier import AdapterSlot, DeviceTier
-from lora_engine.adapters.layout import PackedAdapter
 from lora_engine.adapters.source import AdapterSource
 from lora_engine.errors import RequestError
 from lora_engine.memory import PageAllocator, PoolGeometry, PrefixCache
@@ -410,7 +409,9 @@ class Scheduler:
         if arriving and not goes_first and arriving + packed.num_pages > self._allocator.total // _ARRIVING_SHARE:
             return Outcome.LOADING
         if not self._evictor.free_up(packed.num_pages + len(self.running), pins_too=not self.running):
-            self._check_fits_at_all(sequence, packed)
+            # The adapter's size was unknown on arrival. A sequence that can never fit would block the queue.
+            if not self.can_ever_fit(sequence.num_prompt + sequence.max_tokens, packed.num_pages):
+                raise too_large_for_host()
             return Outcome.NO_ROOM
         return self._device_tier.load(packed)
 
@@ -420,13 +421,6 @@ class Scheduler:
             return 0.0
         packed = self._source.get(digest)
         return None if packed is None else self._device_tier.copy_seconds(packed.num_pages)
-
-    def _check_fits_at_all(self, sequence: Sequence, packed: PackedAdapter) -> None:
-        """Raise if a request and its adapter can never fit. The size was unknown on arrival; waiting would block the
-        queue.
-        """
-        if not self.can_ever_fit(sequence.num_prompt + sequence.max_tokens, packed.num_pages):
-            raise too_large_for_host()
 
     def _note_wait(self, sequence: Sequence) -> None:
         parent = sequence.parent

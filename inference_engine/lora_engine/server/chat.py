@@ -14,7 +14,6 @@ from lora_engine.constraints import Constraint, Kind
 from lora_engine.errors import RequestError
 from lora_engine.text import ChatTemplate, Tokenizer
 from lora_engine.text.output import (
-    CallDelta,
     ChatOutput,
     Parsed,
     ReasoningTags,
@@ -191,13 +190,10 @@ def read_into(message: pb.Delta, parsed: Parsed, *, has_calls: bool) -> None:
     """Write the parsed text, reasoning and tool calls into a delta."""
     message.text = parsed.text
     message.reasoning = parsed.reasoning
-    message.tool_calls.extend(_call_delta(call) for call in parsed.calls)
+    for call in parsed.calls:
+        message.tool_calls.add(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
     if has_calls and message.finish_reason == "stop":
         message.finish_reason = "tool_calls"
-
-
-def _call_delta(call: CallDelta) -> pb.ToolCallDelta:
-    return pb.ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=call.arguments)
 
 
 def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:
@@ -210,15 +206,13 @@ def _opens_reasoning(tags: ReasoningTags, chat: pb.Chat, prompt: str) -> bool:
 
 def chat_size(chat: pb.Chat) -> int:
     """Return the number of characters that a template has to process."""
+    calls = [call for message in chat.messages for call in message.tool_calls]
     return (
-        sum(len(message.content) + len(message.reasoning) + _calls_size(message) for message in chat.messages)
+        sum(len(message.content) + len(message.reasoning) for message in chat.messages)
+        + sum(len(call.name) + len(call.arguments) for call in calls)
         + sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in chat.tools)
         + len(chat.template_kwargs)
     )
-
-
-def _calls_size(message: pb.ChatMessage) -> int:
-    return sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
 
 
 def _offered(chat: pb.Chat) -> list[pb.Tool]:

@@ -49,7 +49,7 @@ def joined(config: EngineConfig) -> HostIdentity | None:
         return None
     require_cryptography()
     files = IdentityFiles(config.data_dir / "identity")
-    known, token_hash = files.read(), _hash(config.join_token)
+    known, token_hash = files.read(), hashlib.sha256(config.join_token.encode()).hexdigest()
     if known is not None and known.url == config.join and (not config.join_token or known.token_hash == token_hash):
         if has_expired(known):
             raise StartupError(f"The certificate of this host expired while it was away from {known.url}. {_NEW_TOKEN}")
@@ -168,7 +168,3 @@ def _error_text(error: urllib.error.HTTPError) -> str:
         return f"{body['message']} {body.get('fix', '')}".strip()
     except (OSError, ValueError, KeyError, TypeError):
         return f"HTTP status {error.code}. Check --join."
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

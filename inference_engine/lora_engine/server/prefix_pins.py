@@ -79,7 +79,8 @@ class PrefixPins:
         """Pin these prefixes and no others. Waits up to a second for those that are missing."""
         async with self._setting:
             self._read = {prefix.name: await self._tokens(prefix) for prefix in prefixes}
-            self._wanted = {prefix.name: self._in_tokens(prefix) for prefix in prefixes if self._is_right(prefix.name)}
+            valid = [prefix for prefix in prefixes if self._read[prefix.name].error is None]
+            self._wanted = {prefix.name: self._in_tokens(prefix) for prefix in valid}
             self._failed = {name: failed for name, failed in self._failed.items() if name in self._wanted}
             wanted = list(self._wanted.values())
             states = await asyncio.wrap_future(self._engine.call(lambda engine: engine.pin_prefixes(wanted)))
@@ -123,9 +124,6 @@ class PrefixPins:
         return _Read(
             prompt, now, ids, None if len(ids) >= self._page_tokens else _too_short(len(ids), self._page_tokens)
         )
-
-    def _is_right(self, name: str) -> bool:
-        return self._read[name].error is None
 
     def _in_tokens(self, prefix: pb.PinnedPrefix) -> PinnedPrefix:
         ids, prompt = self._read[prefix.name].token_ids, prefix.prompt

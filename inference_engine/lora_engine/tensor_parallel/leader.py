@@ -153,7 +153,9 @@ class Leader:
 
     def host_memory(self, *, pinned: bool) -> SharedSlabs:
         """Return the memory into which adapters are packed, from which every rank copies its part."""
-        self._memory = SharedSlabs(self._share, self._drop_slab, pinned=pinned)
+        self._memory = SharedSlabs(
+            self._share, lambda index: self._tell(DropSlab(index), best_effort=True), pinned=pinned
+        )
         return self._memory
 
     # Operations of the engine on its device.
@@ -232,9 +234,6 @@ class Leader:
             for rank in self._ranks:
                 rank.commands.send(Slab(index, num_bytes))
                 send_handle(rank.commands, descriptor, rank.process.pid)
-
-    def _drop_slab(self, index: int) -> None:
-        self._tell(DropSlab(index), best_effort=True)
 
     def _await_end(self) -> None:
         """Wait for the watcher to report that a rank has ended, which ends this process."""
