@@ -5,7 +5,7 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
-import { SLOWNESS } from "./tests/slowness.ts";
+import { SLOWNESS, slowDownTimers } from "./tests/slowness.ts";
 
 const backend = process.env.LORIKEET_API ?? "http://127.0.0.1:8000";
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
@@ -32,6 +32,8 @@ function precompressed(): Plugin {
     },
   };
 }
+
+if (process.env.VITEST) slowDownTimers();
 
 export default defineConfig({
   plugins: [react(), tailwindcss(), precompressed()],

@@ -29,7 +29,7 @@ export class FakeSocket {
     this.onopen?.();
   }
 
-  say(message: object): void {
+  receive(message: object): void {
     this.onmessage?.({ data: JSON.stringify(message) });
   }
 

@@ -4,20 +4,14 @@ import { Blob as NodeBlob, File as NodeFile } from "node:buffer";
 import { afterAll, afterEach, beforeAll, vi } from "vitest";
 import { setPreferences } from "@/app/preferences";
 import { server } from "./server";
-import { SLOWNESS } from "./slowness";
+import { slowDownTimers } from "./slowness";
 
 // jsdom's Blob has no stream(), which inspection reads through; Node's has, and its FormData takes Node's files.
 const { constructor: NodeFormData } = await new Response(new URLSearchParams()).formData();
 Object.assign(globalThis, { Blob: NodeBlob, File: NodeFile, FormData: NodeFormData });
 Object.defineProperty(NodeFile.prototype, "webkitRelativePath", { value: "", configurable: true });
 
-// This file runs once for every test file of a worker.
-if (SLOWNESS > 1 && globalThis.setTimeout.name !== "slowTimeout") {
-  const { setTimeout, setInterval } = globalThis;
-  const slowTimeout = (run: () => void, ms = 0, ...rest: []) => setTimeout(run, ms * SLOWNESS, ...rest);
-  const slowInterval = (run: () => void, ms = 0, ...rest: []) => setInterval(run, ms * SLOWNESS, ...rest);
-  Object.assign(globalThis, { setTimeout: slowTimeout, setInterval: slowInterval });
-}
+slowDownTimers();
 
 if (typeof Element !== "undefined") {
   configure({ asyncUtilTimeout: 30_000 });

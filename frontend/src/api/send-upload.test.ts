@@ -20,10 +20,10 @@ const input = (changes: Partial<UploadInput> = {}): UploadInput => ({
 });
 
 /** Send to the end, or to the error. */
-function sent(given = input()) {
+function sent(request = input()) {
   const watch = { onProgress: vi.fn(), onRetry: vi.fn() };
   const ended = new Promise<string>((onDone, onError: (error: ApiError) => void) => {
-    void sendUpload(given, { ...watch, onDone, onError });
+    void sendUpload(request, { ...watch, onDone, onError });
   });
   return { ...watch, ended };
 }

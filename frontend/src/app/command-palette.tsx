@@ -4,7 +4,7 @@ import { Activity, Boxes, Building2, KeyRound, LogOut, Moon, Search, Sun, Upload
 import { Dialog as Radix } from "radix-ui";
 import { type ReactNode, useDeferredValue, useState } from "react";
 import { useFocusBefore } from "@/components/dialog";
-import { foundAdaptersQuery } from "@/features/adapters/queries";
+import { adapterSearchQuery } from "@/features/adapters/queries";
 import { useCan, useLogout, useSession, useTenant } from "@/features/session/queries";
 import { useDestinations } from "./destinations";
 import { isDark, setPreferences } from "./preferences";
@@ -14,7 +14,7 @@ const GROUP =
   "[&_[cmdk-group-heading]]:px-3 [&_[cmdk-group-heading]]:pt-3 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:font-medium [&_[cmdk-group-heading]]:text-ink-3";
 
 /** Adapters that are offered at a time. */
-const MOST_FOUND = 8;
+const MAX_ADAPTERS = 8;
 
 /** "all" lists pages, actions, adapters and tenants; "tenants" lists only tenants. */
 export type PaletteMode = "all" | "tenants";
@@ -168,7 +168,7 @@ function Actions({ search, onDone }: { search: string; onDone: () => void }) {
 function Adapters({ search, onDone }: { search: string; onDone: () => void }) {
   const navigate = useNavigate();
   const tenant = useTenant();
-  const { data } = useQuery(foundAdaptersQuery(tenant, useDeferredValue(search.trim()), MOST_FOUND));
+  const { data } = useQuery(adapterSearchQuery(tenant, useDeferredValue(search.trim()), MAX_ADAPTERS));
   if (!data?.length) return null;
   return (
     <Command.Group heading="Adapters" className={GROUP}>

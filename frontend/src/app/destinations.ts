@@ -5,9 +5,9 @@ import { type Destination, NAVIGATION } from "./navigation";
 export function useDestinations(): typeof NAVIGATION {
   const { tenants, user } = useSession();
   const tenant = useTenant();
-  const own = tenants.find(({ slug }) => slug === tenant)?.capabilities ?? [];
+  const capabilities = tenants.find(({ slug }) => slug === tenant)?.capabilities ?? [];
   const allowed = ({ needs }: Destination) =>
-    !needs || (needs === "operator" ? Boolean(user?.is_operator) : own.includes(needs));
+    !needs || (needs === "operator" ? Boolean(user?.is_operator) : capabilities.includes(needs));
   return NAVIGATION.map((group) => ({ ...group, items: group.items.filter(allowed) })).filter(
     ({ items }) => items.length > 0,
   );

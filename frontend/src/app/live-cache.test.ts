@@ -47,11 +47,11 @@ describe("live events", () => {
     const list = ["t", "acme", "uploads"];
     const other = { ...data.upload, id: "other" };
     client.setQueryData(list, [data.upload, other]);
-    const tell = (upload: object) => applyEvent(client, "acme", { seq: 1, event: "upload.updated", data: upload });
-    tell({ ...data.upload, state: "refused" });
+    const receive = (upload: object) => applyEvent(client, "acme", { seq: 1, event: "upload.updated", data: upload });
+    receive({ ...data.upload, state: "refused" });
     expect(client.getQueryData(list)).toEqual([{ ...data.upload, state: "refused" }, other]);
     expect(client.getQueryState(list)?.isInvalidated).toBe(false);
-    tell({ ...data.upload, id: "new" });
+    receive({ ...data.upload, id: "new" });
     expect(client.getQueryState(list)?.isInvalidated).toBe(true);
   });
 

@@ -72,11 +72,11 @@ export function LiveProvider({ tenant, children }: { tenant: string; children: R
 }
 
 /** Hear each live event of the tenant in view while the component is shown. */
-export function useLiveEvent(name: string, heard: (data: unknown) => void): void {
+export function useLiveEvent(name: string, onEvent: (data: unknown) => void): void {
   const live = useContext(LiveContext);
-  const tell = useEffectEvent((event: LiveEvent) => event.event === name && heard(event.data));
+  const notify = useEffectEvent((event: LiveEvent) => event.event === name && onEvent(event.data));
   useEffect(() => {
-    const listener = (event: LiveEvent) => void tell(event);
+    const listener = (event: LiveEvent) => void notify(event);
     live?.listeners.add(listener);
     return () => void live?.listeners.delete(listener);
   }, [live]);

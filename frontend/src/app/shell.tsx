@@ -77,12 +77,12 @@ function Main() {
 /** What an operator decided about this tenant, and what is left to do. */
 function Suspended() {
   const tenant = useTenant();
-  const own = useSession().tenants.find(({ slug }) => slug === tenant);
-  if (!own?.suspended_at) return null;
+  const current = useSession().tenants.find(({ slug }) => slug === tenant);
+  if (!current?.suspended_at) return null;
   return (
     <div role="note" className="border-b bg-amber-soft px-4 py-2.5 text-sm break-words text-amber-text sm:px-7">
       <span className="font-medium">
-        {own.name} is suspended{own.suspended_for && `: ${own.suspended_for}`}
+        {current.name} is suspended{current.suspended_for && `: ${current.suspended_for}`}
       </span>{" "}
       <span className="text-ink-2">
         Its API keys are refused. You can still read everything here; the operator of this installation can end it.

@@ -15,25 +15,25 @@ interface SearchInputProps {
 /** Tells what was typed after a short pause, so that the server is asked once for a word. */
 export function SearchInput({ label, hint = label, value, onChange }: SearchInputProps) {
   const [typed, setTyped] = useState(value);
-  const [told, setTold] = useState(value);
+  const [reported, setReported] = useState(value);
   const [seen, setSeen] = useState(value);
   // Back and forward change the address, and with it what is searched for.
   if (value !== seen) {
     setSeen(value);
-    if (value !== told) {
-      setTold(value);
+    if (value !== reported) {
+      setReported(value);
       setTyped(value);
     }
   }
-  const tell = useEffectEvent(() => {
-    setTold(typed);
+  const report = useEffectEvent(() => {
+    setReported(typed);
     onChange(typed);
   });
   useEffect(() => {
-    if (typed === told) return;
-    const timer = setTimeout(tell, PAUSE_MS);
+    if (typed === reported) return;
+    const timer = setTimeout(report, PAUSE_MS);
     return () => clearTimeout(timer);
-  }, [typed, told]);
+  }, [typed, reported]);
   return (
     <div className="relative">
       <Search

@@ -70,7 +70,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
   const top = niceCeiling(Math.max(0, ...highest, line?.value ?? 0));
   const spanS = count * stepS;
   const name = (index: number) => stepLabel(at[index]!, stepS, spanS);
-  const said = (index: number) =>
+  const valueText = (index: number) =>
     `${name(index)}: ${series.map(({ label, values }) => `${label} ${shown(values[index])}`).join(", ")}`;
   const shown = (value: number | null | undefined) => (value == null ? "–" : format(value));
 
@@ -135,7 +135,7 @@ export function TimeChart({ title, at, stepS, series, kind, format, line, onZoom
           aria-valuemin={0}
           aria-valuemax={Math.max(0, count - 1)}
           aria-valuenow={cursor ?? Math.max(0, count - 1)}
-          aria-valuetext={cursor === null ? `${count} steps` : said(cursor)}
+          aria-valuetext={cursor === null ? `${count} steps` : valueText(cursor)}
           className="relative h-36 cursor-crosshair touch-pan-y border-b border-line-2 select-none"
           onKeyDown={onKeyDown}
           onBlur={() => setCursor(null)}

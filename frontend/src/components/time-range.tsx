@@ -1,13 +1,13 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { ZoomOut } from "lucide-react";
-import { asked, type AskedRange, between, type Range, RANGES, readRangeSearch } from "@/lib/time-range";
+import { between, type Range, type RangeQuery, rangeQuery, RANGES, readRangeSearch } from "@/lib/time-range";
 import { Button } from "./button";
 import { SegmentedControl } from "./segmented-control";
 
 const OPTIONS = RANGES.map((value) => ({ value, label: value }));
 
 interface TimeRange {
-  asked: AskedRange;
+  query: RangeQuery;
   zoom: (since: number, until: number) => void;
   choose: (range: Range) => void;
   zoomOut: () => void;
@@ -34,7 +34,7 @@ export function useTimeRange(otherwise: Range): TimeRange {
       resetScroll: false,
     });
   return {
-    asked: asked(search, otherwise),
+    query: rangeQuery(search, otherwise),
     zoom: (since, until) =>
       go({ range: search.range, since: new Date(since).toISOString(), until: new Date(until).toISOString() }),
     choose: (range) => go({ range }),
@@ -46,7 +46,7 @@ export function useTimeRange(otherwise: Range): TimeRange {
 
 /** Which stretch of time all charts of the page show. */
 export function TimeRangeControl({ range }: { range: TimeRange }) {
-  const { asked: shown } = range;
+  const { query: shown } = range;
   return (
     <div className="flex flex-wrap items-center gap-2">
       {"since" in shown && (

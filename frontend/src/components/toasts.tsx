@@ -24,16 +24,16 @@ export default function Toasts() {
 
 function Toast({ note: { id, tone, title, detail } }: { note: Note }) {
   // It stays while the pointer or the keyboard is on it.
-  const [held, setHeld] = useState(false);
+  const [paused, setPaused] = useState(false);
   useEffect(() => {
-    if (held) return;
+    if (paused) return;
     const timer = setTimeout(() => dismiss(id), SHOWN_MS);
     return () => clearTimeout(timer);
-  }, [held, id]);
+  }, [paused, id]);
   return (
     <li
-      onPointerEnter={() => setHeld(true)}
-      onPointerLeave={() => setHeld(false)}
+      onPointerEnter={() => setPaused(true)}
+      onPointerLeave={() => setPaused(false)}
       className="flex animate-pop items-start gap-3 rounded-lg border border-line-2 bg-raised p-3 shadow-pop"
     >
       {tone === "good" ? (
@@ -48,8 +48,8 @@ function Toast({ note: { id, tone, title, detail } }: { note: Note }) {
       <button
         type="button"
         aria-label="Dismiss"
-        onFocus={() => setHeld(true)}
-        onBlur={() => setHeld(false)}
+        onFocus={() => setPaused(true)}
+        onBlur={() => setPaused(false)}
         onKeyDown={({ key }) => key === "Escape" && dismiss(id)}
         onClick={() => dismiss(id)}
         className="rounded p-0.5 text-ink-3 hover:text-ink"

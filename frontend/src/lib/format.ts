@@ -37,10 +37,10 @@ const UNIT_SIZES: Record<string, number> = {
 
 /** Bytes as people type them: "10 GiB", "500 MB", "1,5 TB", "4096"; null for what is no size. */
 export function parseBytes(text: string): number | null {
-  const found = /^\s*(\d{1,15}(?:[.,]\d{1,6})?)\s*([a-z]{0,3})\s*$/i.exec(text);
-  const size = UNIT_SIZES[found?.[2]?.toLowerCase() ?? "none"];
-  if (!found?.[1] || size === undefined) return null;
-  const value = Math.round(Number(found[1].replace(",", ".")) * size);
+  const match = /^\s*(\d{1,15}(?:[.,]\d{1,6})?)\s*([a-z]{0,3})\s*$/i.exec(text);
+  const size = UNIT_SIZES[match?.[2]?.toLowerCase() ?? "none"];
+  if (!match?.[1] || size === undefined) return null;
+  const value = Math.round(Number(match[1].replace(",", ".")) * size);
   return value <= 1e15 ? value : null;
 }
 

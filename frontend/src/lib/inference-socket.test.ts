@@ -31,7 +31,7 @@ function connected() {
   const socket = new InferenceSocket(connection);
   connection.open();
   FakeSocket.last.accept();
-  FakeSocket.last.say({ type: "hello", session: "s" });
+  FakeSocket.last.receive({ type: "hello", session: "s" });
   return socket;
 }
 
@@ -49,7 +49,7 @@ describe("InferenceSocket", () => {
     socket.generate({ model: "b" }, b);
     const [one, two] = FakeSocket.last.of("generate").map(({ id }) => id as string) as [string, string];
     [delta(one, 1, "Ah"), delta(two, 1, "Be"), delta(one, 2, "oy"), done(two, 2), done(one, 3)].forEach((message) =>
-      FakeSocket.last.say(message),
+      FakeSocket.last.receive(message),
     );
     expect([a.text, b.text]).toEqual(["Ahoy", "Be"]);
     expect(a.onDone).toHaveBeenCalledExactlyOnceWith(
@@ -62,7 +62,7 @@ describe("InferenceSocket", () => {
     const socket = new InferenceSocket(new ReconnectingSocket({ url: () => "ws://x", makeSocket }));
     socket.generate({ model: "a" }, listener());
     FakeSocket.last.accept();
-    FakeSocket.last.say({ type: "hello", session: "s" });
+    FakeSocket.last.receive({ type: "hello", session: "s" });
     expect(FakeSocket.last.of("generate")).toHaveLength(1);
   });
 
@@ -71,7 +71,7 @@ describe("InferenceSocket", () => {
     const a = listener();
     socket.generate({}, a);
     [delta("g1", 1, "x"), delta("g1", 1, "x"), delta("g1", 3, "z"), delta("g1", 4, "q")].forEach((message) =>
-      FakeSocket.last.say(message),
+      FakeSocket.last.receive(message),
     );
     expect(a.text).toBe("x");
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "stream_gap" }));
@@ -83,11 +83,11 @@ describe("InferenceSocket", () => {
     const [a, b] = [listener(), listener()];
     const stop = socket.generate({}, a);
     socket.generate({}, b);
-    FakeSocket.last.say(delta("g1", 1, "Hi"));
+    FakeSocket.last.receive(delta("g1", 1, "Hi"));
     stop();
     stop();
     [delta("g1", 2, " more"), done("g1", 3, "abort"), delta("g2", 1, "on")].forEach((message) =>
-      FakeSocket.last.say(message),
+      FakeSocket.last.receive(message),
     );
     expect(a.text).toBe("Hi");
     expect(a.onDone).not.toHaveBeenCalled();
@@ -101,14 +101,14 @@ describe("InferenceSocket", () => {
     const a = listener();
     socket.generate({}, a);
     const error = { code: "model_not_found", message: "No such model.", fix: "Choose another.", param: "model" };
-    FakeSocket.last.say({ type: "error", id: "g1", seq: 1, error });
+    FakeSocket.last.receive({ type: "error", id: "g1", seq: 1, error });
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(error);
   });
 
   function again(session = "t") {
     vi.advanceTimersByTime(1000);
     FakeSocket.last.accept();
-    FakeSocket.last.say({ type: "hello", session, resume_s: 30 });
+    FakeSocket.last.receive({ type: "hello", session, resume_s: 30 });
   }
 
   it("goes on where the socket broke", () => {
@@ -116,14 +116,14 @@ describe("InferenceSocket", () => {
     const a = listener();
     socket.generate({}, a);
     expect(FakeSocket.last.of("generate")[0]).toMatchObject({ resume: true });
-    [delta("g1", 1, "on"), delta("g1", 2, "ce")].forEach((message) => FakeSocket.last.say(message));
+    [delta("g1", 1, "on"), delta("g1", 2, "ce")].forEach((message) => FakeSocket.last.receive(message));
     FakeSocket.last.drop();
     expect(a.onError).not.toHaveBeenCalled();
     again();
     expect(FakeSocket.last.of("resume")).toEqual([{ type: "resume", session: "s", after: { g1: 2 } }]);
     expect(FakeSocket.last.of("generate")).toEqual([]);
     [{ type: "resumed", ids: ["g1"], lost: [] }, delta("g1", 3, " more"), done("g1", 4)].forEach((message) =>
-      FakeSocket.last.say(message),
+      FakeSocket.last.receive(message),
     );
     expect(a.text).toBe("once more");
     expect(a.onDone).toHaveBeenCalledOnce();
@@ -132,11 +132,11 @@ describe("InferenceSocket", () => {
   it("resumes each generation in the session where it began", () => {
     const socket = connected();
     socket.generate({}, listener());
-    FakeSocket.last.say(delta("g1", 1, "x"));
+    FakeSocket.last.receive(delta("g1", 1, "x"));
     FakeSocket.last.drop();
     again("t");
     socket.generate({}, listener());
-    FakeSocket.last.say(delta("g2", 1, "y"));
+    FakeSocket.last.receive(delta("g2", 1, "y"));
     FakeSocket.last.drop();
     again("u");
     expect(FakeSocket.last.of("resume")).toEqual([
@@ -149,7 +149,7 @@ describe("InferenceSocket", () => {
     const socket = connected();
     const a = listener();
     const stop = socket.generate({}, a);
-    FakeSocket.last.say(delta("g1", 1, "x"));
+    FakeSocket.last.receive(delta("g1", 1, "x"));
     FakeSocket.last.drop();
     stop();
     again();
@@ -168,7 +168,7 @@ describe("InferenceSocket", () => {
     socket.generate({}, b);
     again();
     expect(FakeSocket.last.of("resume")).toEqual([]);
-    FakeSocket.last.say(delta("g2", 1, "back"));
+    FakeSocket.last.receive(delta("g2", 1, "back"));
     expect(b.text).toBe("back");
   });
 
@@ -177,11 +177,11 @@ describe("InferenceSocket", () => {
     const [a, b] = [listener(), listener()];
     socket.generate({}, a);
     socket.generate({}, b);
-    FakeSocket.last.say(delta("g1", 1, "x"));
+    FakeSocket.last.receive(delta("g1", 1, "x"));
     FakeSocket.last.drop();
     again();
     const lost = { code: "resume_lost", message: "Nothing is left.", fix: "Send it again." };
-    FakeSocket.last.say({ type: "resumed", session: "s", ids: [], lost: ["g1", "g2"], error: lost });
+    FakeSocket.last.receive({ type: "resumed", session: "s", ids: [], lost: ["g1", "g2"], error: lost });
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(lost);
     expect(b.onError).not.toHaveBeenCalled();
     expect(FakeSocket.last.of("generate").map(({ id }) => id)).toEqual(["g2"]);
@@ -199,9 +199,9 @@ describe("InferenceSocket", () => {
     const socket = connected();
     const a = listener();
     socket.generate({}, a);
-    FakeSocket.last.say({ type: "move" });
+    FakeSocket.last.receive({ type: "move" });
     expect(FakeSocket.last.closed).toBe(false);
-    FakeSocket.last.say(done("g1", 1));
+    FakeSocket.last.receive(done("g1", 1));
     expect(a.onDone).toHaveBeenCalledOnce();
     expect(FakeSocket.last.closed).toBe(true);
     vi.advanceTimersByTime(400);
@@ -212,7 +212,7 @@ describe("InferenceSocket", () => {
     const socket = new InferenceSocket(new ReconnectingSocket({ url: () => "ws://x", fatalCodes: [4403], makeSocket }));
     const a = listener();
     socket.generate({}, a);
-    FakeSocket.last.say({ type: "error", error: { code: "role_not_allowed", message: "No.", fix: "Ask." } });
+    FakeSocket.last.receive({ type: "error", error: { code: "role_not_allowed", message: "No.", fix: "Ask." } });
     FakeSocket.last.drop(4403);
     expect(a.onError).toHaveBeenCalledExactlyOnceWith(expect.objectContaining({ code: "role_not_allowed" }));
   });

@@ -14,9 +14,9 @@ describe("what holds no adapter", () => {
     [["adapter.7z"], "unsupported_archive"],
     [["adapter.tar.xz"], "unsupported_archive"],
   ])("%s is recognised as the server does", (names, code) => {
-    const found = recognise(names);
-    expect(found?.code).toBe(code);
-    expect(found?.fix).toBeTruthy();
+    const problem = recognise(names);
+    expect(problem?.code).toBe(code);
+    expect(problem?.fix).toBeTruthy();
   });
 
   it("says nothing of files that come with every training", () => {

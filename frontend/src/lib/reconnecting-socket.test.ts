@@ -52,7 +52,7 @@ describe("ReconnectingSocket", () => {
     dropAfter(400);
     dropAfter(800);
     FakeSocket.last.accept();
-    FakeSocket.last.say({ type: "hello" });
+    FakeSocket.last.receive({ type: "hello" });
     FakeSocket.last.drop();
     vi.advanceTimersByTime(400);
     expect(FakeSocket.opened).toHaveLength(4);
@@ -71,7 +71,7 @@ describe("ReconnectingSocket", () => {
     FakeSocket.last.accept();
     vi.advanceTimersByTime(20_000);
     expect(FakeSocket.last.of("ping")).toHaveLength(1);
-    FakeSocket.last.say({ type: "pong" });
+    FakeSocket.last.receive({ type: "pong" });
     vi.advanceTimersByTime(40_000);
     expect(link.state).toBe("open");
     vi.advanceTimersByTime(20_000);

@@ -143,9 +143,9 @@ function checkContiguous(tensors: TensorInfo[]): number {
   return expected;
 }
 
-const truncated = (expected: number, found: number) =>
+const truncated = (expected: number, actual: number) =>
   new HeaderError(
     "truncated_file",
-    `The file ends early: ${expected} bytes expected, ${found} found.`,
+    `The file ends early: ${expected} bytes expected, ${actual} found.`,
     "Copy the file again from where it was trained; the download or copy was cut short.",
   );

@@ -45,14 +45,16 @@ describe("snippet", () => {
 
   it("hands what OpenAI's libraries do not know past their types", () => {
     const body = { model: "support", messages: [], presence_penalty: 0.5, top_k: 5, repetition_penalty: 1.1 };
-    const given = { origin: input.origin, body };
-    expect(snippet("python", given)).toContain(
+    const extended = { origin: input.origin, body };
+    expect(snippet("python", extended)).toContain(
       '    presence_penalty=0.5,\n    extra_body={"top_k": 5, "repetition_penalty": 1.1},\n',
     );
-    expect(snippet("typescript", given)).toContain(
+    expect(snippet("typescript", extended)).toContain(
       "  presence_penalty: 0.5,\n  ...({ top_k: 5, repetition_penalty: 1.1 } as object),\n",
     );
-    expect(snippet("curl", given)).toContain('"presence_penalty":0.5,"top_k":5,"repetition_penalty":1.1,"stream":true');
+    expect(snippet("curl", extended)).toContain(
+      '"presence_penalty":0.5,"top_k":5,"repetition_penalty":1.1,"stream":true',
+    );
   });
 
   it("survives quotes in a shell", () => {

@@ -11,11 +11,11 @@ describe("tarOf", () => {
     ];
     const tar = tarOf(files, "support.tar");
     expect(tar.size % 512).toBe(0);
-    const found: [string, string][] = [];
+    const contents: [string, string][] = [];
     for await (const { name, size, reader } of tarEntries(tar.stream())) {
-      found.push([name, new TextDecoder().decode(await reader.read(size))]);
+      contents.push([name, new TextDecoder().decode(await reader.read(size))]);
     }
-    expect(found).toEqual([
+    expect(contents).toEqual([
       ["adapter_config.json", '{"r": 8}'],
       ["adapter_model.safetensors", "x".repeat(512)],
       ["empty", ""],

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { asked, daysOf, readRangeSearch, refreshEvery } from "./time-range";
+import { rangeQuery, daysOf, readRangeSearch, refreshEvery } from "./time-range";
 
 const since = "2026-05-04T10:00:00.000Z";
 const until = "2026-05-04T11:00:00.000Z";
@@ -16,7 +16,7 @@ describe("the time range in the address", () => {
     [{ since: until, until: since }, { range: "1h" }],
     [{ since, until: "tomorrow" }, { range: "1h" }],
     [{ since }, { range: "1h" }],
-  ])("%j asks for %j", (search, wanted) => expect(asked(readRangeSearch(search), "1h")).toEqual(wanted));
+  ])("%j asks for %j", (search, wanted) => expect(rangeQuery(readRangeSearch(search), "1h")).toEqual(wanted));
 
   it("asks again only while it goes on", () => {
     expect(refreshEvery({ range: "15m" })).toBe(10_000);

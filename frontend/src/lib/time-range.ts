@@ -26,9 +26,9 @@ export function readRangeSearch(search: Record<string, unknown>): RangeSearch {
 }
 
 /** As the server takes it. */
-export type AskedRange = { range: Range } | { since: string; until: string };
+export type RangeQuery = { range: Range } | { since: string; until: string };
 
-export const asked = ({ range, since, until }: RangeSearch, otherwise: Range): AskedRange =>
+export const rangeQuery = ({ range, since, until }: RangeSearch, otherwise: Range): RangeQuery =>
   since && until ? { since, until } : { range: range ?? otherwise };
 
 const MINUTES: Record<Range, number> = {
@@ -42,13 +42,13 @@ const MINUTES: Record<Range, number> = {
 };
 
 /** Whole days that hold the range, for what is kept by the day. */
-export function daysOf(range: AskedRange, now: number): number {
+export function daysOf(range: RangeQuery, now: number): number {
   if ("range" in range) return Math.max(1, Math.ceil(MINUTES[range.range] / 1440));
   return Math.min(366, Math.max(1, Math.ceil((now - Date.parse(range.since)) / 86_400_000)));
 }
 
 /** How often to ask again: what ended long ago stays as it is. */
-export const refreshEvery = (range: AskedRange): number | false =>
+export const refreshEvery = (range: RangeQuery): number | false =>
   "range" in range ? (MINUTES[range.range] <= 360 ? 10_000 : 60_000) : false;
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });

@@ -5,7 +5,7 @@ export interface Piece {
 }
 
 /** Edits beyond which two texts are taken for different as a whole: to find more would take long and show nothing. */
-const MOST_EDITS = 800;
+const MAX_EDITS = 800;
 
 const SEGMENTER = new Intl.Segmenter(undefined, { granularity: "word" });
 const ASCII = /^[\x21-\x7e]+$/;
@@ -36,7 +36,7 @@ export function wordDiff(first: string, second: string): Piece[] {
 }
 
 function edits(a: string[], b: string[]): Piece[] {
-  const most = Math.min(a.length + b.length, MOST_EDITS);
+  const most = Math.min(a.length + b.length, MAX_EDITS);
   // How far into `a` the best path on each diagonal (place in a - place in b) has come. Diagonal k is at `k + middle`.
   const middle = most + 1;
   const reach = new Int32Array(2 * middle + 1);
@@ -64,7 +64,7 @@ const takesSecond = (k: number, step: number, below: number, above: number) =>
 
 /** The path to the end of both, walked from there. */
 function walkedBack(a: string[], b: string[], steps: Int32Array[]): Piece[] {
-  const found: Piece[] = [];
+  const pieces: Piece[] = [];
   let [x, y] = [a.length, b.length];
   for (let step = steps.length - 1; step > 0; step--) {
     const [k, at] = [x - y, x - y + step + 1];
@@ -72,22 +72,22 @@ function walkedBack(a: string[], b: string[], steps: Int32Array[]): Piece[] {
     const second = takesSecond(k, step, below, above);
     const fromX = second ? above : below;
     const fromY = second ? fromX - k - 1 : fromX - k + 1;
-    for (; x > fromX && y > fromY; x--, y--) found.push({ kind: "both", text: a[x - 1]! });
-    found.push(second ? { kind: "second", text: b[fromY]! } : { kind: "first", text: a[fromX]! });
+    for (; x > fromX && y > fromY; x--, y--) pieces.push({ kind: "both", text: a[x - 1]! });
+    pieces.push(second ? { kind: "second", text: b[fromY]! } : { kind: "first", text: a[fromX]! });
     [x, y] = [fromX, fromY];
   }
-  for (; x > 0; x--) found.push({ kind: "both", text: a[x - 1]! });
-  return found.reverse();
+  for (; x > 0; x--) pieces.push({ kind: "both", text: a[x - 1]! });
+  return pieces.reverse();
 }
 
 /** Neighbours of one kind as one; between words in both, what is in one only is gathered by text. */
 function joined(pieces: Piece[]): Piece[] {
-  const found: Piece[] = [];
+  const merged: Piece[] = [];
   let first = "";
   let second = "";
   const flush = () => {
-    if (first) found.push({ kind: "first", text: first });
-    if (second) found.push({ kind: "second", text: second });
+    if (first) merged.push({ kind: "first", text: first });
+    if (second) merged.push({ kind: "second", text: second });
     first = second = "";
   };
   for (const { kind, text } of pieces) {
@@ -95,11 +95,11 @@ function joined(pieces: Piece[]): Piece[] {
     else if (kind === "second") second += text;
     else if (text) {
       flush();
-      const last = found.at(-1);
+      const last = merged.at(-1);
       if (last?.kind === "both") last.text += text;
-      else found.push({ kind: "both", text });
+      else merged.push({ kind: "both", text });
     }
   }
   flush();
-  return found;
+  return merged;
 }

@@ -124,10 +124,10 @@ describe("adapter page", () => {
 
   it("starts a canary with the share that was chosen", async () => {
     serve(adapter());
-    let asked: unknown;
+    let requests: unknown;
     server.use(
       http.put(`${T}/aliases/live/canary`, async ({ request }) => {
-        asked = await request.json();
+        requests = await request.json();
         return HttpResponse.json(adapter({ canary: 2, canary_percent: 20, canary_since: AT }));
       }),
     );
@@ -135,7 +135,7 @@ describe("adapter page", () => {
     await user.click(await screen.findByRole("button", { name: "Try a canary" }));
     fireEvent.change(screen.getByRole("slider", { name: "Share of the requests" }), { target: { value: "20" } });
     await user.click(screen.getByRole("button", { name: "Start canary" }));
-    await waitFor(() => expect(asked).toEqual({ version: 2, percent: 20 }));
+    await waitFor(() => expect(requests).toEqual({ version: 2, percent: 20 }));
   });
 
   it("shows a canary beside the alias's own version, and promotes it", async () => {
@@ -258,16 +258,16 @@ describe("adapter page", () => {
       finite: true,
     };
     const base = { tokens: 2, agreeing: 2, mean_distance: 0.1, largest_distance: 0.4 };
-    const own = { tokens: 2, agreeing: 1, mean_distance: 0.5, largest_distance: 0.9 };
+    const adapterAgreement = { tokens: 2, agreeing: 1, mean_distance: 0.5, largest_distance: 0.9 };
     const agreement = {
       outcome: "differs",
       reason: "By more than the base.",
       dequantised: false,
       base,
-      adapter: own,
+      adapter: adapterAgreement,
       layer_changes: [0.03, 0.02],
       elapsed_ms: 9,
-      prompts: [{ base, adapter: own, base_tokens: ["I", " am"], adapter_tokens: ["Yes", " am"] }],
+      prompts: [{ base, adapter: adapterAgreement, base_tokens: ["I", " am"], adapter_tokens: ["Yes", " am"] }],
     };
     const pending = {
       ...agreement,

@@ -120,8 +120,8 @@ function ArchiveDialog({ name, onClose }: { name: string; onClose: () => void })
 }
 
 function Content({ adapter }: { adapter: Adapter }) {
-  const asked = useSearch({ from: "/t/$tenant/adapters/$name", select: ({ version }) => version });
-  const number = asked ?? adapter.live_version ?? adapter.versions[0]?.number;
+  const requested = useSearch({ from: "/t/$tenant/adapters/$name", select: ({ version }) => version });
+  const number = requested ?? adapter.live_version ?? adapter.versions[0]?.number;
   const selected = adapter.versions.find((version) => version.number === number) ?? adapter.versions[0];
   if (!selected) return <NoVersions adapter={adapter} />;
   return (

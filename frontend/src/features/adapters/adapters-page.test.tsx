@@ -6,30 +6,30 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 function serve(total: number) {
-  const asked: URLSearchParams[] = [];
+  const requests: URLSearchParams[] = [];
   server.use(
     http.get("/api/tenants/acme/adapters", ({ request }) => {
-      asked.push(new URL(request.url).searchParams);
+      requests.push(new URL(request.url).searchParams);
       return HttpResponse.json([data.adapter], { headers: { "X-Total-Count": String(total) } });
     }),
   );
-  return asked;
+  return requests;
 }
 
 it("asks the server for a page of adapters, searched, filtered and sorted, all in the address", async () => {
-  const asked = serve(10_000);
+  const requests = serve(10_000);
   const { user, router } = openConsole("/t/acme/adapters?page=3");
   expect(await screen.findByText("151–200 of 10,000")).toBeVisible();
-  expect(Object.fromEntries(asked[0]!)).toEqual({ search: "", sort: "name", offset: "150", limit: "50" });
+  expect(Object.fromEntries(requests[0]!)).toEqual({ search: "", sort: "name", offset: "150", limit: "50" });
   await user.click(screen.getByRole("button", { name: "Size" }));
   await user.click(screen.getByRole("button", { name: "Size" }));
-  await waitFor(() => expect(asked.at(-1)!.get("sort")).toBe("-bytes"));
+  await waitFor(() => expect(requests.at(-1)!.get("sort")).toBe("-bytes"));
   expect(screen.getByRole("columnheader", { name: "Size" })).toHaveAttribute("aria-sort", "descending");
   await user.click(within(screen.getByRole("radiogroup", { name: "Status" })).getByRole("radio", { name: "Failed" }));
   await user.type(screen.getByRole("searchbox"), "law");
-  await waitFor(() => expect(asked.at(-1)!.get("search")).toBe("law"));
+  await waitFor(() => expect(requests.at(-1)!.get("search")).toBe("law"));
   expect(router.state.location.search).toEqual({ q: "law", status: "failed", sort: "-bytes" });
-  expect(asked.at(-1)!.get("offset")).toBe("0");
+  expect(requests.at(-1)!.get("offset")).toBe("0");
 });
 
 it("tells no adapters from none that fit", async () => {

@@ -78,22 +78,27 @@ function Figures({
 
 /** Prompts whose answers would have been others, of the version or of the base, and where. */
 function OtherTokens({ agreement, effect }: { agreement: Agreement; effect: VersionEffect }) {
-  const others = agreement.prompts.flatMap((found, index) => {
+  const others = agreement.prompts.flatMap((result, index) => {
     const served = effect.prompts[index];
-    return served && (found.adapter.agreeing < found.adapter.tokens || found.base.agreeing < found.base.tokens)
-      ? [{ found, served, index }]
+    return served && (result.adapter.agreeing < result.adapter.tokens || result.base.agreeing < result.base.tokens)
+      ? [{ result, served, index }]
       : [];
   });
   if (others.length === 0) return null;
   return (
     <ul className="grid gap-3">
-      {others.map(({ found, served, index }) => (
+      {others.map(({ result, served, index }) => (
         <li key={index} className="rounded-lg border px-3.5 py-2.5 text-sm">
           <dl className="grid grid-cols-[auto_1fr] gap-x-3 gap-y-1">
             <dt className="text-xs text-ink-3">Prompt</dt>
             <dd className="min-w-0 font-mono text-xs break-words text-ink-3">{served.prompt}</dd>
-            <Chosen name="Version" found={found.adapter} chosen={found.adapter_tokens} served={served.adapter_tokens} />
-            <Chosen name="Base" found={found.base} chosen={found.base_tokens} served={served.base_tokens} />
+            <Chosen
+              name="Version"
+              result={result.adapter}
+              chosen={result.adapter_tokens}
+              served={served.adapter_tokens}
+            />
+            <Chosen name="Base" result={result.base} chosen={result.base_tokens} served={served.base_tokens} />
           </dl>
         </li>
       ))}
@@ -103,16 +108,16 @@ function OtherTokens({ agreement, effect }: { agreement: Agreement; effect: Vers
 
 function Chosen({
   name,
-  found,
+  result,
   chosen,
   served,
 }: {
   name: string;
-  found: PromptAgreement["base"];
+  result: PromptAgreement["base"];
   chosen: string[];
   served: string[];
 }) {
-  if (found.agreeing === found.tokens) return null;
+  if (result.agreeing === result.tokens) return null;
   return (
     <>
       <dt className="text-xs text-ink-3">{name}, unquantised</dt>

@@ -102,10 +102,10 @@ const ms = (value: number | null) => (value === null ? "–" : `${number(Math.ro
 const failed = ({ requests, failed: count }: VersionStats) =>
   requests === 0 ? "–" : `${number(count)} (${share(count, requests)})`;
 
-function Figures({ alias, canary, own, least }: FiguresProps) {
+function Figures({ alias, canary, own: current, least }: FiguresProps) {
   const rows = [
     { version: `v${alias.canary}, canary`, stats: canary },
-    { version: `v${alias.version}`, stats: own },
+    { version: `v${alias.version}`, stats: current },
   ];
   return (
     <div>

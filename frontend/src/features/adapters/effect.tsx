@@ -157,7 +157,7 @@ function LayerChanges({ changes, quantised }: { changes: number[]; quantised: nu
   const most = Math.max(...changes, ...quantised);
   const percent = (change: number) => `${(change * 100).toPrecision(2)}%`;
   const height = (change: number) => `${most ? (100 * change) / most : 0}%`;
-  const told = (change: number, layer: number) =>
+  const describe = (change: number, layer: number) =>
     `layer ${layer}: ${percent(change)}${quantised[layer] === undefined ? "" : `, by quantisation ${percent(quantised[layer])}`}`;
   return (
     <figure>
@@ -169,7 +169,7 @@ function LayerChanges({ changes, quantised }: { changes: number[]; quantised: nu
       </figcaption>
       <div
         role="img"
-        aria-label={changes.map(told).join("; ")}
+        aria-label={changes.map(describe).join("; ")}
         className={cn("flex h-10 items-end", changes.length <= 96 && "gap-px")}
       >
         {changes.map((change, layer) => (

@@ -19,7 +19,7 @@ export const adaptersPageQuery = (tenant: string, { q = "", status, sort = "name
   });
 
 /** A few whose name or description has `search` in it: the server looks, however many there are. */
-export const foundAdaptersQuery = (tenant: string, search: string, limit: number) =>
+export const adapterSearchQuery = (tenant: string, search: string, limit: number) =>
   queryOptions({
     queryKey: ["t", tenant, "adapter-list", "found", search, limit],
     queryFn: () =>
@@ -68,7 +68,7 @@ export const pinQuery = (tenant: string, name: string) =>
     refetchInterval: 10_000,
   });
 
-const MOST_MODELS = 50;
+const MAX_MODELS = 50;
 
 /** The base model and the first adapters that can be called, of those with `search` in their name or description. */
 export const modelsQuery = (tenant: string, search = "") =>
@@ -77,7 +77,7 @@ export const modelsQuery = (tenant: string, search = "") =>
     queryFn: () =>
       unwrap(
         api.GET("/api/tenants/{tenant}/models", {
-          params: { path: { tenant }, query: { search, limit: MOST_MODELS } },
+          params: { path: { tenant }, query: { search, limit: MAX_MODELS } },
         }),
       ),
     placeholderData: keepPreviousData,

@@ -21,7 +21,7 @@ const STEPS: { phase: StagingPhase; label: string }[] = [
 ];
 
 /** Of so few, each is shown step by step; of more, those that are not ready. */
-const FEW_HOSTS = 4;
+const MAX_HOSTS_IN_FULL = 4;
 const URGENCY: StagingPhase[] = ["failed", "loading", "verifying", "downloading", "queued"];
 const urgency = ({ phase }: Placement) => URGENCY.indexOf(phase);
 
@@ -30,7 +30,7 @@ const toWatch = (placements: Placement[]) =>
   placements
     .filter(({ phase }) => phase !== "ready")
     .toSorted((a, b) => urgency(a) - urgency(b))
-    .slice(0, FEW_HOSTS);
+    .slice(0, MAX_HOSTS_IN_FULL);
 
 /** "Ready on 30 of 41 hosts, failed on 1, queued on 10." */
 function counts(placements: Placement[]): string {
@@ -42,7 +42,7 @@ function counts(placements: Placement[]): string {
 /** Where a version is on each host, live. */
 export function Staging({ version }: { version: Version }) {
   const waiting = version.placements.length === 0;
-  const many = version.placements.length > FEW_HOSTS;
+  const many = version.placements.length > MAX_HOSTS_IN_FULL;
   const shown = many ? toWatch(version.placements) : version.placements;
   return (
     <div data-testid="staging-status" data-state={version.state} aria-live="polite" className="grid gap-4">

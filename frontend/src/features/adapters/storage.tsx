@@ -18,7 +18,7 @@ import { bytes, day, plural } from "@/lib/format";
 import { ARCHIVED_PAGE, archivedQuery, storageQuery, useDeleteAdapter, useRestoreAdapter } from "./queries";
 import { ARCHIVED_SORTS, type AdaptersSearch } from "./search";
 
-const MOST_SHOWN = 8;
+const MAX_ROWS = 8;
 
 /** What the adapters take, the largest first. */
 export function Storage() {
@@ -43,7 +43,7 @@ export function Storage() {
         />
       )}
       <ul className="grid gap-2 p-4">
-        {data.adapters.slice(0, MOST_SHOWN).map((adapter) => (
+        {data.adapters.slice(0, MAX_ROWS).map((adapter) => (
           <li
             key={adapter.name}
             className="grid grid-cols-[minmax(0,1fr)_auto] items-center gap-x-3 gap-y-1 text-sm sm:grid-cols-[minmax(0,12rem)_minmax(0,1fr)_auto]"
@@ -64,9 +64,9 @@ export function Storage() {
           </li>
         ))}
       </ul>
-      {data.adapter_count > MOST_SHOWN && (
+      {data.adapter_count > MAX_ROWS && (
         <p className="border-t px-4 py-2.5 text-xs text-ink-3">
-          and {plural(data.adapter_count - MOST_SHOWN, "more adapter")}
+          and {plural(data.adapter_count - MAX_ROWS, "more adapter")}
         </p>
       )}
     </Card>
@@ -160,7 +160,7 @@ function ArchivedRow({ adapter }: { adapter: ArchivedAdapter }) {
 
 function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
   const tenant = useTenant();
-  const [asked, setAsked] = useState(false);
+  const [confirming, setConfirming] = useState(false);
   const restore = useRestoreAdapter(tenant);
   const remove = useDeleteAdapter(tenant);
   return (
@@ -180,14 +180,14 @@ function ArchivedActions({ adapter }: { adapter: ArchivedAdapter }) {
         variant="ghost"
         aria-label={`Delete ${adapter.name}`}
         title="Delete"
-        onClick={() => setAsked(true)}
+        onClick={() => setConfirming(true)}
       >
         <Trash2 />
       </Button>
-      {asked && (
+      {confirming && (
         <Confirm
           open
-          onOpenChange={setAsked}
+          onOpenChange={setConfirming}
           title={`Delete ${adapter.name} for good?`}
           description="All its versions go. Its usage stays in the ledger. This cannot be undone."
           action="Delete adapter"

@@ -13,7 +13,7 @@ import { cn } from "@/lib/cn";
 import { tiersQuery } from "./queries";
 
 /** Of more hosts, those where it is nearest to the device, until all are asked for. */
-const FEW_HOSTS = 5;
+const MAX_HOSTS_IN_FULL = 5;
 const PLACES = ["device", "host", "disk", "store"] as const;
 
 /** Where a ready version is on each host now, and what a first request would wait there from each tier. */
@@ -24,9 +24,9 @@ export function Tiers({ version }: { version: Version }) {
   });
   const [all, setAll] = useState(false);
   if (version.state !== "ready") return null;
-  const many = !all && data !== undefined && data.length > FEW_HOSTS;
+  const many = !all && data !== undefined && data.length > MAX_HOSTS_IN_FULL;
   const shown = many
-    ? data.toSorted((a, b) => PLACES.indexOf(a.tier) - PLACES.indexOf(b.tier)).slice(0, FEW_HOSTS)
+    ? data.toSorted((a, b) => PLACES.indexOf(a.tier) - PLACES.indexOf(b.tier)).slice(0, MAX_HOSTS_IN_FULL)
     : data;
   return (
     <section className="border-t pt-4">

@@ -16,7 +16,7 @@ const SeriesCharts = lazyPart(() => import("@/features/usage/series-charts"), "S
 /** An adapter's requests over time, and its versions side by side. */
 export function Traffic({ name }: { name: string }) {
   const range = useTimeRange("1d");
-  const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.asked, { adapter: name }));
+  const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.query, { adapter: name }));
   return (
     <Card aria-label="Traffic">
       <CardHeader

@@ -28,13 +28,13 @@ function usersOf(adapter: Adapter, version: number): string[] {
 export function VersionActions({ adapter, version }: VersionActionsProps) {
   const tenant = useTenant();
   const navigate = useNavigate();
-  const [asked, setAsked] = useState<"archive" | "delete" | null>(null);
+  const [dialog, setDialog] = useState<"archive" | "delete" | null>(null);
   const archive = useArchiveVersion(tenant, adapter.name);
   const remove = useDeleteVersion(tenant, adapter.name);
   const users = usersOf(adapter, version.number);
   if (!useCan("adapters.write")) return null;
   const archived = version.state === "archived";
-  const close = () => setAsked(null);
+  const close = () => setDialog(null);
   const name = `v${version.number}`;
   const removed = () => {
     toast.good(`Deleted ${adapter.name}@${name}`);
@@ -50,7 +50,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
           variant="ghost"
           aria-label={`Archive ${name}`}
           title="Archive"
-          onClick={() => setAsked("archive")}
+          onClick={() => setDialog("archive")}
         >
           <Archive />
         </Button>
@@ -60,12 +60,12 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
         variant="ghost"
         aria-label={`Delete ${name}`}
         title="Delete"
-        onClick={() => setAsked("delete")}
+        onClick={() => setDialog("delete")}
       >
         <Trash2 />
       </Button>
-      {asked && users.length > 0 && <InUse name={`${adapter.name}@${name}`} users={users} onClose={close} />}
-      {asked === "archive" && users.length === 0 && (
+      {dialog && users.length > 0 && <InUse name={`${adapter.name}@${name}`} users={users} onClose={close} />}
+      {dialog === "archive" && users.length === 0 && (
         <Confirm
           open
           onOpenChange={(open) => !open && close()}
@@ -78,7 +78,7 @@ export function VersionActions({ adapter, version }: VersionActionsProps) {
           {archive.error && <ErrorNotice error={asApiError(archive.error)} className="mt-3" />}
         </Confirm>
       )}
-      {asked === "delete" && users.length === 0 && (
+      {dialog === "delete" && users.length === 0 && (
         <Confirm
           open
           onOpenChange={(open) => !open && close()}

@@ -8,7 +8,7 @@ export type Scope = { tenant: string } | "everybody";
 const sinceDays = (days: number) => new Date(Date.now() - days * 86_400_000).toISOString();
 
 /** As query parameters. */
-const asked = ({ of, action, actor, target, days }: AuditSearch) => ({
+const queryParams = ({ of, action, actor, target, days }: AuditSearch) => ({
   ...(of ? { tenant: of } : {}),
   ...(action ? { action } : {}),
   ...(actor ? { actor } : {}),
@@ -20,7 +20,7 @@ export const auditQuery = (scope: Scope, filters: AuditSearch) =>
   infiniteQueryOptions({
     queryKey: [...(scope === "everybody" ? ["operator"] : ["t", scope.tenant]), "audit", filters],
     queryFn: ({ pageParam }) => {
-      const query = { ...asked(filters), ...(pageParam ? { before: pageParam } : {}) };
+      const query = { ...queryParams(filters), ...(pageParam ? { before: pageParam } : {}) };
       return scope === "everybody"
         ? unwrap(api.GET("/api/operator/audit", { params: { query } }))
         : unwrap(api.GET("/api/tenants/{tenant}/audit", { params: { path: scope, query } }));
@@ -32,7 +32,7 @@ export const auditQuery = (scope: Scope, filters: AuditSearch) =>
 
 /** Where the same rows are as a file. */
 export function csvAddress(scope: Scope, filters: AuditSearch): string {
-  const query = new URLSearchParams(asked(filters)).toString();
+  const query = new URLSearchParams(queryParams(filters)).toString();
   const base = scope === "everybody" ? "/api/operator" : `/api/tenants/${scope.tenant}`;
   return `${base}/audit.csv${query ? `?${query}` : ""}`;
 }

@@ -6,7 +6,7 @@ import { money, percent } from "@/lib/format";
 import { budgetsQuery } from "./queries";
 import { allBudgets, SPAN_LABELS } from "./spans";
 
-const MOST = 3;
+const MAX_ROWS = 3;
 
 /** Budgets that passed a threshold. */
 export function BudgetNotice() {
@@ -22,14 +22,14 @@ export function BudgetNotice() {
     >
       <Wallet className="mt-0.5 size-4 shrink-0" aria-hidden />
       <div className="min-w-0">
-        {passed.slice(0, MOST).map(({ id, whose, span, budget }) => (
+        {passed.slice(0, MAX_ROWS).map(({ id, whose, span, budget }) => (
           <p key={id} className="break-words">
             {SPAN_LABELS[span]} {percent(budget.spent_micros, budget.amount_micros)} of a budget is spent:{" "}
             {money(budget.spent_micros, data.currency)} of {money(budget.amount_micros, data.currency)} ({whose}).
           </p>
         ))}
         <Link to="/t/$tenant/limits" params={{ tenant }} className="underline underline-offset-2">
-          {passed.length > MOST ? `All ${passed.length} under Limits` : "Budgets are under Limits"}
+          {passed.length > MAX_ROWS ? `All ${passed.length} under Limits` : "Budgets are under Limits"}
         </Link>
       </div>
     </div>

@@ -15,7 +15,7 @@ import { allBudgets, SPAN_LABELS, type ShownBudget } from "./spans";
 
 // The form brings its own libraries.
 const EditKeyBudgets = lazyPart(() => import("./edit-budgets"), "EditKeyBudgets");
-const EditOwnBudgets = lazyPart(() => import("./edit-budgets"), "EditOwnBudgets");
+const EditTenantBudgets = lazyPart(() => import("./edit-budgets"), "EditTenantBudgets");
 
 /** Whether the person may set budgets here, and there are prices to count by. */
 export function useMayBudget(): boolean {
@@ -40,7 +40,7 @@ export function BudgetsCard() {
       {data && <Budgets report={data} />}
       <Suspense>
         {data?.currency != null && editing && (
-          <EditOwnBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />
+          <EditTenantBudgets currency={data.currency} budgets={data.own} onClose={() => setEditing(false)} />
         )}
       </Suspense>
     </Card>

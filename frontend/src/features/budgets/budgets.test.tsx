@@ -26,12 +26,12 @@ const month = {
 
 function serve(report: BudgetReport) {
   const limits = { ...none, max_output_tokens: null };
-  const own = data.session.tenants[0];
+  const membership = data.session.tenants[0];
   server.use(
     http.get("/api/session", () =>
       HttpResponse.json({
         ...data.session,
-        tenants: [own && { ...own, capabilities: [...own.capabilities, "budgets.write"] }],
+        tenants: [membership && { ...membership, capabilities: [...membership.capabilities, "budgets.write"] }],
       }),
     ),
     http.get(`${tenant}/budgets`, () => HttpResponse.json(report)),

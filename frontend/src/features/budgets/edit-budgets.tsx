@@ -42,7 +42,7 @@ interface Props {
   onClose: () => void;
 }
 
-export function EditOwnBudgets(props: Omit<Props, "set" | "whose">) {
+export function EditTenantBudgets(props: Omit<Props, "set" | "whose">) {
   return <EditBudgets {...props} whose="this tenant" set={useSetBudgets(useTenant())} />;
 }
 
@@ -69,7 +69,7 @@ function defaults(budgets: BudgetStates): Form {
   };
 }
 
-function asked(form: Form, span: BudgetSpan): BudgetsRequest["day"] {
+function budgetOf(form: Form, span: BudgetSpan): BudgetsRequest["day"] {
   const micros = Math.round(Number(form[span].trim().replace(",", ".")) * 1e6);
   if (micros <= 0) return null;
   const alerts = form[`${span}_alerts`]
@@ -84,7 +84,7 @@ function EditBudgets({ whose, currency, budgets, set, onClose }: Props) {
   const { errors } = form.formState;
   const submit = form.handleSubmit((values) =>
     set.mutate(
-      { day: asked(values, "day"), month: asked(values, "month") },
+      { day: budgetOf(values, "day"), month: budgetOf(values, "month") },
       {
         onSuccess: () => {
           toast.good(`Set the budgets of ${whose}`);

@@ -34,12 +34,12 @@ const evaluation: Evaluation = {
   ended_at: AT,
 };
 
-function serve(found: Evaluation[], rule: object | null = null) {
+function serve(evaluations: Evaluation[], rule: object | null = null) {
   const adapter = { ...data.adapter, versions: [version], aliases: [], promotion_rule: rule };
   server.use(
     http.get(`${T}/adapters/support`, () => HttpResponse.json(adapter)),
     http.get(`${T}/adapters/support/versions/2`, () => HttpResponse.json(version)),
-    http.get(`${T}/evaluations`, () => HttpResponse.json(found)),
+    http.get(`${T}/evaluations`, () => HttpResponse.json(evaluations)),
     http.get(`${T}/evaluation-sets`, () =>
       HttpResponse.json([{ name: "sums", metric: "exact", max_tokens: 64, items: 4, created_at: AT }]),
     ),
@@ -69,7 +69,7 @@ describe("evaluations of a version", () => {
   it("keeps a new set and starts an evaluation with it", async () => {
     serve([]);
     let kept: FormData | undefined;
-    let asked: unknown;
+    let requests: unknown;
     server.use(
       http.post(`${T}/evaluation-sets`, async ({ request }) => {
         kept = await request.formData();
@@ -79,7 +79,7 @@ describe("evaluations of a version", () => {
         );
       }),
       http.post(`${T}/evaluations`, async ({ request }) => {
-        asked = await request.json();
+        requests = await request.json();
         return HttpResponse.json(evaluation, { status: 201 });
       }),
     );
@@ -91,7 +91,7 @@ describe("evaluations of a version", () => {
     await user.upload(within(dialog).getByLabelText("File"), new File(["{}"], "My set.jsonl"));
     await user.selectOptions(within(dialog).getByLabelText("Scored by"), "contains");
     await user.click(within(dialog).getByRole("button", { name: "Evaluate" }));
-    await waitFor(() => expect(asked).toMatchObject({ set: "my-set", adapter: "support", version: 2 }));
+    await waitFor(() => expect(requests).toMatchObject({ set: "my-set", adapter: "support", version: 2 }));
     expect(kept?.get("name")).toBe("my-set");
     expect(kept?.get("metric")).toBe("contains");
   });
@@ -99,7 +99,7 @@ describe("evaluations of a version", () => {
   it("makes a new set once, also when the evaluation is refused first, and deletes one that nothing needs", async () => {
     serve([]);
     let made = 0;
-    let asked = 0;
+    let requests = 0;
     const deleted: string[] = [];
     server.use(
       http.post(`${T}/evaluation-sets`, () => {
@@ -109,7 +109,7 @@ describe("evaluations of a version", () => {
         return HttpResponse.json(words, { status: 201 });
       }),
       http.post(`${T}/evaluations`, () =>
-        (asked += 1) === 1
+        (requests += 1) === 1
           ? refusal(429, "too_many_evaluations", "There are too many.", "Wait.")
           : HttpResponse.json(evaluation, { status: 201 }),
       ),
@@ -130,18 +130,18 @@ describe("evaluations of a version", () => {
     expect(within(dialog).queryByRole("button", { name: "Delete this set" })).not.toBeInTheDocument();
     await user.upload(within(dialog).getByLabelText("File"), new File(["{}"], "words.jsonl"));
     await user.click(within(dialog).getByRole("button", { name: "Evaluate" }));
-    await waitFor(() => expect(asked).toBe(1));
+    await waitFor(() => expect(requests).toBe(1));
     await user.click(within(dialog).getByRole("button", { name: "Delete this set" }));
     await waitFor(() => expect(deleted).toEqual(["sums", "words"]));
     await user.selectOptions(within(dialog).getByLabelText("Evaluation set"), "words");
     await user.click(within(dialog).getByRole("button", { name: "Evaluate" }));
-    await waitFor(() => expect(asked).toBe(2));
+    await waitFor(() => expect(requests).toBe(2));
     expect(made).toBe(1);
   });
 
   it("changes of a rule what is changed, and no more", async () => {
     serve([], { set: "words", key: data.key.id, minimum: 0.8, not_worse_than_live: true });
-    let asked: unknown;
+    let requests: unknown;
     server.use(
       http.get(`${T}/evaluation-sets`, () =>
         HttpResponse.json(
@@ -150,7 +150,7 @@ describe("evaluations of a version", () => {
       ),
       http.get(`${T}/keys`, () => HttpResponse.json([{ ...data.key, id: "other", name: "another" }, data.key])),
       http.put(`${T}/adapters/support/promotion-rule`, async ({ request }) => {
-        asked = await request.json();
+        requests = await request.json();
         return HttpResponse.json(data.adapter);
       }),
     );
@@ -163,7 +163,7 @@ describe("evaluations of a version", () => {
     await user.type(within(dialog).getByLabelText("Least score"), "0.9");
     await user.click(within(dialog).getByRole("button", { name: "Set rule" }));
     await waitFor(() =>
-      expect(asked).toEqual({ set: "words", key: data.key.id, minimum: 0.9, not_worse_than_live: true }),
+      expect(requests).toEqual({ set: "words", key: data.key.id, minimum: 0.9, not_worse_than_live: true }),
     );
   });
 

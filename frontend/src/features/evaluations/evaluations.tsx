@@ -19,9 +19,9 @@ const SHOWN = 5;
 export function Evaluations({ subject, rule }: { subject: Subject; rule?: PromotionRule | null }) {
   const { data, error, refetch } = useQuery(evaluationsQuery(useTenant(), subject.adapter));
   const may = useCan("adapters.write");
-  const [asked, setAsked] = useState<"evaluate" | "rule" | null>(null);
-  const own = data?.filter((evaluation) => isOf(evaluation, subject)).slice(0, SHOWN);
-  const close = () => setAsked(null);
+  const [dialog, setDialog] = useState<"evaluate" | "rule" | null>(null);
+  const rows = data?.filter((evaluation) => isOf(evaluation, subject)).slice(0, SHOWN);
+  const close = () => setDialog(null);
   return (
     <section className="border-t px-4 py-4" data-testid="evaluations">
       <div className="mb-3 flex flex-wrap items-center justify-between gap-2">
@@ -29,11 +29,11 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
         {may && (
           <span className="flex gap-2">
             {rule !== undefined && (
-              <Button size="sm" variant="ghost" onClick={() => setAsked("rule")}>
+              <Button size="sm" variant="ghost" onClick={() => setDialog("rule")}>
                 Promotion rule
               </Button>
             )}
-            <Button size="sm" onClick={() => setAsked("evaluate")}>
+            <Button size="sm" onClick={() => setDialog("evaluate")}>
               <FlaskConical /> Evaluate
             </Button>
           </span>
@@ -41,20 +41,20 @@ export function Evaluations({ subject, rule }: { subject: Subject; rule?: Promot
       </div>
       {rule && <p className="mb-3 text-sm break-words text-ink-2">{ruleText(rule)}</p>}
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
-      {own?.length === 0 && (
+      {rows?.length === 0 && (
         <p className="text-sm text-ink-3">
           Not evaluated. A set of prompts with expected answers is scored on it, the live version and the base model.
         </p>
       )}
       <ul className="grid grid-cols-[minmax(0,1fr)] gap-3">
-        {own?.map((evaluation) => (
+        {rows?.map((evaluation) => (
           <li key={evaluation.id} className="rounded-lg border px-3.5 py-2.5 text-sm">
             <Row evaluation={evaluation} may={may} />
           </li>
         ))}
       </ul>
-      {asked === "evaluate" && <EvaluateDialog subject={subject} onClose={close} />}
-      {asked === "rule" && <RuleDialog adapter={subject.adapter} rule={rule ?? null} onClose={close} />}
+      {dialog === "evaluate" && <EvaluateDialog subject={subject} onClose={close} />}
+      {dialog === "rule" && <RuleDialog adapter={subject.adapter} rule={rule ?? null} onClose={close} />}
     </section>
   );
 }

@@ -7,16 +7,18 @@ export type Subject = { adapter: string; version: number } | { adapter: string; 
 
 export const isOpen = ({ state }: Evaluation) => state === "waiting" || state === "running";
 
-const MOST = 200;
+const MAX_ROWS = 200;
 
 /** The latest of an adapter, asked for again while one is under way. */
 export const evaluationsQuery = (tenant: string, adapter: string) =>
   queryOptions({
     queryKey: ["t", tenant, "evaluations", adapter],
     queryFn: async () => {
-      const query = { search: adapter, limit: MOST };
-      const found = await unwrap(api.GET("/api/tenants/{tenant}/evaluations", { params: { path: { tenant }, query } }));
-      return found.filter((evaluation) => evaluation.adapter === adapter);
+      const query = { search: adapter, limit: MAX_ROWS };
+      const evaluations = await unwrap(
+        api.GET("/api/tenants/{tenant}/evaluations", { params: { path: { tenant }, query } }),
+      );
+      return evaluations.filter((evaluation) => evaluation.adapter === adapter);
     },
     refetchInterval: ({ state }) => (state.data?.some(isOpen) ? 2000 : false),
   });

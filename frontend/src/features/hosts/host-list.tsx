@@ -40,15 +40,15 @@ export function HostList({ hosts, range }: HostListProps) {
     void navigate({ search: (now) => ({ ...now, ...change }), replace: true, resetScroll: false });
   const opened = search.host ?? search.map;
   const needle = search.q?.toLowerCase() ?? "";
-  const found = hosts.filter((host) => fits(host, needle, search.use));
+  const matches = hosts.filter((host) => fits(host, needle, search.use));
   const pageOfOpened = Math.floor(
     Math.max(
       0,
-      found.findIndex(({ name }) => name === opened),
+      matches.findIndex(({ name }) => name === opened),
     ) / PAGE,
   );
   // Hosts may have gone since the address was made.
-  const page = Math.min(search.page ?? pageOfOpened, Math.max(0, Math.ceil(found.length / PAGE) - 1));
+  const page = Math.min(search.page ?? pageOfOpened, Math.max(0, Math.ceil(matches.length / PAGE) - 1));
   return (
     <>
       <div className="mb-3 flex flex-wrap items-center gap-3">
@@ -66,13 +66,13 @@ export function HostList({ hosts, range }: HostListProps) {
           options={USES}
         />
         <p role="status" className="ml-auto text-xs text-ink-3">
-          {found.length < hosts.length
-            ? `${number(found.length)} of ${plural(hosts.length, "host")}`
+          {matches.length < hosts.length
+            ? `${number(matches.length)} of ${plural(hosts.length, "host")}`
             : `${plural(hosts.length, "host")}, ${number(hosts.filter(isUsed).length)} in use`}
         </p>
       </div>
       <Card>
-        {found.length === 0 && (
+        {matches.length === 0 && (
           <Empty
             icon={<Search />}
             title="Nothing matches"
@@ -82,7 +82,7 @@ export function HostList({ hosts, range }: HostListProps) {
           </Empty>
         )}
         <ul className="divide-y">
-          {found.slice(page * PAGE, (page + 1) * PAGE).map((host) => (
+          {matches.slice(page * PAGE, (page + 1) * PAGE).map((host) => (
             <HostRow
               key={host.name}
               host={host}
@@ -95,7 +95,7 @@ export function HostList({ hosts, range }: HostListProps) {
         <Pager
           page={page}
           size={PAGE}
-          total={found.length}
+          total={matches.length}
           onPage={(next) => show({ page: next || undefined, host: undefined, map: undefined })}
         />
       </Card>

@@ -35,13 +35,13 @@ interface QuarantineProps {
 }
 
 /** Of so many, each name is said. */
-const MOST_NAMES = 4;
+const MAX_NAMES = 4;
 
 /** Why a host is not used, and what to do, in the server's own words. */
 export function QuarantineNotice({ host, named = [] }: QuarantineProps) {
   const { name, quarantine } = host;
   if (!quarantine) return null;
-  const left = named.length - MOST_NAMES;
+  const left = named.length - MAX_NAMES;
   return (
     <div
       role="note"
@@ -54,7 +54,7 @@ export function QuarantineNotice({ host, named = [] }: QuarantineProps) {
           {named.length > 0 && (
             <span
               title={named.join(", ")}
-            >{`${named.slice(0, MOST_NAMES).join(", ")}${left > 0 ? ` and ${left} more` : ""}: `}</span>
+            >{`${named.slice(0, MAX_NAMES).join(", ")}${left > 0 ? ` and ${left} more` : ""}: `}</span>
           )}
           {quarantine.message}
         </p>

@@ -19,9 +19,9 @@ interface HostTrafficProps {
 /** What ended on a host over time. */
 export function HostTraffic({ host, range, everybody }: HostTrafficProps) {
   const tenant = useTenant();
-  const own = useQuery({ ...seriesQuery(tenant, range.asked, { host }), enabled: !everybody });
-  const all = useQuery({ ...operatorSeriesQuery(range.asked, { host }), enabled: everybody === true });
-  const { data, error, refetch } = everybody ? all : own;
+  const tenantSeries = useQuery({ ...seriesQuery(tenant, range.query, { host }), enabled: !everybody });
+  const operatorSeries = useQuery({ ...operatorSeriesQuery(range.query, { host }), enabled: everybody === true });
+  const { data, error, refetch } = everybody ? operatorSeries : tenantSeries;
   return (
     <div className="border-t">
       <h3 className="px-4 pt-3 text-xs font-medium text-ink-3">

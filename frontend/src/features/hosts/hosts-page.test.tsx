@@ -27,10 +27,10 @@ const host = (number: number, change: Partial<Host> = {}): Host => ({
 });
 
 describe("many hosts", () => {
-  const asked: string[] = [];
+  const requests: string[] = [];
 
   beforeEach(() => {
-    asked.length = 0;
+    requests.length = 0;
     const hosts = Array.from({ length: 60 }, (_, number) =>
       host(number, number % 10 === 9 ? { state: "offline" } : {}),
     );
@@ -38,7 +38,7 @@ describe("many hosts", () => {
       http.get("/api/tenants/acme/hosts", () => HttpResponse.json(hosts)),
       http.get("/api/tenants/acme/overview", () => HttpResponse.json({ ...data.overview, hosts })),
       http.get("/api/tenants/acme/series", ({ request }) => {
-        asked.push(new URL(request.url).searchParams.get("host") ?? "");
+        requests.push(new URL(request.url).searchParams.get("host") ?? "");
         return new Promise<never>(() => undefined);
       }),
     );
@@ -48,12 +48,12 @@ describe("many hosts", () => {
     const { user } = openConsole("/t/acme/hosts");
     expect(await screen.findByText("60 hosts, 54 in use")).toBeVisible();
     expect(screen.getAllByRole("listitem", { name: /^Host gpu-/ })).toHaveLength(50);
-    expect(asked).toEqual([]);
+    expect(requests).toEqual([]);
     const row = within(screen.getByRole("listitem", { name: "Host gpu-03" }));
     const button = row.getByRole("button", { expanded: false });
     await user.click(button);
     expect(row.getByRole("region", { name: "Details of gpu-03" })).toHaveTextContent("Page pool");
-    await waitFor(() => expect(asked).toEqual(["gpu-03"]));
+    await waitFor(() => expect(requests).toEqual(["gpu-03"]));
     await user.click(button);
     expect(row.queryByRole("region")).not.toBeInTheDocument();
     expect(button).toHaveFocus();

@@ -11,7 +11,7 @@ import { HostList } from "./host-list";
 import { hostsQuery } from "./queries";
 
 /** Of so few, each is shown with all that is known of it; of more, the one that is opened. */
-const FEW_HOSTS = 3;
+const MAX_HOSTS_IN_FULL = 3;
 
 export function HostsPage() {
   const { data, error, refetch } = useQuery(hostsQuery(useTenant()));
@@ -25,8 +25,8 @@ export function HostsPage() {
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} />}
       {!error && !data && <Skeleton className="h-80 w-full" />}
       {data?.length === 0 && <NoHosts />}
-      {data && data.length > FEW_HOSTS && <HostList hosts={data} range={range} />}
-      {data && data.length <= FEW_HOSTS && (
+      {data && data.length > MAX_HOSTS_IN_FULL && <HostList hosts={data} range={range} />}
+      {data && data.length <= MAX_HOSTS_IN_FULL && (
         <div className="grid gap-5">
           {data.map((host) => (
             <HostCard key={host.name} host={host} range={range} />

@@ -93,10 +93,10 @@ describe("a host with another base model", () => {
 });
 
 describe("the base model, for operators", () => {
-  const asked: unknown[] = [];
+  const requests: unknown[] = [];
 
   beforeEach(() => {
-    asked.length = 0;
+    requests.length = 0;
     const user = data.session.user && { ...data.session.user, is_operator: true };
     server.use(
       http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
@@ -107,7 +107,7 @@ describe("the base model, for operators", () => {
         HttpResponse.json([forOperators(host, base.digest), forOperators(foreign, "sha256:bbbbbbbbbbbbbbbb")]),
       ),
       http.put("/api/operator/base-model", async ({ request }) => {
-        asked.push(await request.json());
+        requests.push(await request.json());
         return HttpResponse.json({ ...base, name: "mistral" });
       }),
     );
@@ -122,7 +122,7 @@ describe("the base model, for operators", () => {
     const dialog = within(await screen.findByRole("alertdialog", { name: "Serve mistral of gpu2?" }));
     await user.click(dialog.getByLabelText(/Keep the adapters of llama/));
     await user.click(dialog.getByRole("button", { name: "Serve this model" }));
-    await waitFor(() => expect(asked).toEqual([{ host: "gpu2", keep_adapters: true }]));
+    await waitFor(() => expect(requests).toEqual([{ host: "gpu2", keep_adapters: true }]));
     await waitFor(() => expect(screen.queryByRole("alertdialog")).not.toBeInTheDocument());
   });
 
@@ -169,6 +169,6 @@ describe("the base model, for operators", () => {
     await user.click(await screen.findByRole("button", { name: "Serve this one" }));
     expect(screen.queryByLabelText(/Keep the adapters/)).not.toBeInTheDocument();
     await user.click(screen.getByRole("button", { name: "Serve this model" }));
-    await waitFor(() => expect(asked).toEqual([{ host: "gpu2", keep_adapters: false }]));
+    await waitFor(() => expect(requests).toEqual([{ host: "gpu2", keep_adapters: false }]));
   });
 });

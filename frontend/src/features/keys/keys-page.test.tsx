@@ -8,25 +8,25 @@ import { server } from "../../../tests/server";
 const path = "/api/tenants/acme/keys";
 
 function serve(total: number) {
-  const asked: URLSearchParams[] = [];
+  const requests: URLSearchParams[] = [];
   server.use(
     http.get(path, ({ request }) => {
-      asked.push(new URL(request.url).searchParams);
+      requests.push(new URL(request.url).searchParams);
       return HttpResponse.json([data.key], { headers: { "X-Total-Count": String(total) } });
     }),
   );
-  return asked;
+  return requests;
 }
 
 it("asks the server for pages of keys, and finds by name", async () => {
-  const asked = serve(1000);
+  const requests = serve(1000);
   const { user, router } = openConsole("/t/acme/keys");
   expect(await screen.findByText("1–50 of 1,000")).toBeInTheDocument();
   await user.click(screen.getByRole("button", { name: "Next" }));
-  await waitFor(() => expect(asked.at(-1)!.get("offset")).toBe("50"));
+  await waitFor(() => expect(requests.at(-1)!.get("offset")).toBe("50"));
   expect(router.state.location.search).toEqual({ page: 1 });
   await user.type(screen.getByRole("searchbox"), "back");
-  await waitFor(() => expect(asked.at(-1)!.get("search")).toBe("back"));
+  await waitFor(() => expect(requests.at(-1)!.get("search")).toBe("back"));
   expect(router.state.location.search).toEqual({ q: "back" });
 });
 
@@ -45,11 +45,11 @@ it("shows a new secret until it is put away: Escape does not lose it", async () 
 });
 
 it("the palette finds actions, adapters by the server, and a request by its id", async () => {
-  const asked: string[] = [];
+  const requests: string[] = [];
   serve(1);
   server.use(
     http.get("/api/tenants/acme/adapters", ({ request }) => {
-      asked.push(new URL(request.url).search);
+      requests.push(new URL(request.url).search);
       return HttpResponse.json([data.adapter]);
     }),
   );
@@ -58,7 +58,7 @@ it("the palette finds actions, adapters by the server, and a request by its id",
   await user.keyboard("{Control>}k{/Control}");
   const input = await screen.findByPlaceholderText(/Go to a page/);
   await user.type(input, "supp");
-  await waitFor(() => expect(asked).toContain("?search=supp&limit=8"));
+  await waitFor(() => expect(requests).toContain("?search=supp&limit=8"));
   await user.clear(input);
   await user.type(input, "invite");
   expect(await screen.findByText("Invite a person")).toBeInTheDocument();

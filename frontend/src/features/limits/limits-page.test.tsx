@@ -137,10 +137,10 @@ describe("limits, as an operator", () => {
 });
 
 it("shows the limits of a thousand keys a page at a time, and finds by name", async () => {
-  const asked: URLSearchParams[] = [];
+  const requests: URLSearchParams[] = [];
   server.use(
     http.get(`${tenant}/limits`, ({ request }) => {
-      asked.push(new URL(request.url).searchParams);
+      requests.push(new URL(request.url).searchParams);
       const of = {
         limits: { ...none, adapters: null, storage_bytes: null, max_rank: null },
         used: { ...used, adapters: 2, storage_bytes: 1 },
@@ -154,6 +154,6 @@ it("shows the limits of a thousand keys a page at a time, and finds by name", as
   const { user, router } = openConsole("/t/acme/limits");
   expect(await screen.findByText("1–50 of 1,000")).toBeVisible();
   await user.type(screen.getByRole("searchbox"), "ci");
-  await waitFor(() => expect(asked.at(-1)!.get("search")).toBe("ci"));
+  await waitFor(() => expect(requests.at(-1)!.get("search")).toBe("ci"));
   expect(router.state.location.search).toEqual({ q: "ci" });
 });

@@ -41,10 +41,10 @@ describe("members", () => {
   );
 
   it("changes a role and shows a refusal in the server's words", async () => {
-    let asked: unknown;
+    let requests: unknown;
     server.use(
       http.patch("/api/tenants/acme/members/u2", async ({ request }) => {
-        asked = await request.json();
+        requests = await request.json();
         return refusal(
           409,
           "last_owner",
@@ -58,7 +58,7 @@ describe("members", () => {
     await waitFor(() =>
       expect(current().at(-1)).toMatchObject({ tone: "bad", title: "The tenant would be left without an owner." }),
     );
-    expect(asked).toEqual({ role: "developer" });
+    expect(requests).toEqual({ role: "developer" });
   });
 
   it("says whose address nobody has proven", async () => {
@@ -83,30 +83,30 @@ describe("members", () => {
   });
 
   it("pages, searches and sorts at the server, and the address says how", async () => {
-    const asked: string[] = [];
+    const requests: string[] = [];
     server.use(
       http.get("/api/tenants/acme/members", ({ request }) => {
-        asked.push(new URL(request.url).search);
+        requests.push(new URL(request.url).search);
         return HttpResponse.json([ada, bob], { headers: { "X-Total-Count": "120" } });
       }),
       http.get("/api/tenants/acme/invitations", ({ request }) => {
-        asked.push(new URL(request.url).search);
+        requests.push(new URL(request.url).search);
         return HttpResponse.json([open], { headers: { "X-Total-Count": "45" } });
       }),
     );
     const { user, router } = openConsole("/t/acme/members?page=1");
     expect(await screen.findByText("51–100 of 120")).toBeVisible();
-    expect(asked).toContain("?search=&sort=email&offset=50&limit=50");
+    expect(requests).toContain("?search=&sort=email&offset=50&limit=50");
     await user.click(screen.getByRole("button", { name: "Role" }));
     expect(router.state.location.search).toEqual({ sort: "role" });
     await user.click(screen.getByRole("button", { name: "Role" }));
     await user.type(screen.getByRole("searchbox", { name: "Name or address" }), "ad");
-    await waitFor(() => expect(asked).toContain("?search=ad&sort=-role&offset=0&limit=50"));
+    await waitFor(() => expect(requests).toContain("?search=ad&sort=-role&offset=0&limit=50"));
     await user.click(
       within(screen.getByRole("navigation", { name: "Pages of invitations" })).getByRole("button", { name: "Next" }),
     );
     expect(router.state.location.search).toEqual({ q: "ad", sort: "-role", invitations: 1 });
-    await waitFor(() => expect(asked).toContain("?search=&offset=20&limit=20"));
+    await waitFor(() => expect(requests).toContain("?search=&offset=20&limit=20"));
   });
 
   it("says that nobody fits, and not that there is nobody", async () => {

@@ -37,7 +37,7 @@ export function MembersPage() {
   const inviting = search.invite ?? false;
   const setInviting = (open: boolean) => show({ invite: open || undefined });
   const may = useCan("members.write");
-  const roles = useOwnRoles();
+  const roles = useAssignableRoles();
   const invite = may && (
     <Button variant="primary" onClick={() => setInviting(true)} data-testid="invite">
       <UserPlus /> Invite
@@ -90,7 +90,7 @@ function InviteMember({ roles, onClose }: { roles: Role[]; onClose: () => void }
 }
 
 /** The roles that this person may give and take away here. */
-function useOwnRoles(): Role[] {
+function useAssignableRoles(): Role[] {
   const tenant = useTenant();
   return rolesWithin(useSession().tenants.find(({ slug }) => slug === tenant)?.role);
 }
@@ -151,7 +151,7 @@ function MemberTable({ members, ...header }: { members: Member[]; sort: Sort; on
 function MemberRow({ member, you, onRemove }: { member: Member; you: boolean; onRemove: () => void }) {
   const { tone, can } = roleInfo(member.role);
   const mayAll = useCan("members.write");
-  const roles = useOwnRoles();
+  const roles = useAssignableRoles();
   const may = mayAll && roles.includes(member.role);
   return (
     <Tr>

@@ -12,7 +12,7 @@ const ROLES: { role: Role; tone: Tone; can: string }[] = [
 export const roleInfo = (role: Role) => ROLES.find((one) => one.role === role) ?? ROLES[3]!;
 
 /** What somebody may give or take away: nobody more than they have. */
-export const rolesWithin = (own: Role | undefined): Role[] => {
-  const from = ROLES.findIndex(({ role }) => role === own);
+export const rolesWithin = (highest: Role | undefined): Role[] => {
+  const from = ROLES.findIndex((one) => one.role === highest);
   return from < 0 ? [] : ROLES.slice(from).map(({ role }) => role);
 };

@@ -32,11 +32,11 @@ const waiting: ListedBaseModel = {
 };
 
 describe("base models, for operators", () => {
-  const asked: unknown[] = [];
+  const requests: unknown[] = [];
   let listed: ListedBaseModel[] = [];
 
   beforeEach(() => {
-    asked.length = 0;
+    requests.length = 0;
     listed = [served, waiting];
     const user = data.session.user && { ...data.session.user, is_operator: true };
     const answer = {
@@ -53,15 +53,15 @@ describe("base models, for operators", () => {
       http.get("/api/operator/staging", () => HttpResponse.json({ results: [], total: 0, phases: {} })),
       http.get("/api/operator/base-models", () => HttpResponse.json(listed)),
       http.post("/api/operator/base-models", async ({ request }) => {
-        asked.push(await request.json());
+        requests.push(await request.json());
         return HttpResponse.json(answer);
       }),
       http.patch("/api/operator/base-models/:digest", async ({ request, params }) => {
-        asked.push([params.digest, await request.json()]);
+        requests.push([params.digest, await request.json()]);
         return HttpResponse.json(answer);
       }),
       http.delete("/api/operator/base-models/:digest", ({ params }) => {
-        asked.push(params.digest);
+        requests.push(params.digest);
         return new HttpResponse(null, { status: 204 });
       }),
     );
@@ -77,7 +77,7 @@ describe("base models, for operators", () => {
     await user.clear(dialog.getByLabelText("Name"));
     await user.type(dialog.getByLabelText("Name"), "small");
     await user.click(dialog.getByRole("button", { name: "Admit" }));
-    await waitFor(() => expect(asked).toEqual([{ host: "gpu2", name: "small" }]));
+    await waitFor(() => expect(requests).toEqual([{ host: "gpu2", name: "small" }]));
     await waitFor(() => expect(screen.queryByRole("alertdialog")).not.toBeInTheDocument());
   });
 
@@ -107,7 +107,7 @@ describe("base models, for operators", () => {
     expect(dialog.getByLabelText("Sleeps")).toHaveDisplayValue("After 1.5 hours without a request");
     await user.selectOptions(dialog.getByLabelText("Sleeps"), "After 15 minutes without a request");
     await user.click(dialog.getByRole("button", { name: "Save" }));
-    await waitFor(() => expect(asked).toEqual([[waiting.digest, { sleeps_after_s: 900 }]]));
+    await waitFor(() => expect(requests).toEqual([[waiting.digest, { sleeps_after_s: 900 }]]));
   });
 
   it("lets one of several be withdrawn", async () => {
@@ -117,6 +117,6 @@ describe("base models, for operators", () => {
     const dialog = within(await screen.findByRole("alertdialog", { name: "Withdraw llama?" }));
     expect(dialog.getByText(/its 3 adapters are not called/)).toBeVisible();
     await user.click(dialog.getByRole("button", { name: "Withdraw" }));
-    await waitFor(() => expect(asked).toEqual([served.digest]));
+    await waitFor(() => expect(requests).toEqual([served.digest]));
   });
 });

@@ -35,9 +35,9 @@ const duration = (minutes: number) =>
 /** The base models that are served, those that hosts have and nobody admitted, and those that were withdrawn. */
 export function BaseModels() {
   const { data, error, refetch } = useQuery(baseModelsQuery);
-  const [asked, setAsked] = useState<{ step: Step; base: ListedBaseModel } | null>(null);
+  const [dialog, setDialog] = useState<{ step: Step; base: ListedBaseModel } | null>(null);
   const served = data?.filter(({ state }) => state === "served").length ?? 0;
-  const close = () => setAsked(null);
+  const close = () => setDialog(null);
   return (
     <Card>
       <CardHeader
@@ -88,7 +88,7 @@ export function BaseModels() {
                       <Button
                         size="sm"
                         aria-label={`Rename ${base.name}`}
-                        onClick={() => setAsked({ step: "rename", base })}
+                        onClick={() => setDialog({ step: "rename", base })}
                       >
                         Rename
                       </Button>
@@ -97,7 +97,7 @@ export function BaseModels() {
                       <Button
                         size="sm"
                         aria-label={`Sleep of ${base.name}`}
-                        onClick={() => setAsked({ step: "sleep", base })}
+                        onClick={() => setDialog({ step: "sleep", base })}
                       >
                         Sleep
                       </Button>
@@ -107,7 +107,7 @@ export function BaseModels() {
                         size="sm"
                         variant="danger"
                         aria-label={`Withdraw ${base.name}`}
-                        onClick={() => setAsked({ step: "withdraw", base })}
+                        onClick={() => setDialog({ step: "withdraw", base })}
                       >
                         Withdraw
                       </Button>
@@ -116,7 +116,7 @@ export function BaseModels() {
                       <Button
                         size="sm"
                         aria-label={`Admit ${base.name}`}
-                        onClick={() => setAsked({ step: "admit", base })}
+                        onClick={() => setDialog({ step: "admit", base })}
                       >
                         Admit
                       </Button>
@@ -128,10 +128,10 @@ export function BaseModels() {
           </tbody>
         </Table>
       )}
-      {asked?.step === "admit" && <Admit base={asked.base} onClose={close} />}
-      {asked?.step === "rename" && <Rename base={asked.base} onClose={close} />}
-      {asked?.step === "sleep" && <Sleep base={asked.base} onClose={close} />}
-      {asked?.step === "withdraw" && <Withdraw base={asked.base} onClose={close} />}
+      {dialog?.step === "admit" && <Admit base={dialog.base} onClose={close} />}
+      {dialog?.step === "rename" && <Rename base={dialog.base} onClose={close} />}
+      {dialog?.step === "sleep" && <Sleep base={dialog.base} onClose={close} />}
+      {dialog?.step === "withdraw" && <Withdraw base={dialog.base} onClose={close} />}
     </Card>
   );
 }

@@ -10,7 +10,7 @@ import { useTimeRange } from "@/components/time-range";
 import { Shares, tenantRows } from "@/features/hosts/shares";
 import { short } from "@/lib/format";
 import { lazyPart } from "@/lib/lazy-part";
-import { FEW_HOSTS, HostSelect } from "./host-select";
+import { MAX_HOSTS_IN_FULL, HostSelect } from "./host-select";
 import { allHostsQuery, fairnessQuery } from "./queries";
 
 const TimeChart = lazyPart(() => import("@/components/time-chart"), "TimeChart");
@@ -27,7 +27,7 @@ export function FairShares() {
   const choose = (host: string | undefined) =>
     void navigate({ search: (now) => ({ ...now, shares: host }), replace: true, resetScroll: false });
   const hosts = (data ?? []).filter(({ shares }) => shares?.length);
-  const many = hosts.length > FEW_HOSTS;
+  const many = hosts.length > MAX_HOSTS_IN_FULL;
   // Where most wait, unless another is chosen.
   const first = hosts.find(({ name }) => name === chosen) ?? hosts.toSorted((a, b) => b.waiting - a.waiting)[0];
   const shown = many && first ? [first] : hosts;
@@ -73,12 +73,12 @@ const widestOf = ({ points }: HostFairness) => Math.max(0, ...points.map(({ wide
 
 /** Those that came nearest to their bounds first. */
 const nearest = (hosts: HostFairness[]) =>
-  hosts.length > FEW_HOSTS ? hosts.toSorted((a, b) => widestOf(b) - widestOf(a)) : hosts;
+  hosts.length > MAX_HOSTS_IN_FULL ? hosts.toSorted((a, b) => widestOf(b) - widestOf(a)) : hosts;
 
 function Gaps() {
   const range = useTimeRange("1h");
   const [all, setAll] = useState(false);
-  const { data, error, refetch } = useQuery(fairnessQuery(range.asked));
+  const { data, error, refetch } = useQuery(fairnessQuery(range.query));
   return (
     <section aria-label="Service gap" className="border-t p-4">
       <h3 className="text-sm font-semibold">Service gap</h3>
@@ -94,13 +94,13 @@ function Gaps() {
       )}
       {data &&
         nearest(data.hosts)
-          .slice(0, all ? undefined : FEW_HOSTS)
+          .slice(0, all ? undefined : MAX_HOSTS_IN_FULL)
           .map((host) => (
             <HostGap key={host.name} host={host} stepS={data.step_s} onZoom={range.zoom} onZoomOut={range.zoomOut} />
           ))}
-      {data && !all && data.hosts.length > FEW_HOSTS && (
+      {data && !all && data.hosts.length > MAX_HOSTS_IN_FULL && (
         <Button size="sm" className="mt-4" onClick={() => setAll(true)}>
-          Show {data.hosts.length - FEW_HOSTS} more, further from their bounds
+          Show {data.hosts.length - MAX_HOSTS_IN_FULL} more, further from their bounds
         </Button>
       )}
     </section>
@@ -121,8 +121,8 @@ function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
     <div className="mt-4">
       <p className="mb-3 text-sm">
         <span className="font-medium break-all">{host.name}</span>:{" "}
-        {host.now ? `now ${said(host.now)}` : "no two tenants wait now"}
-        {most && `; at most ${said(most)}`}.
+        {host.now ? `now ${describe(host.now)}` : "no two tenants wait now"}
+        {most && `; at most ${describe(most)}`}.
       </p>
       {most && (
         <Suspense fallback={<Skeleton className="h-44" />}>
@@ -151,5 +151,5 @@ function HostGap({ host, stepS, onZoom, onZoomOut }: HostGapProps) {
 }
 
 /** "acme 1,200 priced tokens per weight ahead of globex, 12% of the bound 10K" */
-const said = ({ gap, bound, share, ahead, behind }: ServiceGap) =>
+const describe = ({ gap, bound, share, ahead, behind }: ServiceGap) =>
   `${ahead} ${short(Math.round(gap))} priced tokens per weight ahead of ${behind}, ${ofBound(share * 100)} of the bound ${short(Math.round(bound))}`;

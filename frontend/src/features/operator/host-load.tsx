@@ -25,10 +25,10 @@ export function HostLoad() {
   const navigate = route.useNavigate();
   const setHost = (load: string) =>
     void navigate({ search: (now) => ({ ...now, load: load || undefined }), resetScroll: false });
-  const hosts = useQuery(operatorSeriesQuery(range.asked)).data?.by_host ?? [];
-  const { data, error, refetch } = useQuery(operatorSeriesQuery(range.asked, host ? { host } : {}));
+  const hosts = useQuery(operatorSeriesQuery(range.query)).data?.by_host ?? [];
+  const { data, error, refetch } = useQuery(operatorSeriesQuery(range.query, host ? { host } : {}));
   // They met no host, so they are of all hosts together.
-  const refusals = useQuery({ ...operatorRefusalSeriesQuery(range.asked), enabled: !host });
+  const refusals = useQuery({ ...operatorRefusalSeriesQuery(range.query), enabled: !host });
   const names = [...new Set([...hosts.map(({ name }) => name ?? ""), host])].filter(Boolean).toSorted();
   return (
     <>

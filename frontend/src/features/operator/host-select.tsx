@@ -1,7 +1,7 @@
 import { Select } from "@/components/field";
 
 /** Of so few hosts each is shown; of more, the one that is chosen. */
-export const FEW_HOSTS = 4;
+export const MAX_HOSTS_IN_FULL = 4;
 
 interface HostSelectProps {
   label: string;

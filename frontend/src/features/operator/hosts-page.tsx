@@ -24,8 +24,8 @@ import { FairShares } from "./fairness";
 import { HostLoad } from "./host-load";
 import { AddHost, Joined, OpenTokens, RevokeDialog } from "./join-hosts";
 import { allHostsQuery, PAGE, stagingQuery, useRetryStaging, useSetHostService } from "./queries";
-import { FEW_HOSTS, HostSelect } from "./host-select";
-import { RestartDialog, RestartProgress, useSayBack } from "./restart-host";
+import { MAX_HOSTS_IN_FULL, HostSelect } from "./host-select";
+import { RestartDialog, RestartProgress, useRestartToast } from "./restart-host";
 import { PHASES, type StagingSearch } from "./search";
 
 const PageOwnersSection = lazyPart(() => import("@/features/hosts/page-owners"), "PageOwnersSection");
@@ -57,7 +57,7 @@ function Memory() {
   const show = (host: string | undefined) =>
     void navigate({ search: (now) => ({ ...now, map: host }), replace: true, resetScroll: false });
   const names = (data ?? []).map(({ name }) => name);
-  const many = names.length > FEW_HOSTS;
+  const many = names.length > MAX_HOSTS_IN_FULL;
   return (
     <Card aria-label="Memory">
       <CardHeader
@@ -112,7 +112,7 @@ function Hosts() {
   const beside = (host: OperatorHost) =>
     (data ?? []).filter((one) => one.name !== host.name && one.base_digest === host.base_digest);
   const severalBases = new Set((data ?? []).map((host) => host.base_digest).filter(Boolean)).size > 1;
-  useSayBack(data);
+  useRestartToast(data);
   return (
     <Card aria-label="Hosts">
       <CardHeader
@@ -155,7 +155,7 @@ function Hosts() {
 }
 
 /** Characters of a base model's name beside a host's. */
-const LONGEST_MODEL = 40;
+const MAX_MODEL_LENGTH = 40;
 
 interface HostRowProps {
   host: OperatorHost;
@@ -178,7 +178,7 @@ function HostRow({ host, severalBases, onChange, onRestart, onRevoke }: HostRowP
           {severalBases && host.model && (
             <>
               <bdi title={host.model}>
-                {host.model.length > LONGEST_MODEL ? `${host.model.slice(0, LONGEST_MODEL)}…` : host.model}
+                {host.model.length > MAX_MODEL_LENGTH ? `${host.model.slice(0, MAX_MODEL_LENGTH)}…` : host.model}
               </bdi>
               ,{" "}
             </>

@@ -108,9 +108,9 @@ function JoinCommand({ made, onClose }: { made: CreatedJoinToken; onClose: () =>
 /** Tokens that somebody could still join with. */
 export function OpenTokens() {
   const { data, error, refetch } = useQuery(joinTokensQuery);
-  const [asked, setAsked] = useState<string | null>(null);
+  const [withdrawing, setWithdrawing] = useState<string | null>(null);
   const open = (data ?? []).filter(({ state }) => state === "open");
-  const chosen = open.find(({ id }) => id === asked);
+  const chosen = open.find(({ id }) => id === withdrawing);
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (open.length === 0) return null;
   return (
@@ -124,13 +124,13 @@ export function OpenTokens() {
           <Button
             size="sm"
             aria-label={`Withdraw the token of ${token.created_by}${token.host && ` for ${token.host}`}`}
-            onClick={() => setAsked(token.id)}
+            onClick={() => setWithdrawing(token.id)}
           >
             Withdraw
           </Button>
         </li>
       ))}
-      {chosen && <Withdraw token={chosen} onClose={() => setAsked(null)} />}
+      {chosen && <Withdraw token={chosen} onClose={() => setWithdrawing(null)} />}
     </ul>
   );
 }

@@ -19,12 +19,12 @@ const event: AuditEvent = {
 
 describe("the audit log of all tenants", () => {
   it("says whose each row is, filters by tenant, and gives the same as a file", async () => {
-    const asked: string[] = [];
+    const requests: string[] = [];
     const user = data.session.user && { ...data.session.user, is_operator: true };
     server.use(
       http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
       http.get("/api/operator/audit", ({ request }) => {
-        asked.push(new URL(request.url).search);
+        requests.push(new URL(request.url).search);
         return HttpResponse.json({
           events: [event, { ...event, id: 6, tenant: null, action: "session.create" }],
           next: null,
@@ -36,7 +36,7 @@ describe("the audit log of all tenants", () => {
     expect(screen.getByText("no tenant")).toBeInTheDocument();
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute("href", "/api/operator/audit.csv");
     await person.type(screen.getByRole("searchbox", { name: "Tenant" }), "globex");
-    await waitFor(() => expect(asked.at(-1)).toBe("?tenant=globex"));
+    await waitFor(() => expect(requests.at(-1)).toBe("?tenant=globex"));
     expect(screen.getByRole("link", { name: "Download CSV" })).toHaveAttribute(
       "href",
       "/api/operator/audit.csv?tenant=globex",

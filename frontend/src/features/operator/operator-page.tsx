@@ -83,14 +83,14 @@ function Report({ report, base }: { report: OperatorReport; base: string | undef
   const { totals, outcomes, currency } = report;
   const tokens = totals.prompt_tokens + totals.completion_tokens;
   const bad = outcomes.failed + outcomes.refused;
-  const asked = Object.values(outcomes).reduce((sum, count) => sum + count, 0);
+  const finished = Object.values(outcomes).reduce((sum, count) => sum + count, 0);
   return (
     <>
       <Stats>
         <Stat
           label="Requests"
           value={short(totals.requests)}
-          note={`${percent(bad, asked)} failed or refused${base ? " by an engine" : ""}`}
+          note={`${percent(bad, finished)} failed or refused${base ? " by an engine" : ""}`}
         />
         <Stat label="Tokens" value={short(tokens)} note={`${short(totals.completion_tokens)} generated`} />
         <Stat label="GPU time" value={deviceTime(totals.device_us)} note={plural(report.tenants, "tenant")} />

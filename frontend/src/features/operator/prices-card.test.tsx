@@ -34,7 +34,7 @@ const all: PriceVersion = {
   created_at: "2026-01-01T00:00:00Z",
   created_by: null,
 };
-const own: PriceVersion = {
+const ofModel: PriceVersion = {
   ...all,
   number: 2,
   base_model: base.name,
@@ -45,16 +45,16 @@ const own: PriceVersion = {
 const total = { ...data.usage.totals, requests: 4 };
 
 describe("prices of base models, for operators", () => {
-  const asked: Record<string, unknown>[] = [];
+  const requests: Record<string, unknown>[] = [];
   let listed: PriceVersion[] = [];
 
   beforeEach(() => {
-    asked.length = 0;
-    listed = [own, all];
+    requests.length = 0;
+    listed = [ofModel, all];
     const user = data.session.user && { ...data.session.user, is_operator: true };
     const note = async ({ request }: { request: Request }) => {
-      asked.push((await request.json()) as Record<string, unknown>);
-      return HttpResponse.json(own, { status: 201 });
+      requests.push((await request.json()) as Record<string, unknown>);
+      return HttpResponse.json(ofModel, { status: 201 });
     };
     server.use(
       http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
@@ -101,7 +101,7 @@ describe("prices of base models, for operators", () => {
   });
 
   it("says whose each list is, and which holds now", async () => {
-    listed = [{ ...own, number: 3, inherits: true, effective_on: "2999-01-01" }, own, all];
+    listed = [{ ...ofModel, number: 3, inherits: true, effective_on: "2999-01-01" }, ofModel, all];
     openConsole("/t/acme/operator");
     const table = within(await screen.findByRole("table", { name: "Prices" }));
     expect(
@@ -125,8 +125,8 @@ describe("prices of base models, for operators", () => {
     await user.clear(input);
     await user.type(input, "1.5");
     await user.click(dialog.getByRole("button", { name: "Publish" }));
-    await waitFor(() => expect(asked).toHaveLength(1));
-    expect(asked[0]).toMatchObject({
+    await waitFor(() => expect(requests).toHaveLength(1));
+    expect(requests[0]).toMatchObject({
       base_model_digest: "sha256:aa",
       input_per_million: 1_500_000,
       storage_per_gb_month: null,
@@ -139,7 +139,7 @@ describe("prices of base models, for operators", () => {
     await user.click(await screen.findByRole("button", { name: "End the own prices of llama-70b" }));
     await user.click(await screen.findByRole("button", { name: "End its prices" }));
     await waitFor(() =>
-      expect(asked).toEqual([
+      expect(requests).toEqual([
         { base_model_digest: "sha256:aa", effective_on: expect.stringMatching(/^\d{4}-\d\d-\d\d$/) as string },
       ]),
     );

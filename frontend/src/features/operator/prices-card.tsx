@@ -66,7 +66,7 @@ const today = () => new Date().toISOString().slice(0, 10);
 const tomorrow = () => new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
 
 /** Of versions of one list, the one that holds on a day. */
-function heldOn(day: string, versions: PriceVersion[]): PriceVersion | undefined {
+function inForceOn(day: string, versions: PriceVersion[]): PriceVersion | undefined {
   return versions
     .filter((version) => version.effective_on <= day)
     .toSorted((a, b) => b.effective_on.localeCompare(a.effective_on) || b.number - a.number)[0];
@@ -80,8 +80,8 @@ const FAR = "9999-12-31";
 
 function Versions({ versions, onEnd }: { versions: PriceVersion[]; onEnd: (version: PriceVersion) => void }) {
   const lists = [...new Set(versions.map(listOf))];
-  const current = new Set(lists.map((digest) => heldOn(today(), ofList(versions, digest))?.number));
-  const last = new Set(lists.map((digest) => heldOn(FAR, ofList(versions, digest))?.number));
+  const current = new Set(lists.map((digest) => inForceOn(today(), ofList(versions, digest))?.number));
+  const last = new Set(lists.map((digest) => inForceOn(FAR, ofList(versions, digest))?.number));
   const several = lists.length > 1 || lists[0] !== null;
   return (
     <Table label="Prices">
@@ -216,12 +216,12 @@ const toMicrosOrNull = (text: string) => (text ? toMicros(text) : null);
 const fromMicrosOrNull = (micros?: number | null) => (micros == null ? "" : fromMicros(micros));
 
 /** What the fields begin with: the newest amounts of the list, or else of all others. */
-function begun(
+function defaultsFor(
   versions: PriceVersion[],
   digest: string,
 ): Omit<Form, "base_model_digest" | "effective_on" | "currency"> {
-  const own = digest ? heldOn(FAR, ofList(versions, digest)) : undefined;
-  const from = own && !own.inherits ? own : heldOn(FAR, ofList(versions, null));
+  const ofModel = digest ? inForceOn(FAR, ofList(versions, digest)) : undefined;
+  const from = ofModel && !ofModel.inherits ? ofModel : inForceOn(FAR, ofList(versions, null));
   return {
     input_per_million: fromMicrosOrNull(from?.input_per_million),
     cached_input_per_million: fromMicrosOrNull(from?.cached_input_per_million),
@@ -242,7 +242,7 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
       base_model_digest: "",
       effective_on: versions.length > 0 ? tomorrow() : today(),
       currency: versions[0]?.currency ?? "USD",
-      ...begun(versions, ""),
+      ...defaultsFor(versions, ""),
     },
   });
   const { errors } = form.formState;
@@ -250,7 +250,7 @@ function Publish({ versions, onClose }: { versions: PriceVersion[]; onClose: () 
   const choose = (chosen: string) => {
     setDigest(chosen);
     const { effective_on, currency } = form.getValues();
-    form.reset({ base_model_digest: chosen, effective_on, currency, ...begun(versions, chosen) });
+    form.reset({ base_model_digest: chosen, effective_on, currency, ...defaultsFor(versions, chosen) });
   };
   const submit = form.handleSubmit(({ base_model_digest, effective_on, currency, ...amounts }) => {
     if (!base_model_digest && !amounts.storage_per_gb_month) {

@@ -11,7 +11,7 @@ import type {
   NewTenant,
   Role,
 } from "@/api/types";
-import { type AskedRange, refreshEvery } from "@/lib/time-range";
+import { type RangeQuery, refreshEvery } from "@/lib/time-range";
 import type { StagingSearch, TenantsSearch } from "./search";
 
 export const reportQuery = (days: number, base_model?: string) =>
@@ -50,7 +50,7 @@ export const allHostsQuery = queryOptions({
       : 10_000,
 });
 
-export const fairnessQuery = (range: AskedRange) =>
+export const fairnessQuery = (range: RangeQuery) =>
   queryOptions({
     queryKey: ["operator", "fairness", range],
     queryFn: () => unwrap(api.GET("/api/operator/fairness", { params: { query: range } })),

@@ -77,14 +77,14 @@ export function RestartProgress({ host }: { host: OperatorHost }) {
   const since = Math.max(0, now - Date.parse(host.restart.asked_at));
   return (
     <p role="status" className="basis-full text-xs text-ink-2">
-      Restart asked {wholeSeconds(since)} ago: {said(host, host.restart, since)}
+      Restart asked {wholeSeconds(since)} ago: {describe(host, host.restart, since)}
     </p>
   );
 }
 
 const wholeSeconds = (ms: number) => (ms < 60_000 ? `${Math.floor(ms / 1000)} s` : milliseconds(ms - (ms % 1000)));
 
-function said(host: OperatorHost, { phase, wait_s }: NonNullable<OperatorHost["restart"]>, since: number): string {
+function describe(host: OperatorHost, { phase, wait_s }: NonNullable<OperatorHost["restart"]>, since: number): string {
   const busy = host.running + host.waiting;
   const left = wait_s * 1000 - since;
   if (phase === "asked") return "its engine is being told.";
@@ -100,17 +100,17 @@ function said(host: OperatorHost, { phase, wait_s }: NonNullable<OperatorHost["r
 }
 
 /** Says so when a host that was restarted is back. */
-export function useSayBack(hosts: OperatorHost[] | undefined): void {
+export function useRestartToast(hosts: OperatorHost[] | undefined): void {
   const restarting = useRef(new Map<string, string>());
   useEffect(() => {
     for (const host of hosts ?? []) {
-      const asked = restarting.current.get(host.name);
+      const requestedAt = restarting.current.get(host.name);
       if (host.restart) restarting.current.set(host.name, host.restart.asked_at);
-      else if (asked !== undefined) {
+      else if (requestedAt !== undefined) {
         restarting.current.delete(host.name);
         toast.good(
           `${host.name} is back`,
-          `${wholeSeconds(Date.now() - Date.parse(asked))} after the restart was asked for.`,
+          `${wholeSeconds(Date.now() - Date.parse(requestedAt))} after the restart was asked for.`,
         );
       }
     }

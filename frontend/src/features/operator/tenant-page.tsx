@@ -129,7 +129,7 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
   const limits = useQuery(grantedLimitsQuery(tenant.slug));
   const budgets = useQuery(grantedBudgetsQuery(tenant.slug));
   const { objectives: setObjectives } = useTenantActions(tenant.slug);
-  const own = useTenant();
+  const currentTenant = useTenant();
   const close = () => setEditing(null);
   const { first_token_ms: first, inter_token_ms: inter, target } = tenant.objectives;
   const fixed = tenant.state === "deleted";
@@ -167,7 +167,7 @@ function Decisions({ tenant }: { tenant: TenantDetail }) {
         </Decision>
         <Decision label="Prices">
           The same for all tenants:{" "}
-          <Link to="/t/$tenant/operator" params={{ tenant: own }} className="underline">
+          <Link to="/t/$tenant/operator" params={{ tenant: currentTenant }} className="underline">
             price list
           </Link>
         </Decision>

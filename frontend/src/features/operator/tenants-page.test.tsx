@@ -39,7 +39,7 @@ const staging: StagingRow = {
 }; // prettier-ignore
 const phases = { queued: 0, downloading: 0, verifying: 0, loading: 0, ready: 8, failed: 1 };
 
-let asked: string[];
+let requests: string[];
 let sent: [string, unknown][];
 
 const note = (answer: object, status = 200) =>
@@ -51,13 +51,13 @@ const note = (answer: object, status = 200) =>
   };
 
 beforeEach(() => {
-  asked = [];
+  requests = [];
   sent = [];
   const user = data.session.user && { ...data.session.user, is_operator: true };
   server.use(
     http.get("/api/session", () => HttpResponse.json({ ...data.session, user })),
     http.get("/api/operator/tenants", ({ request }) => {
-      asked.push(new URL(request.url).search);
+      requests.push(new URL(request.url).search);
       return HttpResponse.json({ results: [row], total: 1000 });
     }),
     http.get("/api/operator/tenants/globex", () => HttpResponse.json(detail)),
@@ -79,10 +79,10 @@ describe("tenants for operators", () => {
     expect(await screen.findByRole("link", { name: "Globex" })).toBeInTheDocument();
     expect(screen.getByText("1–50 of 1,000")).toBeInTheDocument();
     await user.click(screen.getByRole("button", { name: "Next" }));
-    await waitFor(() => expect(asked.at(-1)).toContain("offset=50"));
+    await waitFor(() => expect(requests.at(-1)).toContain("offset=50"));
     await user.type(screen.getByRole("searchbox"), "glo");
-    await waitFor(() => expect(asked.at(-1)).toContain("search=glo"));
-    expect(asked.at(-1)).toContain("offset=0");
+    await waitFor(() => expect(requests.at(-1)).toContain("search=glo"));
+    expect(requests.at(-1)).toContain("offset=0");
     expect(router.state.location.search).toMatchObject({ q: "glo" });
   });
 

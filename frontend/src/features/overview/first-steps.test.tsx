@@ -6,11 +6,11 @@ import { openConsole } from "../../../tests/render";
 import { server } from "../../../tests/server";
 
 function serve(first_steps: Partial<typeof data.overview.first_steps>, slug = "acme") {
-  const own = data.session.tenants[0];
-  const may = own && {
-    ...own,
+  const membership = data.session.tenants[0];
+  const may = membership && {
+    ...membership,
     slug,
-    capabilities: [...new Set([...own.capabilities, "adapters.write", "members.write"])],
+    capabilities: [...new Set([...membership.capabilities, "adapters.write", "members.write"])],
   };
   server.use(
     http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [may] })),

@@ -167,14 +167,14 @@ function Recent({ overview }: { overview: Overview }) {
 }
 
 /** Of more hosts, the busiest in use are shown. */
-const MOST_HOSTS = 5;
+const MAX_HOSTS = 5;
 
 function Hosts({ hosts }: { hosts: Host[] }) {
   const tenant = useTenant();
   const shown =
-    hosts.length <= MOST_HOSTS
+    hosts.length <= MAX_HOSTS
       ? hosts
-      : hosts.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.running - a.running).slice(0, MOST_HOSTS);
+      : hosts.toSorted((a, b) => Number(isUsed(b)) - Number(isUsed(a)) || b.running - a.running).slice(0, MAX_HOSTS);
   const unused = hosts.filter((host) => !isUsed(host)).length;
   return (
     <Card>

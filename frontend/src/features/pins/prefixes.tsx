@@ -22,13 +22,13 @@ const NOTE = "Computed once and kept in the KV cache of the hosts, so that no re
 /** The pinned prefixes of one adapter. */
 export function AdapterPrefixes({ name }: { name: string }) {
   const { data, error, refetch } = useQuery(pinsQuery(useTenant()));
-  const own = data?.prefixes.filter((prefix) => prefix.model === name);
+  const prefixes = data?.prefixes.filter((prefix) => prefix.model === name);
   return (
     <Card aria-label="Pinned prefixes">
       <CardHeader title="Pinned prefixes" note={NOTE} actions={data && <PinButton pins={data} model={name} />} />
       {error && <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />}
-      {!error && !own && <Skeleton className="m-4 h-12" />}
-      {own && own.length > 0 ? <Prefixes prefixes={own} /> : data && <Nothing pins={data} />}
+      {!error && !prefixes && <Skeleton className="m-4 h-12" />}
+      {prefixes && prefixes.length > 0 ? <Prefixes prefixes={prefixes} /> : data && <Nothing pins={data} />}
     </Card>
   );
 }
@@ -154,11 +154,11 @@ const STATES: Record<HostPrefix["state"], [tone: "green" | "amber" | "danger" | 
 };
 
 /** Of so few, each is named; of more, those of one state together. */
-const FEW_HOSTS = 4;
+const MAX_HOSTS_IN_FULL = 4;
 
 /** What is said once, and of which hosts. */
 function grouped(hosts: HostPrefix[]): { names: string[]; of: HostPrefix }[] {
-  if (hosts.length <= FEW_HOSTS) return hosts.map((of) => ({ names: [of.host], of }));
+  if (hosts.length <= MAX_HOSTS_IN_FULL) return hosts.map((of) => ({ names: [of.host], of }));
   const groups = new Map<string, { names: string[]; of: HostPrefix }>();
   for (const of of hosts) {
     const key = JSON.stringify([of.state, of.error]);

@@ -20,7 +20,7 @@ export const prefixQuery = (tenant: string, prefix_name: string) =>
       ),
   });
 
-function useChange<T>(tenant: string, change: (given: T) => Promise<unknown>) {
+function useChange<T>(tenant: string, change: (input: T) => Promise<unknown>) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: change,

@@ -9,9 +9,9 @@ export interface Part {
 }
 
 /** What the API takes. */
-export const MOST_PARTS = 4;
-export const LARGEST_WEIGHT = 10;
-const LONGEST_NAME = 200;
+export const MAX_PARTS = 4;
+export const MAX_WEIGHT = 10;
+const MAX_NAME_LENGTH = 200;
 const WEIGHT = /^-?\d{1,2}(\.\d{1,4})?$/;
 
 /** No adapter's name has either in it; base models and names of repositories may. */
@@ -37,8 +37,7 @@ export const listOf = (parts: Part[]) =>
 export function weightProblem(part: Part): string | null {
   const weight = weightOf(part);
   if (Number.isNaN(weight)) return "A number with at most four decimals.";
-  if (weight === 0 || Math.abs(weight) > LARGEST_WEIGHT)
-    return `Not 0, and between -${LARGEST_WEIGHT} and ${LARGEST_WEIGHT}.`;
+  if (weight === 0 || Math.abs(weight) > MAX_WEIGHT) return `Not 0, and between -${MAX_WEIGHT} and ${MAX_WEIGHT}.`;
   return null;
 }
 
@@ -56,6 +55,6 @@ export function combinationProblem(parts: Part[], models: Model[]): string | nul
   );
   if (bases.size > 1)
     return `The adapters belong to different base models: ${[...bases].map(([base, name]) => `“${name}” of ${base}`).join(", ")}. Combine those of one.`;
-  if (nameOf(parts).length > LONGEST_NAME) return "The names are too long together: combine fewer.";
+  if (nameOf(parts).length > MAX_NAME_LENGTH) return "The names are too long together: combine fewer.";
   return null;
 }

@@ -8,15 +8,7 @@ import { Dialog } from "@/components/dialog";
 import { Input } from "@/components/field";
 import { Snippets } from "@/components/snippets";
 import { useTenant } from "@/features/session/queries";
-import {
-  combinationProblem,
-  LARGEST_WEIGHT,
-  listOf,
-  MOST_PARTS,
-  nameOf,
-  type Part,
-  weightProblem,
-} from "./combination";
+import { combinationProblem, MAX_WEIGHT, listOf, MAX_PARTS, nameOf, type Part, weightProblem } from "./combination";
 import { ModelPicker } from "./model-picker";
 
 interface CombineProps {
@@ -29,10 +21,10 @@ interface CombineProps {
 }
 
 /** Several adapters as one model: which, with which weights, and the request that asks for them. */
-export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: CombineProps) {
-  const [parts, setParts] = useState(begun);
-  const known = useFoundModels(models);
-  const problem = combinationProblem(parts, known);
+export function CombineDialog({ models, begun: initial, onUse, onClose, focusAfter }: CombineProps) {
+  const [parts, setParts] = useState(initial);
+  const loaded = useLoadedModels(models);
+  const problem = combinationProblem(parts, loaded);
   const change = (at: number, part: Partial<Part>) =>
     setParts(parts.map((old, index) => (index === at ? { ...old, ...part } : old)));
   return (
@@ -67,13 +59,13 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
           <div className="flex flex-wrap items-center gap-2">
             <Button
               size="sm"
-              disabled={parts.length >= MOST_PARTS}
+              disabled={parts.length >= MAX_PARTS}
               onClick={() => setParts([...parts, { model: "", weight: "1" }])}
             >
               <Plus /> Add an adapter
             </Button>
-            {parts.length >= MOST_PARTS && (
-              <span className="text-xs text-ink-3">At most {MOST_PARTS} in one request.</span>
+            {parts.length >= MAX_PARTS && (
+              <span className="text-xs text-ink-3">At most {MAX_PARTS} in one request.</span>
             )}
           </div>
           <p role="status" className="min-h-5 text-xs text-ink-2" data-testid="combine-problem">
@@ -106,9 +98,9 @@ export function CombineDialog({ models, begun, onUse, onClose, focusAfter }: Com
 }
 
 /** Also those that a search in one of the rows found. */
-function useFoundModels(models: Model[]): Model[] {
-  const found = useQueryClient().getQueriesData<Model[]>({ queryKey: ["t", useTenant(), "models"] });
-  return [...models, ...found.flatMap(([, data]) => data ?? [])];
+function useLoadedModels(models: Model[]): Model[] {
+  const loaded = useQueryClient().getQueriesData<Model[]>({ queryKey: ["t", useTenant(), "models"] });
+  return [...models, ...loaded.flatMap(([, data]) => data ?? [])];
 }
 
 interface RowProps {
@@ -130,8 +122,8 @@ function PartRow({ number, part, models, onChange, onRemove }: RowProps) {
           type="number"
           aria-label={`Weight of ${part.model || `adapter ${number}`}`}
           title="Weight"
-          min={-LARGEST_WEIGHT}
-          max={LARGEST_WEIGHT}
+          min={-MAX_WEIGHT}
+          max={MAX_WEIGHT}
           step="any"
           value={part.weight}
           aria-invalid={problem ? true : undefined}

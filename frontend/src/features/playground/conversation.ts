@@ -70,7 +70,7 @@ export interface Playground {
 /** In place of a turn's id: before all turns. Ids begin at 1. */
 export const BEGINNING = 0;
 
-export const MOST_COLUMNS = 4;
+export const MAX_COLUMNS = 4;
 
 export const isRunning = (answer: Answer | undefined) => answer?.status === "waiting" || answer?.status === "streaming";
 
@@ -105,7 +105,7 @@ export const startColumns = (models: string[]): Playground => ({
 
 export const start = (model: string): Playground => startColumns([model]);
 
-const fresh = (model: string, sampling: Sampling): Answer => ({
+const newAnswer = (model: string, sampling: Sampling): Answer => ({
   model,
   sampling,
   text: "",
@@ -148,7 +148,7 @@ export function reduce(state: Playground, action: Action): Playground {
       return changeAnswer(state, action.turn, action.column, (answer) => ({
         ...answer,
         ...streaming(answer),
-        toolCalls: action.calls.reduce(grown, answer.toolCalls),
+        toolCalls: action.calls.reduce(withDelta, answer.toolCalls),
       }));
     case "add-column":
       return {
@@ -181,12 +181,16 @@ const withTurn = (state: Playground, turn: Turn): Playground => ({
 function again(state: Playground, { turn, of, column, sampling }: Extract<Action, { type: "again" }>): Playground {
   const old = state.turns.find(({ id }) => id === of);
   if (!old) return state;
-  return withTurn(state, { ...old, id: turn, answers: { ...old.answers, [column.id]: fresh(column.model, sampling) } });
+  return withTurn(state, {
+    ...old,
+    id: turn,
+    answers: { ...old.answers, [column.id]: newAnswer(column.model, sampling) },
+  });
 }
 
 function show(state: Playground, turn: number): Playground {
-  const found = state.turns.find(({ id }) => id === turn);
-  return found ? { ...state, shown: { ...state.shown, [found.parent]: turn } } : state;
+  const branch = state.turns.find(({ id }) => id === turn);
+  return branch ? { ...state, shown: { ...state.shown, [branch.parent]: turn } } : state;
 }
 
 /** In every branch that holds the answer. The same state if none does: the ledger tells of all requests of the tenant. */
@@ -207,18 +211,18 @@ function billed(state: Playground, { requestId, cost }: Extract<Action, { type: 
 /** The branch that is shown: turns from the first to the last. */
 export function shownTurns({ turns, shown }: Playground): Turn[] {
   const byId = new Map(turns.map((turn) => [turn.id, turn]));
-  const found: Turn[] = [];
+  const branch: Turn[] = [];
   for (let next = byId.get(shown[BEGINNING] ?? BEGINNING); next; next = byId.get(shown[next.id] ?? BEGINNING))
-    found.push(next);
-  return found;
+    branch.push(next);
+  return branch;
 }
 
 /** The turns before one that follows `parent`, first to last. */
 export function turnsUpTo(turns: Turn[], parent: number): Turn[] {
   const byId = new Map(turns.map((turn) => [turn.id, turn]));
-  const found: Turn[] = [];
-  for (let turn = byId.get(parent); turn; turn = byId.get(turn.parent)) found.unshift(turn);
-  return found;
+  const branch: Turn[] = [];
+  for (let turn = byId.get(parent); turn; turn = byId.get(turn.parent)) branch.unshift(turn);
+  return branch;
 }
 
 /** A turn and its branches, as they were asked. */
@@ -229,7 +233,7 @@ const streaming = (answer: Answer): Pick<Answer, "status"> => ({
   status: isRunning(answer) ? "streaming" : answer.status,
 });
 
-function grown(calls: ToolCall[], { index, id, function: { name, arguments: more } }: ToolCallDelta): ToolCall[] {
+function withDelta(calls: ToolCall[], { index, id, function: { name, arguments: more } }: ToolCallDelta): ToolCall[] {
   const old = calls[index] ?? { id: "", name: "", arguments: "" };
   const next = [...calls];
   next[index] = { id: id ?? old.id, name: name ?? old.name, arguments: old.arguments + more };
@@ -241,7 +245,7 @@ const ask = ({ turn, parent, prompt, results = [], columns, sampling }: Extract<
   parent,
   prompt,
   results,
-  answers: Object.fromEntries(columns.map(({ id, model }) => [id, fresh(model, sampling)])),
+  answers: Object.fromEntries(columns.map(({ id, model }) => [id, newAnswer(model, sampling)])),
 });
 
 function changeAnswer(state: Playground, turn: number, column: number, change: (answer: Answer) => Answer): Playground {
@@ -275,8 +279,8 @@ export function messagesFor(
 ): ChatMessage[] {
   const past = turns.flatMap((turn): ChatMessage[] => {
     const answer = turn.answers[column];
-    const said = answer && answerMessage(answer);
-    return said ? [...questionMessages(turn), said] : [];
+    const reply = answer && answerMessage(answer);
+    return reply ? [...questionMessages(turn), reply] : [];
   });
   const opening: ChatMessage[] = system.trim() ? [{ role: "system", content: system.trim() }] : [];
   return [...opening, ...past, ...questionMessages(question)];

@@ -13,8 +13,8 @@ interface DifferencesProps {
 /** Two answers to one question, word by word. */
 export function Differences({ columns, turns }: DifferencesProps) {
   const questions = comparableTurns(turns, columns);
-  const [asked, setAsked] = useState<number>();
-  const turn = questions.find(({ id }) => id === asked) ?? questions.at(-1);
+  const [selected, setSelected] = useState<number>();
+  const turn = questions.find(({ id }) => id === selected) ?? questions.at(-1);
   const answered = turn ? comparable(turn, columns) : [];
   const [places, setPlaces] = useState<[number, number]>([0, 1]);
   const first = answered[places[0]] ?? answered[0];
@@ -48,7 +48,7 @@ export function Differences({ columns, turns }: DifferencesProps) {
       {questions.length > 1 && (
         <Field label="Question">
           {(control) => (
-            <Select {...control} value={turn.id} onChange={(event) => setAsked(Number(event.target.value))}>
+            <Select {...control} value={turn.id} onChange={(event) => setSelected(Number(event.target.value))}>
               {questions.map(({ id, prompt }, index) => (
                 <option key={id} value={id}>
                   {index + 1}: {prompt.slice(0, 80) || "results of tools"}

@@ -1,5 +1,5 @@
 import { ApiError } from "@/api/errors";
-import { MOST_COLUMNS } from "./conversation";
+import { MAX_COLUMNS } from "./conversation";
 import { DEFAULTS, readSampling, type Sampling } from "./sampling";
 
 /** What a link restores: columns and settings, and nothing that was said. */
@@ -9,10 +9,10 @@ export interface Setup {
 }
 
 /** Longer addresses are cut by some of what they are sent through. */
-const LONGEST_LINK = 8000;
+const MAX_LINK_LENGTH = 8000;
 /** Of what a link unfolds to: a short one may not fill the memory. */
-const MOST_BYTES = 256 * 1024;
-const LONGEST_NAME = 200;
+const MAX_BYTES = 256 * 1024;
+const MAX_NAME_LENGTH = 200;
 const PLAIN = "0";
 const DEFLATED = "1";
 /** Of Lorikeet's own form, and of OpenAI's. */
@@ -35,11 +35,11 @@ export async function linkTo(page: string, { models, sampling }: Setup): Promise
     );
   }
   const link = `${page}#${await packed(json)}`;
-  if (link.length > LONGEST_LINK) {
+  if (link.length > MAX_LINK_LENGTH) {
     const size = `${link.length.toLocaleString("en-US")} characters`;
     throw problem(
       "playground_link_too_long",
-      `The link would be ${size} long, more than the ${LONGEST_LINK.toLocaleString("en-US")} that arrive everywhere.`,
+      `The link would be ${size} long, more than the ${MAX_LINK_LENGTH.toLocaleString("en-US")} that arrive everywhere.`,
       "Shorten the system prompt, the schema or the tools, or send the request as code instead.",
     );
   }
@@ -58,17 +58,17 @@ export async function readLink(hash: string): Promise<Setup> {
   try {
     const bytes = fromBase64(hash.slice(1));
     const json = hash.startsWith(DEFLATED)
-      ? await through(new DecompressionStream("deflate-raw"), bytes, MOST_BYTES)
+      ? await through(new DecompressionStream("deflate-raw"), bytes, MAX_BYTES)
       : bytes;
     const { models, sampling } = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json)) as Record<
       string,
       unknown
     >;
     const names = (models as unknown[]).filter(
-      (name): name is string => typeof name === "string" && name !== "" && name.length <= LONGEST_NAME,
+      (name): name is string => typeof name === "string" && name !== "" && name.length <= MAX_NAME_LENGTH,
     );
     if (names.length === 0) throw new Error("It names no model.");
-    return { models: names.slice(0, MOST_COLUMNS), sampling: readSampling(sampling) };
+    return { models: names.slice(0, MAX_COLUMNS), sampling: readSampling(sampling) };
   } catch {
     throw problem(
       "playground_link_damaged",

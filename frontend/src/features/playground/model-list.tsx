@@ -21,10 +21,10 @@ interface ListProps {
 }
 
 /** Of so few models, all other names are shown; of more, only those of the one that is chosen. */
-const FEW_MODELS = 8;
+const MAX_MODELS_IN_FULL = 8;
 const COMBINE = "combine adapters";
 /** Of one model. The others are found by what is typed. */
-const MOST_NAMES = 6;
+const MAX_NAMES = 6;
 
 /** What can be called, which the server searches, with versions and aliases; "name@v7" and "a+b:0.5" can be typed. */
 export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }: ListProps) {
@@ -34,13 +34,13 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
   const { data = [] } = useQuery(modelsQuery(useTenant(), search));
   // Until the server has answered, those of the search before are there: nobody means their versions.
   const callable = adaptersOnly ? data.filter(({ kind }) => kind === "adapter") : data;
-  const found = pointer === undefined ? callable : callable.filter(({ id }) => id.includes(name.trim()));
+  const models = pointer === undefined ? callable : callable.filter(({ id }) => id.includes(name.trim()));
   const chosen = value.split("@")[0];
   const namesOf = ({ id, aliases }: Model) => {
-    if (pointer === undefined && found.length > FEW_MODELS && id !== chosen) return [];
+    if (pointer === undefined && models.length > MAX_MODELS_IN_FULL && id !== chosen) return [];
     return aliases
       .filter((alias) => alias.split("@")[1]?.startsWith(pointer ?? "") ?? pointer === undefined)
-      .slice(0, MOST_NAMES);
+      .slice(0, MAX_NAMES);
   };
   // The list comes after the popover has opened and taken the focus.
   const input = useRef<HTMLInputElement>(null);
@@ -49,7 +49,7 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
   const [moved, setMoved] = useState("");
   const typed = (adaptersOnly ? /^[^+:]+@[^+:]+$/ : /[@+:]/).test(needle) ? needle.trim() : "";
   const offered = [
-    ...found.flatMap((model) => [...(pointer === undefined ? [model.id] : []), ...namesOf(model)]),
+    ...models.flatMap((model) => [...(pointer === undefined ? [model.id] : []), ...namesOf(model)]),
     ...(typed ? [typed] : []),
   ];
   const combines = onCombine !== null && needle === "";
@@ -67,7 +67,7 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
         <Command.Empty className="px-3 py-6 text-center text-sm text-ink-3">
           Nothing that can be called has this name.
         </Command.Empty>
-        {found.map((model) => {
+        {models.map((model) => {
           const names = namesOf(model);
           return (
             <Fragment key={model.id}>
@@ -99,7 +99,7 @@ export function ModelList({ value, showBase, adaptersOnly, onChoose, onCombine }
             </Fragment>
           );
         })}
-        {typed && !found.some(({ aliases }) => aliases.includes(typed)) && (
+        {typed && !models.some(({ aliases }) => aliases.includes(typed)) && (
           <Command.Item value={typed} onSelect={() => onChoose(typed)} className={ITEM}>
             Use <span className="font-mono text-xs break-all">{typed}</span>
           </Command.Item>

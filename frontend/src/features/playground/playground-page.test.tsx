@@ -18,12 +18,12 @@ async function ask(prompt: string, columns = 1) {
   await user.type(screen.getByTestId("playground-input"), `${prompt}{Enter}`);
   act(() => socket().accept());
   await waitFor(() => expect(socket().of("auth")).toEqual([{ type: "auth", ticket: "once" }]));
-  act(() => socket().say({ type: "hello", seq: 1, session: "s" }));
+  act(() => socket().receive({ type: "hello", seq: 1, session: "s" }));
   const sent = socket().of("generate") as { id: string; request: Record<string, unknown> }[];
   return { user, client, sent };
 }
 
-const say = (message: object) => act(() => socket().say(message));
+const receive = (message: object) => act(() => socket().receive(message));
 const timings = { queue_ms: 1, adapter_load_ms: 300, first_token_ms: 310, prefill_ms: 5, decode_ms: 100 };
 const usage = { prompt_tokens: 4, completion_tokens: 11 };
 
@@ -36,11 +36,11 @@ describe("playground", () => {
       max_tokens: 256,
     });
     const { id } = sent[0]!;
-    say({ type: "delta", id, seq: 1, choice: 0, text: "Ahoy", tokens: 1 });
+    receive({ type: "delta", id, seq: 1, choice: 0, text: "Ahoy", tokens: 1 });
     const output = await screen.findByTestId("playground-output");
     await waitFor(() => expect(output).toHaveTextContent("Ahoy"));
     expect(output).toHaveAttribute("aria-busy", "true");
-    say({ type: "done", id, seq: 2, finish_reason: ["stop"], usage, timings });
+    receive({ type: "done", id, seq: 2, finish_reason: ["stop"], usage, timings });
     expect(await screen.findByText("100 tok/s")).toBeVisible();
     expect(screen.getByText("4 → 11 tokens")).toBeVisible();
     expect(screen.getByText(/cold, \+300 ms/)).toBeVisible();
@@ -50,7 +50,7 @@ describe("playground", () => {
   it("asks every column at once and keeps answers apart", async () => {
     const { sent } = await ask("Compare", 2);
     expect(sent.map(({ request }) => request.model)).toEqual(["support", "lorikeet-demo"]);
-    say({ type: "delta", id: sent[1]!.id, seq: 1, choice: 0, text: "I am the base", tokens: 4 });
+    receive({ type: "delta", id: sent[1]!.id, seq: 1, choice: 0, text: "I am the base", tokens: 4 });
     const base = screen.getByRole("region", { name: "Conversation with lorikeet-demo" });
     expect(await within(base).findByText("I am the base")).toBeVisible();
     expect(
@@ -61,8 +61,8 @@ describe("playground", () => {
   it("shows reasoning folded up, and calls of tools", async () => {
     const { sent } = await ask("Weather?");
     const { id } = sent[0]!;
-    say({ type: "delta", id, seq: 1, choice: 0, text: "", reasoning: "The city is Oslo.", tokens: 4 });
-    say({
+    receive({ type: "delta", id, seq: 1, choice: 0, text: "", reasoning: "The city is Oslo.", tokens: 4 });
+    receive({
       type: "delta",
       id,
       seq: 2,
@@ -71,7 +71,7 @@ describe("playground", () => {
       tool_calls: [{ index: 0, id: "c", type: "function", function: { name: "get_weather", arguments: '{"city":' } }],
       tokens: 4,
     });
-    say({
+    receive({
       type: "delta",
       id,
       seq: 3,
@@ -80,7 +80,7 @@ describe("playground", () => {
       tool_calls: [{ index: 0, function: { arguments: ' "Oslo"}' } }],
       tokens: 4,
     });
-    say({ type: "done", id, seq: 4, finish_reason: ["tool_calls"], usage, timings });
+    receive({ type: "done", id, seq: 4, finish_reason: ["tool_calls"], usage, timings });
     await waitFor(() =>
       expect(screen.getByTestId("tool-call")).toHaveTextContent('calls get_weather{ "city": "Oslo" }'),
     );
@@ -92,9 +92,9 @@ describe("playground", () => {
     const { user, sent } = await ask("Weather?", 2);
     const { id } = sent[0]!;
     const call = { id: "c", type: "function", function: { name: "get_weather", arguments: '{"city": "Oslo"}' } };
-    say({ type: "delta", id, seq: 1, choice: 0, text: "", tool_calls: [{ index: 0, ...call }], tokens: 4 });
-    say({ type: "done", id, seq: 2, finish_reason: ["tool_calls"], usage, timings });
-    say({ type: "done", id: sent[1]!.id, seq: 1, finish_reason: ["stop"], usage, timings });
+    receive({ type: "delta", id, seq: 1, choice: 0, text: "", tool_calls: [{ index: 0, ...call }], tokens: 4 });
+    receive({ type: "done", id, seq: 2, finish_reason: ["tool_calls"], usage, timings });
+    receive({ type: "done", id: sent[1]!.id, seq: 1, finish_reason: ["stop"], usage, timings });
     const send = await screen.findByTestId("playground-results-send");
     expect(send).toBeDisabled();
     await user.type(screen.getByRole("textbox", { name: "Result of get_weather" }), "sunny");
@@ -155,7 +155,7 @@ describe("playground", () => {
 
   it("stops when told to", async () => {
     const { user, sent } = await ask("Go on for ever");
-    say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Well", tokens: 1 });
+    receive({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Well", tokens: 1 });
     await user.click(screen.getByTestId("playground-stop"));
     expect(socket().of("cancel")).toEqual([{ type: "cancel", id: sent[0]!.id }]);
     expect(await screen.findByText("stopped")).toBeVisible();
@@ -164,7 +164,7 @@ describe("playground", () => {
 
   it("shows an error with its fix in its column", async () => {
     const { sent } = await ask("Too long");
-    say({
+    receive({
       type: "error",
       id: sent[0]!.id,
       seq: 1,
@@ -185,15 +185,15 @@ describe("playground", () => {
     const { client, sent } = await ask("Go on");
     server.use(http.get("/api/tenants/acme/models", answer));
     await act(() => client.refetchQueries({ queryKey: ["t", "acme", "models"] }));
-    say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "still here", tokens: 1 });
+    receive({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "still here", tokens: 1 });
     expect(await screen.findByText("still here")).toBeVisible();
   });
 
-  const done = (id: string, seq = 2) => say({ type: "done", id, seq, finish_reason: ["stop"], usage, timings });
+  const done = (id: string, seq = 2) => receive({ type: "done", id, seq, finish_reason: ["stop"], usage, timings });
   const generated = () => socket().of("generate") as { id: string; request: { model: string; messages: object[] } }[];
   const answered = async (id: string, text: string) => {
-    say({ type: "accepted", id, request_id: `req_${id}`, model: "support" });
-    say({ type: "delta", id, seq: 1, choice: 0, text, tokens: 1 });
+    receive({ type: "accepted", id, request_id: `req_${id}`, model: "support" });
+    receive({ type: "delta", id, seq: 1, choice: 0, text, tokens: 1 });
     done(id);
     expect(await screen.findByText(text)).toBeVisible();
   };
@@ -233,7 +233,7 @@ describe("playground", () => {
     const { sent } = await ask("Hi");
     await answered(sent[0]!.id, "Ho");
     expect(screen.queryByTestId("playground-cost")).toBeNull();
-    say({
+    receive({
       type: "event",
       seq: 2,
       event: "usage.tick",
@@ -243,13 +243,13 @@ describe("playground", () => {
   });
 
   it("asks the ledger what an answer cost when nothing tells", async () => {
-    const looked: (string | null)[] = [];
+    const lookups: (string | null)[] = [];
     server.use(
       http.get("/api/tenants/acme/requests", ({ request }) => {
-        looked.push(new URL(request.url).searchParams.get("id"));
+        lookups.push(new URL(request.url).searchParams.get("id"));
         return HttpResponse.json({
           next_cursor: null,
-          results: [{ id: looked[0], cost_micros: 1_500_000, currency: "USD" }],
+          results: [{ id: lookups[0], cost_micros: 1_500_000, currency: "USD" }],
         });
       }),
     );
@@ -262,7 +262,7 @@ describe("playground", () => {
     } finally {
       vi.useRealTimers();
     }
-    expect(looked).toEqual([`req_${sent[0]!.id}`]);
+    expect(lookups).toEqual([`req_${sent[0]!.id}`]);
   });
 
   it("keeps the conversation while the page is left, and forgets it after a sign-out", async () => {
@@ -284,7 +284,7 @@ describe("playground", () => {
 
   it("keeps what had come of an answer, and puts an earlier conversation aside for a link", async () => {
     const { sent } = await ask("Hi there");
-    say({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Aho", tokens: 1 });
+    receive({ type: "delta", id: sent[0]!.id, seq: 1, choice: 0, text: "Aho", tokens: 1 });
     expect(await screen.findByText("Aho")).toBeVisible();
     cleanup();
     const link = await linkTo("/t/acme/playground", {
@@ -421,13 +421,13 @@ describe("playground", () => {
       await choose(1, "tone@v2");
       expect(problem).toBeEmptyDOMElement();
       const weight = dialog.getByRole("spinbutton", { name: "Weight of tone@v2" });
-      for (const [typed, said] of [
+      for (const [typed, message] of [
         ["0", /Not 0/],
         ["10.5", /between -10 and 10/],
         ["0.12345", /four decimals/],
       ] as const) {
         fireEvent.change(weight, { target: { value: typed } });
-        expect(weight).toHaveAccessibleDescription(said);
+        expect(weight).toHaveAccessibleDescription(message);
         expect(dialog.getByRole("button", { name: "Use in this column" })).toBeDisabled();
       }
       await user.click(dialog.getByRole("button", { name: "Add an adapter" }));

@@ -65,7 +65,7 @@ export function PlaygroundPage() {
   );
 }
 
-interface Asked {
+interface PlaygroundParams {
   tenant: string;
   model: string | undefined;
   request: string | undefined;
@@ -73,7 +73,7 @@ interface Asked {
   hash: string;
 }
 
-function Playground({ tenant, model, request, hash }: Asked) {
+function Playground({ tenant, model, request, hash }: PlaygroundParams) {
   const { data, error, refetch } = useQuery(modelsQuery(tenant));
   const kept = useQuery({ ...transcriptQuery(tenant, request ?? ""), enabled: request !== undefined });
   const setup = useQuery(setupQuery(hash));
@@ -148,8 +148,8 @@ function NoModels() {
 }
 
 /** The model asked for in the address, else the first adapter, else the base. */
-function firstModel(models: Model[], asked: string | undefined): string {
-  return asked ?? models.find(({ kind }) => kind === "adapter")?.id ?? models[0]?.id ?? "";
+function firstModel(models: Model[], requested: string | undefined): string {
+  return requested ?? models.find(({ kind }) => kind === "adapter")?.id ?? models[0]?.id ?? "";
 }
 
 /** What a new column starts with: something that is not shown yet. */

@@ -4,7 +4,7 @@ import { messagesFor } from "./conversation";
 import { replayOf, startWith } from "./replay";
 import { DEFAULTS, requestBody } from "./sampling";
 
-const said = (...messages: [role: string, content: string][]) => ({
+const transcript = (...messages: [role: string, content: string][]) => ({
   prompt: messages.map(([role, content]) => ({ role, content })),
   answers: ["x"],
   settings: null,
@@ -13,7 +13,9 @@ const said = (...messages: [role: string, content: string][]) => ({
 
 describe("a kept request in the playground", () => {
   it("asks what was asked", () => {
-    const replay = replayOf(said(["system", "Be brief."], ["user", "Hi"], ["assistant", "Ho"], ["user", "And?"]))!;
+    const replay = replayOf(
+      transcript(["system", "Be brief."], ["user", "Hi"], ["assistant", "Ho"], ["user", "And?"]),
+    )!;
     const { turns } = startWith("support", replay);
     expect(messagesFor(turns, 0, replay.sampling.system, { prompt: replay.prompt, results: [] })).toEqual([
       { role: "system", content: "Be brief." },
@@ -36,26 +38,26 @@ describe("a kept request in the playground", () => {
       tools: [{ type: "function", function: { name: "f", parameters: { type: "object" } } }],
     };
     const { sampling, left } = replayOf({
-      ...said(["user", "Hi"]),
+      ...transcript(["user", "Hi"]),
       settings: { ...settings, stop: ["\n"], n: 2, reasoning_effort: "low" },
     })!;
     expect(left).toEqual(["stop", "n", "reasoning_effort"]);
     expect(requestBody("support", [], sampling)).toEqual({ model: "support", messages: [], ...settings });
     const odd = { seed: 2 ** 60, response_format: { type: "regex", text: "a+" }, tools: "none" };
-    expect(replayOf({ ...said(["user", "Hi"]), settings: odd })).toMatchObject({
+    expect(replayOf({ ...transcript(["user", "Hi"]), settings: odd })).toMatchObject({
       sampling: DEFAULTS,
       left: ["seed", "response_format", "tools"],
     });
   });
 
   it("takes a prompt without roles as a message", () => {
-    expect(replayOf(said(["text", "Once"]))).toEqual({ sampling: DEFAULTS, left: [], turns: [], prompt: "Once" });
+    expect(replayOf(transcript(["text", "Once"]))).toEqual({ sampling: DEFAULTS, left: [], turns: [], prompt: "Once" });
   });
 
   it("is not offered where it would be another request", () => {
-    expect(replayOf({ ...said(["user", "Hi"]), cut: true })).toBeNull();
-    expect(replayOf(said(["token_ids", "1 2"]))).toBeNull();
-    expect(replayOf(said(["user", "Hi"], ["assistant", ""], ["tool", "1"]))).toBeNull();
-    expect(replayOf(said(["user", "Hi"], ["assistant", "Once upon"]))).toBeNull();
+    expect(replayOf({ ...transcript(["user", "Hi"]), cut: true })).toBeNull();
+    expect(replayOf(transcript(["token_ids", "1 2"]))).toBeNull();
+    expect(replayOf(transcript(["user", "Hi"], ["assistant", ""], ["tool", "1"]))).toBeNull();
+    expect(replayOf(transcript(["user", "Hi"], ["assistant", "Once upon"]))).toBeNull();
   });
 });

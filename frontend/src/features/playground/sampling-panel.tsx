@@ -9,7 +9,7 @@ import {
   EXAMPLE_SCHEMA,
   EXAMPLE_TOOLS,
   type Format,
-  LONGEST_SALT,
+  MAX_SALT_LENGTH,
   type NumberName,
   type Sampling,
   schemaProblem,
@@ -64,7 +64,7 @@ export function SamplingPanel({ sampling, onChange }: PanelProps) {
             {...control}
             value={sampling.cacheSalt}
             placeholder="none"
-            maxLength={LONGEST_SALT}
+            maxLength={MAX_SALT_LENGTH}
             autoComplete="off"
             spellCheck={false}
             onChange={(event) => onChange({ cacheSalt: event.target.value })}

@@ -53,8 +53,8 @@ export const BOUNDS: Record<NumberName, { min: number; max: number; whole?: true
   maxTokens: { min: 1, max: 1_000_000, whole: true },
 };
 
-const LONGEST_SEED = 15;
-export const LONGEST_SALT = 256;
+const MAX_SEED_DIGITS = 15;
+export const MAX_SALT_LENGTH = 256;
 const FORMATS: readonly Format[] = ["text", "json", "schema"];
 
 /** The nearest that the API takes; the default for what is no number. */
@@ -65,23 +65,23 @@ export function bounded(name: NumberName, value: unknown): number {
   return whole ? Math.round(within) : within;
 }
 
-export const seedOf = (text: string) => text.replace(/\D/g, "").slice(0, LONGEST_SEED);
+export const seedOf = (text: string) => text.replace(/\D/g, "").slice(0, MAX_SEED_DIGITS);
 
 /** Settings from elsewhere, a link or an earlier console: what is missing or wrong is as by default. */
 export function readSampling(value: unknown): Sampling {
-  const given = isObject(value) ? value : {};
+  const input = isObject(value) ? value : {};
   const text = (name: "system" | "seed" | "cacheSalt" | "schema" | "tools") =>
-    typeof given[name] === "string" ? given[name] : DEFAULTS[name];
+    typeof input[name] === "string" ? input[name] : DEFAULTS[name];
   const numbers = Object.fromEntries(
-    Object.keys(BOUNDS).map((name) => [name, bounded(name as NumberName, given[name])]),
+    Object.keys(BOUNDS).map((name) => [name, bounded(name as NumberName, input[name])]),
   ) as Pick<Sampling, NumberName>;
-  const format = FORMATS.find((one) => one === given.format) ?? DEFAULTS.format;
+  const format = FORMATS.find((one) => one === input.format) ?? DEFAULTS.format;
   return {
     ...numbers,
     format,
     system: text("system"),
     seed: seedOf(text("seed")),
-    cacheSalt: text("cacheSalt").slice(0, LONGEST_SALT),
+    cacheSalt: text("cacheSalt").slice(0, MAX_SALT_LENGTH),
     schema: text("schema"),
     tools: text("tools"),
   };

@@ -7,7 +7,7 @@ import { toast } from "@/components/toast";
 import { copyText } from "@/lib/clipboard";
 import { lazyPart, loaded } from "@/lib/lazy-part";
 import type { SnippetInput } from "@/lib/snippets";
-import { comparableTurns, MOST_COLUMNS, type Playground, type Turn } from "./conversation";
+import { comparableTurns, MAX_COLUMNS, type Playground, type Turn } from "./conversation";
 import type { Sampling } from "./sampling";
 
 const SamplingPanel = lazyPart(() => import("./sampling-panel"), "SamplingPanel");
@@ -93,7 +93,7 @@ export function Toolbar({
         <SlidersHorizontal /> Sampling
       </Button>
       <Button
-        disabled={columns.length >= MOST_COLUMNS}
+        disabled={columns.length >= MAX_COLUMNS}
         onClick={onAdd}
         data-testid="playground-add"
         aria-label="Compare: add a column"

@@ -15,19 +15,19 @@ export function useCosts(tenant: string, state: Playground, dispatch: Dispatch<A
     const row = data as RequestRecord;
     dispatch({ type: "billed", requestId: row.id, cost: costOf(row) });
   });
-  const asked = useRef(new Set<string>());
+  const requested = useRef(new Set<string>());
   const missing = state.turns
     .flatMap(({ answers }) => Object.values(answers).filter(isUnbilled))
     .map(({ requestId }) => requestId);
   const wanted = [...new Set(missing)].join(" ");
   useEffect(() => {
-    const ids = wanted.split(" ").filter((id) => id && !asked.current.has(id));
+    const ids = wanted.split(" ").filter((id) => id && !requested.current.has(id));
     if (ids.length === 0) return;
     const timer = setTimeout(() => {
       // Once: a request that the ledger does not have by then was refused, or its host died with it.
-      ids.forEach((id) => asked.current.add(id));
-      void Promise.allSettled(ids.map((id) => recordOf(tenant, id))).then((found) =>
-        found.forEach(
+      ids.forEach((id) => requested.current.add(id));
+      void Promise.allSettled(ids.map((id) => recordOf(tenant, id))).then((records) =>
+        records.forEach(
           (one) =>
             one.status === "fulfilled" &&
             one.value &&

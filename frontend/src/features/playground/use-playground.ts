@@ -102,7 +102,7 @@ function handlers(
   column: number,
   ended: () => void,
 ): GenerationHandlers {
-  const asked = performance.now();
+  const startedAt = performance.now();
   let firstTextMs: number | null = null;
   const change = (part: Extract<Action, { type: "change" }>["change"]) =>
     dispatch({ type: "change", turn, column, change: part });
@@ -118,7 +118,7 @@ function handlers(
     onAccepted: (requestId) => change({ requestId }),
     onText: (text) => {
       if (!text) return;
-      firstTextMs ??= performance.now() - asked;
+      firstTextMs ??= performance.now() - startedAt;
       buffer.add(text);
     },
     onReasoning: (text) => thoughts.add(text),

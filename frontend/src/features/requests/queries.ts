@@ -7,16 +7,16 @@ import {
 } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
 import type { Recording } from "@/api/types";
-import { asked, type RequestsSearch } from "./search";
+import { queryParams, type RequestsSearch } from "./search";
 
 const ROWS = 50;
-const MOST_NEW = 100;
+const MAX_NEW_REQUESTS = 100;
 
 /** The newest rows that the filters let through: what may have ended since the list was read. */
 export const newestRequests = (tenant: string, search: RequestsSearch) =>
   unwrap(
     api.GET("/api/tenants/{tenant}/requests", {
-      params: { path: { tenant }, query: { limit: MOST_NEW, ...asked(search, Date.now()) } },
+      params: { path: { tenant }, query: { limit: MAX_NEW_REQUESTS, ...queryParams(search, Date.now()) } },
     }),
   );
 
@@ -26,7 +26,7 @@ export const requestsQuery = (tenant: string, search: RequestsSearch = {}) =>
     queryFn: ({ pageParam }) =>
       unwrap(
         api.GET("/api/tenants/{tenant}/requests", {
-          params: { path: { tenant }, query: { limit: ROWS, cursor: pageParam, ...asked(search, Date.now()) } },
+          params: { path: { tenant }, query: { limit: ROWS, cursor: pageParam, ...queryParams(search, Date.now()) } },
         }),
       ),
     placeholderData: keepPreviousData,

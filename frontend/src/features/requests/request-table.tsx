@@ -36,10 +36,10 @@ interface TableProps {
 }
 
 /** Requests, newest first; each row opens to show where its time went. */
-export function RequestTable({ rows, brief = false, open: asked, onOpen }: TableProps) {
-  const [own, setOwn] = useState<string>();
-  const open = onOpen ? asked : own;
-  const toggle = (id: string) => (onOpen ?? setOwn)(open === id ? undefined : id);
+export function RequestTable({ rows, brief = false, open: controlled, onOpen }: TableProps) {
+  const [expanded, setExpanded] = useState<string>();
+  const open = onOpen ? controlled : expanded;
+  const toggle = (id: string) => (onOpen ?? setExpanded)(open === id ? undefined : id);
   // One ruler for all rows, so that the slow ones stand out.
   const longest = Math.max(1, ...rows.map(totalMs));
   return (

@@ -55,8 +55,8 @@ const refusal: Refusal = {
 };
 
 function serve({ enabled = true, capabilities = [] as string[] } = {}) {
-  const own = data.session.tenants[0];
-  const may = own && { ...own, capabilities: [...own.capabilities, ...capabilities] };
+  const membership = data.session.tenants[0];
+  const may = membership && { ...membership, capabilities: [...membership.capabilities, ...capabilities] };
   server.use(
     http.get("/api/session", () => HttpResponse.json({ ...data.session, tenants: [may] })),
     http.get(`${tenant}/requests`, () => HttpResponse.json({ results: [row], next_cursor: null })),
@@ -182,41 +182,41 @@ describe("the choice to keep text", () => {
 
   it("keeps its filters in the address, and asks the server with them", async () => {
     serve();
-    const asked: URLSearchParams[] = [];
+    const requests: URLSearchParams[] = [];
     server.use(
       http.get(`${tenant}/requests`, ({ request }) => {
-        asked.push(new URL(request.url).searchParams);
+        requests.push(new URL(request.url).searchParams);
         return HttpResponse.json({ results: [row], next_cursor: null });
       }),
     );
     const { user, router } = openConsole("/t/acme/requests?outcome=failed&last=1h&min_ms=1000");
     expect(await screen.findByText("support")).toBeInTheDocument();
-    expect(Object.fromEntries(asked[0]!)).toMatchObject({ outcome: "failed", min_ms: "1000", limit: "50" });
-    expect(Date.now() - Date.parse(asked[0]!.get("since")!)).toBeLessThan(3_700_000);
+    expect(Object.fromEntries(requests[0]!)).toMatchObject({ outcome: "failed", min_ms: "1000", limit: "50" });
+    expect(Date.now() - Date.parse(requests[0]!.get("since")!)).toBeLessThan(3_700_000);
     await user.selectOptions(screen.getByRole("combobox", { name: "Tokens" }), "4000");
-    await waitFor(() => expect(asked.at(-1)!.get("min_tokens")).toBe("4000"));
+    await waitFor(() => expect(requests.at(-1)!.get("min_tokens")).toBe("4000"));
     expect(router.state.location.search).toEqual({ outcome: "failed", last: "1h", min_ms: 1000, min_tokens: 4000 });
     await user.type(screen.getByRole("searchbox", { name: "Model, or a request id" }), "req_9f2");
-    await waitFor(() => expect(asked.at(-1)!.get("id")).toBe("req_9f2"));
+    await waitFor(() => expect(requests.at(-1)!.get("id")).toBe("req_9f2"));
     await user.click(screen.getByRole("button", { name: "Clear filters" }));
-    await waitFor(() => expect([...asked.at(-1)!.keys()]).toEqual(["limit"]));
+    await waitFor(() => expect([...requests.at(-1)!.keys()]).toEqual(["limit"]));
   });
 
   it("shows those of one base model", async () => {
     serve();
-    const asked: URLSearchParams[] = [];
+    const requests: URLSearchParams[] = [];
     server.use(
       http.get(`${tenant}/requests`, ({ request }) => {
-        asked.push(new URL(request.url).searchParams);
+        requests.push(new URL(request.url).searchParams);
         return HttpResponse.json({ results: [row], next_cursor: null });
       }),
     );
     const { user } = openConsole("/t/acme/requests?base_model=withdrawn");
     const choice = await screen.findByRole("combobox", { name: "Base model" });
     expect(choice).toHaveDisplayValue("withdrawn");
-    expect(asked[0]!.get("base_model")).toBe("withdrawn");
+    expect(requests[0]!.get("base_model")).toBe("withdrawn");
     await user.selectOptions(choice, "Any base model");
-    await waitFor(() => expect(asked.at(-1)!.has("base_model")).toBe(false));
+    await waitFor(() => expect(requests.at(-1)!.has("base_model")).toBe(false));
   });
 
   it("opens a row wherever it is clicked, keeps that in the address, and shows the phases one after another", async () => {
@@ -290,15 +290,16 @@ describe("the choice to keep text", () => {
 
 describe("the live list", () => {
   const at = (id: string): RequestRecord => ({ ...row, id });
-  const tick = (seq: number) => act(() => FakeSocket.last.say({ type: "event", seq, event: "usage.tick", data: {} }));
+  const tick = (seq: number) =>
+    act(() => FakeSocket.last.receive({ type: "event", seq, event: "usage.tick", data: {} }));
 
   async function follow(path: string) {
     serve();
     const listed = [at("req_1")];
-    const asked: URLSearchParams[] = [];
+    const requests: URLSearchParams[] = [];
     server.use(
       http.get(`${tenant}/requests`, ({ request }) => {
-        asked.push(new URL(request.url).searchParams);
+        requests.push(new URL(request.url).searchParams);
         return HttpResponse.json({ results: listed, next_cursor: null });
       }),
     );
@@ -310,19 +311,19 @@ describe("the live list", () => {
       await Promise.resolve();
     });
     await waitFor(() => expect(FakeSocket.last.of("auth")).toHaveLength(1));
-    act(() => FakeSocket.last.say({ type: "hello", seq: 0 }));
-    return { ...opened, listed, asked };
+    act(() => FakeSocket.last.receive({ type: "hello", seq: 0 }));
+    return { ...opened, listed, requests };
   }
 
   it("shows what ends, with the filters, and asks once for many events", async () => {
-    const { listed, asked } = await follow("/t/acme/requests?outcome=failed");
+    const { listed, requests } = await follow("/t/acme/requests?outcome=failed");
     expect(await screen.findByText("Live: requests appear as they end")).toBeVisible();
-    const before = asked.length;
+    const before = requests.length;
     listed.unshift(at("req_2"));
     for (let seq = 1; seq <= 20; seq += 1) tick(seq);
     expect(await screen.findByRole("button", { name: "Details of request req_2" })).toBeVisible();
-    expect(asked.length - before).toBe(1);
-    expect(asked.at(-1)!.get("outcome")).toBe("failed");
+    expect(requests.length - before).toBe(1);
+    expect(requests.at(-1)!.get("outcome")).toBe("failed");
   });
 
   it("stands still while it is paused, and counts", async () => {

@@ -59,7 +59,7 @@ const SECONDS: Record<(typeof SPANS)[number], number> = {
 };
 
 /** The filters as the server takes them: a span of time begins now, at the whole minute, so that pages belong together. */
-export function asked(
+export function queryParams(
   { view: _view, open: _open, paused: _paused, last, since, ...filters }: RequestsSearch,
   now: number,
 ) {

@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { RequestRecord } from "@/api/types";
-import { MOST_TAILED, type Pages, withNewest } from "./tail";
+import { MAX_LISTED, type Pages, withNewest } from "./tail";
 
 const row = (id: number) => ({ id: `req_${id}` }) as RequestRecord;
 const rows = (from: number, to: number) => Array.from({ length: from - to + 1 }, (_, index) => row(from - index));
@@ -32,7 +32,7 @@ describe("the tail", () => {
   it("stays bounded", () => {
     let pages = list(page(50, 1));
     for (let newest = 51; newest < 1000; newest += 7) pages = withNewest(pages, page(newest, newest - 49));
-    expect(ids(pages).length).toBeLessThanOrEqual(MOST_TAILED);
+    expect(ids(pages).length).toBeLessThanOrEqual(MAX_LISTED);
     expect(new Set(ids(pages)).size).toBe(ids(pages).length);
   });
 

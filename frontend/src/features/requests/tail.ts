@@ -4,7 +4,7 @@ import type { RequestPage } from "@/api/types";
 export type Pages = InfiniteData<RequestPage, unknown>;
 
 /** Rows that the first page may grow to before the list begins anew with what is newest. */
-export const MOST_TAILED = 200;
+export const MAX_LISTED = 200;
 
 /**
  * The list with what is new in front. Where more ended than was read, or the list has grown long, it begins anew with the
@@ -16,7 +16,7 @@ export function withNewest(list: Pages, newest: RequestPage): Pages {
   // Both are newest first: what stands before a row that is shown is new, what stands behind it may be of a later page.
   const joint = newest.results.findIndex(({ id }) => known.has(id));
   if (joint === 0 || newest.results.length === 0) return list;
-  if (!first || joint < 0 || first.results.length + joint > MOST_TAILED)
+  if (!first || joint < 0 || first.results.length + joint > MAX_LISTED)
     return { pages: [newest], pageParams: [undefined] };
   return { ...list, pages: [{ ...first, results: [...newest.results.slice(0, joint), ...first.results] }, ...older] };
 }

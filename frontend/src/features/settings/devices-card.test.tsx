@@ -35,9 +35,9 @@ describe("devices", () => {
     serve();
     openConsole("/t/acme/settings");
     const list = await screen.findByRole("list", { name: "Devices" });
-    const own = within(list).getByText("Firefox on Linux").closest("li") as HTMLElement;
-    expect(own).toHaveTextContent("This device");
-    expect(within(own).queryByRole("button")).toBeNull();
+    const thisDevice = within(list).getByText("Firefox on Linux").closest("li") as HTMLElement;
+    expect(thisDevice).toHaveTextContent("This device");
+    expect(within(thisDevice).queryByRole("button")).toBeNull();
     await userEvent.click(within(list).getByRole("button", { name: /Sign out curl/ }));
     await waitFor(() => expect(within(list).getAllByRole("listitem")).toHaveLength(2));
     await userEvent.click(screen.getByTestId("end-others"));

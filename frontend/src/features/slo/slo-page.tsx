@@ -28,7 +28,7 @@ type TimeRange = ReturnType<typeof useTimeRange>;
 
 export function SloPage() {
   const range = useTimeRange("30d");
-  const days = daysOf(range.asked, useNow(60_000));
+  const days = daysOf(range.query, useNow(60_000));
   const [editing, setEditing] = useState(false);
   const { data, error, refetch } = useQuery(sloQuery(useTenant(), Math.min(90, days)));
   const may = useCan("tenant.write");
@@ -58,7 +58,7 @@ export function SloPage() {
 }
 
 function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
-  const refusals = useQuery(refusalSeriesQuery(useTenant(), range.asked));
+  const refusals = useQuery(refusalSeriesQuery(useTenant(), range.query));
   // Refusals are looked up apart; until they are there nobody can say that there was nothing.
   if (slo.requests === 0 && refusals.isPending) return <Skeleton className="h-96 w-full" />;
   if (slo.requests === 0 && refusals.data?.total === 0) return <Nothing slo={slo} />;
@@ -87,7 +87,7 @@ function Report({ slo, range }: { slo: SloReport; range: TimeRange }) {
 }
 
 function Latencies({ slo, range }: { slo: SloReport; range: TimeRange }) {
-  const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.asked));
+  const { data, error, refetch } = useQuery(seriesQuery(useTenant(), range.query));
   return (
     <Card aria-label="Latency over time">
       <CardHeader

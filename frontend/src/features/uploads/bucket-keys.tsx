@@ -23,13 +23,13 @@ export function BucketKeysSection() {
   const tenant = useTenant();
   const { data: buckets, error, refetch } = useQuery(bucketsQuery(tenant));
   const [open, setOpen] = useState(false);
-  const [asked, setAsked] = useState("");
+  const [removing, setRemoving] = useState("");
   const remove = useBucketKeys(tenant);
   const forget = () =>
-    remove.mutate(asked, {
+    remove.mutate(removing, {
       onSuccess: () => toast.good("The keys are forgotten"),
       onError: toast.bad,
-      onSettled: () => setAsked(""),
+      onSettled: () => setRemoving(""),
     });
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!buckets) return null;
@@ -40,16 +40,16 @@ export function BucketKeysSection() {
           <span>
             <span className="font-mono">s3://{bucket}</span> is read with this tenant’s keys ({endpoint || region}).
           </span>
-          <Button size="sm" onClick={() => setAsked(bucket)} aria-label={`Remove the keys of ${bucket}`}>
+          <Button size="sm" onClick={() => setRemoving(bucket)} aria-label={`Remove the keys of ${bucket}`}>
             Remove the keys
           </Button>
         </p>
       ))}
-      {asked && (
+      {removing && (
         <Confirm
           open
-          onOpenChange={(stays) => !stays && setAsked("")}
-          title={`Remove the keys of ${asked}?`}
+          onOpenChange={(stays) => !stays && setRemoving("")}
+          title={`Remove the keys of ${removing}?`}
           description="Imports from it are refused, those that wait too, until somebody adds keys again. These cannot be shown any more."
           action="Remove"
           busy={remove.isPending}

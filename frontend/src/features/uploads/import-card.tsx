@@ -21,10 +21,10 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
   const [base, setBase] = useState("");
   const bring = useImport(useTenant());
   const follow = useFollow(useTenant());
-  const asked = { source: source.trim(), name: name.trim() };
+  const body = { source: source.trim(), name: name.trim() };
   const submit = (event: SyntheticEvent) => {
     event.preventDefault();
-    bring.mutate(base ? { ...asked, base_model: base } : asked, { onSuccess: ({ id }) => onSent(id) });
+    bring.mutate(base ? { ...body, base_model: base } : body, { onSuccess: ({ id }) => onSent(id) });
   };
   return (
     <Card>
@@ -72,7 +72,7 @@ export function ImportCard({ onSent }: { onSent: (id: string) => void }) {
           <Button
             busy={follow.isPending}
             disabled={!source.trim().startsWith("hub:") || !name.trim()}
-            onClick={() => follow.mutate(asked, { onSuccess: () => toast.good("The branch is followed") })}
+            onClick={() => follow.mutate(body, { onSuccess: () => toast.good("The branch is followed") })}
           >
             Follow this branch
           </Button>
@@ -123,7 +123,7 @@ function HubToken() {
   const tenant = useTenant();
   const { data, error, refetch } = useQuery(hubTokenQuery(tenant));
   const [token, setToken] = useState("");
-  const [asked, setAsked] = useState(false);
+  const [confirming, setConfirming] = useState(false);
   const keep = useHubToken(tenant);
   if (error) return <ErrorNotice error={asApiError(error)} onRetry={() => void refetch()} className="m-4" />;
   if (!data) return null;
@@ -131,14 +131,14 @@ function HubToken() {
     keep.mutate(value, {
       onSuccess: () => (setToken(""), toast.good(value ? "The token is kept, encrypted" : "The token is forgotten")),
       onError: toast.bad,
-      onSettled: () => setAsked(false),
+      onSettled: () => setConfirming(false),
     });
   return (
     <div className="border-t px-4 py-3 text-sm">
-      {asked && (
+      {confirming && (
         <Confirm
           open
-          onOpenChange={setAsked}
+          onOpenChange={setConfirming}
           title="Remove the token of the Hub?"
           description="Private repositories cannot be imported or followed until somebody adds a token again. This one cannot be shown any more."
           action="Remove"
@@ -149,7 +149,7 @@ function HubToken() {
       {data.set ? (
         <p className="flex flex-wrap items-center justify-between gap-3 text-ink-2">
           Private repositories are read with this tenant’s token.
-          <Button size="sm" onClick={() => setAsked(true)}>
+          <Button size="sm" onClick={() => setConfirming(true)}>
             Remove the token
           </Button>
         </p>

@@ -10,7 +10,7 @@ import { bytes } from "@/lib/format";
 import { isUndecided, uploadsQuery } from "./queries";
 
 const DAY_MS = 86_400_000;
-const MOST_REFUSED = 5;
+const MAX_REFUSED = 5;
 /** Imports that are shown at a time. */
 const PAGE = 8;
 /** The server lists as many uploads, the newest. */
@@ -21,20 +21,20 @@ export function RecentImports() {
   const { data } = useQuery(uploadsQuery(useTenant()));
   const [since] = useState(() => Date.now() - DAY_MS);
   const [chosen, choose] = useState(0);
-  const found = worthShowing(data ?? [], since);
-  if (found.length === 0) return null;
-  const page = Math.min(chosen, Math.ceil(found.length / PAGE) - 1); // some may have ended since it was chosen
+  const imports = worthShowing(data ?? [], since);
+  if (imports.length === 0) return null;
+  const page = Math.min(chosen, Math.ceil(imports.length / PAGE) - 1); // some may have ended since it was chosen
   return (
     <div className="border-t">
       <ul aria-label="Imports" className="grid gap-3 px-4 py-3 text-sm">
-        {found.slice(page * PAGE, (page + 1) * PAGE).map((upload) => (
+        {imports.slice(page * PAGE, (page + 1) * PAGE).map((upload) => (
           <Import key={upload.id} upload={upload} />
         ))}
       </ul>
       {data && data.length >= LISTED && (
         <p className="px-4 pb-3 text-xs text-ink-3">Of the newest {LISTED} uploads. Older ones go on, too.</p>
       )}
-      <Pager label="Pages of imports" page={page} size={PAGE} total={found.length} onPage={choose} />
+      <Pager label="Pages of imports" page={page} size={PAGE} total={imports.length} onPage={choose} />
     </div>
   );
 }
@@ -87,7 +87,7 @@ function worthShowing(uploads: Upload[], since: number): Upload[] {
   });
   const refused = newest
     .filter(({ state, updated_at }) => state === "refused" && Date.parse(updated_at) > since)
-    .slice(0, MOST_REFUSED);
+    .slice(0, MAX_REFUSED);
   const undecided = uploads.filter((upload) => upload.imported_from && isUndecided(upload));
   return [
     ...undecided.filter(({ state }) => state !== "received"),

@@ -92,7 +92,7 @@ describe("upload page", () => {
   });
 
   it("imports from the Hub, and keeps a token", async () => {
-    let asked: unknown;
+    let requests: unknown;
     let kept: unknown;
     server.use(
       http.get(`${T}/hub-token`, () => HttpResponse.json({ set: kept !== undefined })),
@@ -105,7 +105,7 @@ describe("upload page", () => {
         return new HttpResponse(null, { status: 204 });
       }),
       http.post(`${T}/imports`, async ({ request }) => {
-        asked = await request.json();
+        requests = await request.json();
         return HttpResponse.json(data.upload, { status: 202 });
       }),
       http.get(`${T}/uploads/up-1`, () =>
@@ -129,7 +129,7 @@ describe("upload page", () => {
     await user.type(screen.getByLabelText("Name of the adapter"), "fresh");
     await user.click(screen.getByRole("button", { name: "Import" }));
     expect(await screen.findByText(/fresh · hub:org\/name/)).toBeVisible();
-    expect(asked).toEqual({ source: "hub:org/name@v2", name: "fresh" });
+    expect(requests).toEqual({ source: "hub:org/name@v2", name: "fresh" });
   });
 
   it("shows how much of an import has come, here and among others, and gives it up", async () => {
@@ -298,9 +298,9 @@ describe("upload page", () => {
     const status = await screen.findByTestId("staging-status");
     expect(status).toHaveAttribute("data-state", "staging");
 
-    const say = (seq: number, changes: object, state = "staging") =>
+    const receive = (seq: number, changes: object, state = "staging") =>
       act(() =>
-        FakeSocket.last.say({
+        FakeSocket.last.receive({
           type: "event",
           seq,
           event: "adapter.staging",
@@ -314,8 +314,8 @@ describe("upload page", () => {
         }),
       );
     act(() => FakeSocket.last.accept());
-    act(() => FakeSocket.last.say({ type: "hello", seq: 5 }));
-    say(6, { bytes_done: 50 });
+    act(() => FakeSocket.last.receive({ type: "hello", seq: 5 }));
+    receive(6, { bytes_done: 50 });
     await waitFor(() => expect(status).toHaveTextContent("50 B of 100 B · 50 B/s · 1 s left"));
 
     server.use(
@@ -323,7 +323,7 @@ describe("upload page", () => {
         HttpResponse.json({ ...data.version, state: "ready", placements: [{ ...data.placement, phase: "ready" }] }),
       ),
     );
-    say(7, { phase: "ready" }, "ready");
+    receive(7, { phase: "ready" }, "ready");
     expect(await screen.findByTestId("try-in-playground")).toHaveAttribute("href", "/t/acme/playground?model=fresh");
   });
 

@@ -11,7 +11,7 @@ import { Button } from "@/components/button";
 import { Card } from "@/components/card";
 import { Field, Input } from "@/components/field";
 import { ErrorNotice, Skeleton } from "@/components/notices";
-import { foundAdaptersQuery, modelsQuery } from "@/features/adapters/queries";
+import { adapterSearchQuery, modelsQuery } from "@/features/adapters/queries";
 import { useCan, useTenant } from "@/features/session/queries";
 import { bytes, eta, percent, rate } from "@/lib/format";
 import type { Selection } from "@/lib/selection";
@@ -77,10 +77,13 @@ type Form = z.infer<typeof SCHEMA>;
 
 function NewUpload({ onSent }: { onSent: (id: string) => void }) {
   const tenant = useTenant();
-  const { name: asked } = useSearch({ from: "/t/$tenant/upload" });
+  const { name: prefilled } = useSearch({ from: "/t/$tenant/upload" });
   const { selection, inspecting, choose } = useSelection();
   const { sent, error, send, ...transfer } = useUpload();
-  const form = useForm<Form>({ resolver: zodResolver(SCHEMA), defaultValues: { name: asked ?? "", description: "" } });
+  const form = useForm<Form>({
+    resolver: zodResolver(SCHEMA),
+    defaultValues: { name: prefilled ?? "", description: "" },
+  });
   const [base, setBase] = useState("");
 
   const name = useWatch({ control: form.control, name: "name" });
@@ -167,7 +170,7 @@ function useSelection() {
 
 function NameHint({ name }: { name: string }) {
   // The server has the whole name first.
-  const { data } = useQuery({ ...foundAdaptersQuery(useTenant(), useDeferredValue(name), 1), enabled: name !== "" });
+  const { data } = useQuery({ ...adapterSearchQuery(useTenant(), useDeferredValue(name), 1), enabled: name !== "" });
   const existing = data?.find((adapter) => adapter.name === name);
   if (existing)
     return (

@@ -1,6 +1,6 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "@/api/client";
-import { type AskedRange, refreshEvery } from "@/lib/time-range";
+import { type RangeQuery, refreshEvery } from "@/lib/time-range";
 
 interface Of {
   adapter?: string;
@@ -8,7 +8,7 @@ interface Of {
   base_model?: string;
 }
 
-export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>
+export const seriesQuery = (tenant: string, range: RangeQuery, of: Of = {}) =>
   queryOptions({
     queryKey: ["t", tenant, "series", of, range],
     queryFn: () =>
@@ -18,7 +18,7 @@ export const seriesQuery = (tenant: string, range: AskedRange, of: Of = {}) =>
   });
 
 /** What reached no engine, by code. */
-export const refusalSeriesQuery = (tenant: string, range: AskedRange) =>
+export const refusalSeriesQuery = (tenant: string, range: RangeQuery) =>
   queryOptions({
     queryKey: ["t", tenant, "refusals", "series", range],
     queryFn: () =>
@@ -27,7 +27,7 @@ export const refusalSeriesQuery = (tenant: string, range: AskedRange) =>
     refetchInterval: refreshEvery(range),
   });
 
-export const operatorRefusalSeriesQuery = (range: AskedRange) =>
+export const operatorRefusalSeriesQuery = (range: RangeQuery) =>
   queryOptions({
     queryKey: ["operator", "refusals", "series", range],
     queryFn: () => unwrap(api.GET("/api/operator/refusals/series", { params: { query: range } })),
@@ -35,7 +35,7 @@ export const operatorRefusalSeriesQuery = (range: AskedRange) =>
     refetchInterval: refreshEvery(range),
   });
 
-export const operatorSeriesQuery = (range: AskedRange, of: { host?: string; tenant?: string } = {}) =>
+export const operatorSeriesQuery = (range: RangeQuery, of: { host?: string; tenant?: string } = {}) =>
   queryOptions({
     queryKey: ["operator", "series", of, range],
     queryFn: () => unwrap(api.GET("/api/operator/series", { params: { query: { ...range, ...of } } })),

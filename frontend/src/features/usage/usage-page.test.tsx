@@ -18,16 +18,16 @@ const totals = {
   cost_micros: 700_000,
 };
 
-const asked: string[] = [];
+const requests: string[] = [];
 
 function serve() {
-  asked.length = 0;
+  requests.length = 0;
   const all = { ...data.series.totals, ...totals };
   const part = { ...all, requests_by_step: [] };
   const at = (minutes: number) => new Date(Date.parse("2026-05-04T10:00:00Z") + minutes * 60_000).toISOString();
   server.use(
     http.get(`${tenant}/series`, ({ request }) => {
-      asked.push(new URL(request.url).search);
+      requests.push(new URL(request.url).search);
       const points = Array.from({ length: 10 }, (_, index) => ({
         ...data.series.totals,
         at: at(index),
@@ -125,7 +125,7 @@ describe("usage", () => {
     const { user, router } = openConsole("/t/acme/usage?base_model=gone");
     const select = await screen.findByRole("combobox", { name: "Base model" });
     expect(select).toHaveValue("gone");
-    expect(asked).toContain("?range=30d&base_model=gone");
+    expect(requests).toContain("?range=30d&base_model=gone");
     await waitFor(() => expect(within(select).getByRole("option", { name: "llama" })).toBeInTheDocument());
     await user.selectOptions(select, "llama");
     expect(router.state.location.search).toEqual({ base_model: "llama" });
@@ -142,7 +142,7 @@ describe("usage", () => {
     serve();
     const { user, router } = openConsole("/t/acme/usage?range=1h");
     const chart = await screen.findByRole("slider", { name: /^Tokens/ });
-    expect(asked[0]).toBe("?range=1h");
+    expect(requests[0]).toBe("?range=1h");
     chart.focus();
     await user.keyboard("{Home}{ArrowRight}{ArrowRight}{ArrowRight}");
     expect(chart).toHaveAttribute("aria-valuetext", expect.stringContaining("prompt 2M, completion 0"));

@@ -34,9 +34,9 @@ export function UsagePage() {
   const now = useNow(60_000);
   const { base_model } = route.useSearch();
   const navigate = route.useNavigate();
-  const { data, error, refetch } = useQuery(seriesQuery(tenant, range.asked, { base_model }));
-  const all = useQuery(seriesQuery(tenant, range.asked)).data;
-  const refusals = useQuery(refusalSeriesQuery(tenant, range.asked));
+  const { data, error, refetch } = useQuery(seriesQuery(tenant, range.query, { base_model }));
+  const all = useQuery(seriesQuery(tenant, range.query)).data;
+  const refusals = useQuery(refusalSeriesQuery(tenant, range.query));
   return (
     <Page
       title="Usage"
@@ -53,7 +53,7 @@ export function UsagePage() {
           />
           <TimeRangeControl range={range} />
           <Button asChild>
-            <a href={`/api/tenants/${tenant}/usage.csv?${csvOf(daysOf(range.asked, now), base_model)}`} download>
+            <a href={`/api/tenants/${tenant}/usage.csv?${csvOf(daysOf(range.query, now), base_model)}`} download>
               <Download /> Download CSV
             </a>
           </Button>
