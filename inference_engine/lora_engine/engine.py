@@ -281,13 +281,13 @@ class Engine:
         return model.parallel.sums(model.weights.layers[layer].norms(), model.device)
 
     def describe(self) -> dict[str, str | int]:
-        """Return settings and sizes, for the host's description and the log of the start."""
+        """Return settings and sizes by their names on the wire, for the host's description and the log of the start."""
         geometry = self.pool.geometry
         return {
             "engine_version": __version__,
-            "model": self.loaded.name,
+            "base_model": self.loaded.name,
             "base_digest": self.loaded.digest,
-            "family": self.model_config.family.model_type,
+            "model_family": self.model_config.family.model_type,
             "device": self.loaded.device_name,
             "dtype": str(self.pool.data.dtype).removeprefix("torch."),
             "fp8_matrices": self.loaded.model.weights.num_quantised(),

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_engine.memory.device_copies import to_device
+from lora_engine.memory.pinned import to_device
 from lora_kernels.sampling_parameters import OVERFLOWED, TokenMaskRows, column, row_parameters, token_mask_rows
 
 from .request import SamplingParams, TokenLogprob

@@ -26,7 +26,6 @@ Schema = dict[str, Any]
 # Passes over a schema whose references depend on each other; only chains made for it need more.
 _MAX_PASSES = 50
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_SCALARS = frozenset(("string", "number", "integer", "boolean", "null"))
 _CONTAINERS = frozenset(("object", "array"))
 # Patterns and names of one schema. Each pattern is compiled together with the names.
 _MAX_PATTERNS, _MAX_NAMES = 200, 500

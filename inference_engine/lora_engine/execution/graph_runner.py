@@ -27,7 +27,7 @@ from lora_engine.execution.graph_set import GraphSet
 from lora_engine.execution.runner import Decodes, Logits, Runner, StepMirror, lora_spans, one_token
 from lora_engine.execution.step_inputs import StepInputs, sources
 from lora_engine.memory import PagePool
-from lora_engine.memory.device_copies import pinned
+from lora_engine.memory.pinned import pinned
 from lora_engine.model.batch import LoraSpan
 from lora_engine.model.graph_shapes import (
     MAX_PROMPTS,

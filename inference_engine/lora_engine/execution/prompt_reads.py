@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lora_engine.memory.device_copies import to_device
+from lora_engine.memory.pinned import to_device
 from lora_engine.model.batch import EmbeddingLayerSpan
 from lora_engine.model.embedding_spans import clipped, spans_of
 from lora_engine.model.transformer import Transformer

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lora_engine.memory.device_copies import to_device
 from lora_engine.memory.page_pool import PoolGeometry
+from lora_engine.memory.pinned import to_device
 from lora_engine.model.batch import LoraSpan, PrefillSpan, StepBatch
 from lora_engine.scheduling.sequence import Chunk
 from lora_engine.scheduling.sequence import Sequence as TokenSequence

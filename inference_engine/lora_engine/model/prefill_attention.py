@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from lora_engine.memory.device_copies import to_device
+from lora_engine.memory.pinned import to_device
 from lora_kernels.attention import PrefillWorkspace, paged_prefill, prefill_tiles
 
 from .batch import PrefillSpan

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from lora_engine.adapters.layout import TARGET_GROUPS
-from lora_engine.memory.device_copies import to_device
 from lora_engine.memory.page_pool import PagePool
+from lora_engine.memory.pinned import to_device
 from lora_kernels.attention import DecodeWorkspace, decode_splits, paged_decode
 from lora_kernels.elementwise import add_norm, add_norm_and_quantise, gated_activation, rope_and_write_kv
 from lora_kernels.epilogue import lora_epilogue

@@ -354,7 +354,8 @@ class _Inspection:
         try:
             self._completeness(self._resolver)
             self._embedding_layers.against_config(self._config, self._resolver)
-            self._resolve_modules(self._resolver)
+            for layer, target in self._modules:  # every pattern: a manifest is made only of these results
+                self._by_config[layer, target] = self._resolver.rank(layer, target), self._resolver.alpha(layer, target)
         except PatternError as error:
             raise FormatError(
                 "unsupported_pattern",
@@ -364,11 +365,6 @@ class _Inspection:
         self._vectors.against(self._config, self._modules)
         self._ranks()
         return "ranks and targets agree with the config"
-
-    def _resolve_modules(self, resolver: ModuleResolver) -> None:
-        """Match every pattern: a manifest is made only of these results."""
-        for layer, target in self._modules:
-            self._by_config[layer, target] = (resolver.rank(layer, target), resolver.alpha(layer, target))
 
     def _completeness(self, resolver: ModuleResolver) -> None:
         missing: set[int] = set()

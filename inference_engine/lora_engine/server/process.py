@@ -45,6 +45,7 @@ from .input_processor import InputProcessor
 from .joining import joined
 from .journal import JournalError, UsageJournal
 from .listening import InstanceLock, bind, make_server, socket_path
+from .messages import fill
 from .metrics import MetricsServer, Pages
 from .service import EngineService
 from .watchdog import StepWatchdog
@@ -340,30 +341,16 @@ def base_geometry(loaded: LoadedModel) -> BaseGeometry:
 
 def describe(engine: Engine, config: EngineConfig, template: ChatTemplate) -> pb.EngineDescription:
     facts = engine.describe()
-    base = base_geometry(engine.loaded)
-    names = ("num_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-             "head_dim", "vocab_size", "fused_qkv", "fused_gate_up", "untied_head")  # fmt: skip
-    return pb.EngineDescription(
-        engine_version=str(facts["engine_version"]),
-        base_model=str(facts["model"]),
-        base_digest=str(facts["base_digest"]),
-        model_family=str(facts["family"]),
-        device=str(facts["device"]),
-        dtype=str(facts["dtype"]),
-        max_context=int(facts["max_context"]),
-        max_running=int(facts["max_running"]),
-        max_lora_rank=int(facts["max_lora_rank"]),
-        page_tokens=int(facts["page_tokens"]),
-        page_bytes=int(facts["page_bytes"]),
-        pages_total=int(facts["pages_total"]),
-        host_arena_bytes=config.host_arena_bytes,
-        policies={name: str(facts[name]) for name in ("order", "admission", "mode", "deterministic")},
-        geometry=pb.BaseGeometry(**{name: getattr(base, name) for name in names}),
-        chat_template_digest=template.digest,
-        text_digest=text_digest(config.model),
-        zone=config.zone,
-        added_tokens=_added_tokens(engine.loaded.tokenizer),
-    )
+    policies = {name: str(facts[name]) for name in ("order", "admission", "mode", "deterministic")}
+    settings = {
+        "host_arena_bytes": config.host_arena_bytes,
+        "geometry": base_geometry(engine.loaded),
+        "chat_template_digest": template.digest,
+        "text_digest": text_digest(config.model),
+        "zone": config.zone,
+        "added_tokens": _added_tokens(engine.loaded.tokenizer),
+    }
+    return fill(pb.EngineDescription(policies=policies), facts | settings)
 
 
 def _added_tokens(tokenizer: Tokenizer) -> tuple[str, ...]:
