@@ -16,9 +16,8 @@ import grpc.aio
 from lora_engine.config import EngineConfig
 from lora_engine.errors import StartupError
 
-from .grants import GrantInterceptor
 from .identity import HostIdentity
-from .service import TokenInterceptor
+from .interceptors import GrantInterceptor, TokenInterceptor
 
 _MAX_MESSAGE_BYTES = 64 << 20
 _MAX_SOCKET_PATH = 100  # the operating system's limit is 107

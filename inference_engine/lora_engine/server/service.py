@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -20,13 +19,10 @@ from lora_engine.wire import engine_pb2 as pb
 from lora_engine.wire import engine_pb2_grpc
 from lora_engine.wire.adapter_list import AdapterChanges
 
-from .grants import granted_digest
 from .host import HostServer
 from .identity import BadCertificateError, HostIdentity
+from .interceptors import granted_digest
 from .session import ClientSession
-
-if TYPE_CHECKING:
-    Handler = grpc.RpcMethodHandler[Any, Any]
 
 log = logging.getLogger(__name__)
 
@@ -187,42 +183,3 @@ class EngineService(engine_pb2_grpc.EngineServicer):
                 session.welcome(self._host.lifecycle.boot_id, self._host.description.base_digest)
                 log.info("session of %s began", session.client_id)
         session.end_when_idle()
-
-
-class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """An interceptor that refuses every call without the host's token."""
-
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
-        metadata = dict(handler_call_details.invocation_metadata)
-        authorization = str(metadata.get("authorization", "")).encode()
-        handler = await continuation(handler_call_details)
-        if handler is None or hmac.compare_digest(authorization, self._expected):
-            return handler
-        return _refusal_like(handler)
-
-
-def _refusal_like(handler: Handler) -> Handler:
-    """Return a handler of the same kind that only refuses: gRPC checks the kind before it calls."""
-
-    async def refuse(_request: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the host token is missing or wrong")
-
-    async def refuse_stream(_request: Any, context: Any) -> AsyncIterator[None]:
-        await refuse(_request, context)
-        yield
-
-    makers = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, refuse),
-        (False, True): (grpc.unary_stream_rpc_method_handler, refuse_stream),
-        (True, False): (grpc.stream_unary_rpc_method_handler, refuse),
-        (True, True): (grpc.stream_stream_rpc_method_handler, refuse_stream),
-    }
-    make, behaviour = makers[handler.request_streaming, handler.response_streaming]
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)

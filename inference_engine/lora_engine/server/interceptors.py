@@ -1,5 +1,6 @@
-"""A client certificate decides what its bearer may call: the control plane everything, another host one adapter's
-files.
+"""The guards of all calls: a host's token, or a client's certificate.
+
+A certificate decides what its bearer may call: the control plane everything, another host one adapter's files.
 
 A host's certificate is for servers only, so a host calls no other with it. To read an adapter from a peer it gets a
 certificate that is valid for a few minutes and whose common name is the adapter's digest. Every other name than the
@@ -8,6 +9,7 @@ control plane's is taken as a digest.
 
 from __future__ import annotations
 
+import hmac
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -48,15 +50,20 @@ class GrantInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
 
 def _for_the_control_plane(handler: Handler) -> Handler:
-    kinds = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
-        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
-        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
-        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
+    method = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    return _with_method(handler, _guarded_stream(method) if inspect.isasyncgenfunction(method) else _guarded(method))
+
+
+def _with_method(handler: Handler, method: Any) -> Handler:
+    """Return a handler of the same kind that calls ``method``: gRPC checks the kind before it calls."""
+    makers = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
     }
-    make, method = kinds[handler.request_streaming, handler.response_streaming]
-    guarded = _guarded_stream(method) if inspect.isasyncgenfunction(method) else _guarded(method)
-    return make(guarded, handler.request_deserializer, handler.response_serializer)
+    make = makers[handler.request_streaming, handler.response_streaming]
+    return make(method, handler.request_deserializer, handler.response_serializer)
 
 
 def _guarded(method: Any) -> Any:
@@ -79,3 +86,31 @@ def _guarded_stream(method: Any) -> Any:
 async def _require_control_plane(context: Any) -> None:
     if granted_digest(context) is not None:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this certificate only allows ReadAdapter")
+
+
+class TokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
+    """An interceptor that refuses every call without the host's token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        metadata = dict(handler_call_details.invocation_metadata)
+        authorization = str(metadata.get("authorization", "")).encode()
+        handler = await continuation(handler_call_details)
+        if handler is None or hmac.compare_digest(authorization, self._expected):
+            return handler
+        return _with_method(handler, _refuse_stream if handler.response_streaming else _refuse)
+
+
+async def _refuse(_request: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the host token is missing or wrong")
+
+
+async def _refuse_stream(_request: Any, context: Any) -> AsyncIterator[None]:
+    await _refuse(_request, context)
+    yield
