@@ -86,7 +86,7 @@ def _client_identity(_pepper: str) -> Certified:
 
 
 def reading_identity(digest: str) -> Certified:
-    """Return a certificate with which a host reads one adapter from another host (`lora_engine.server.interceptors`)."""
+    """Return a certificate to read one adapter from another host (`lora_engine.server.interceptors`)."""
     key = ec.generate_private_key(ec.SECP256R1())
     expires_at = datetime.now(UTC) + _READING_LIFE
     name = digest.removeprefix("sha256:")
