@@ -13,7 +13,7 @@ from control_plane.adapters.uploads.partial_file import Transfer
 from control_plane.adapters.uploads.tus import _close
 from control_plane.billing.limits.values import Limits
 from control_plane.billing.quotas import reservations as reservations_module
-from control_plane.billing.quotas.limiter_interface import Ask, Decision, LimiterUnavailableError, Scope
+from control_plane.billing.quotas.limiter_interface import Decision, LimiterUnavailableError, ReservationRequest, Scope
 from control_plane.billing.quotas.memory_limiter import MemoryLimiter
 from control_plane.billing.quotas.reservations import LimitsUnavailableError, Reservations
 from control_plane.core.cancellation import to_completion
@@ -110,7 +110,7 @@ class Distant(MemoryLimiter):
         self.decided, self.answer = asyncio.Event(), asyncio.Event()
         self.failures = 0
 
-    async def reserve(self, ask: Ask) -> Decision:
+    async def reserve(self, ask: ReservationRequest) -> Decision:
         decision = await super().reserve(ask)
         self.decided.set()
         await self.answer.wait()
@@ -119,7 +119,7 @@ class Distant(MemoryLimiter):
             raise LimiterUnavailableError("no answer came")
         return decision
 
-    async def settle(self, ask: Ask, tokens: int | None) -> bool:
+    async def settle(self, ask: ReservationRequest, tokens: int | None) -> bool:
         if self.failures:
             self.failures -= 1
             raise LimiterUnavailableError("no answer came")

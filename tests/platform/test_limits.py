@@ -14,7 +14,7 @@ from lorikeet_testing.ledger import record_event
 from control_plane.billing.limits.actions import set_key_limits, set_tenant_limits
 from control_plane.billing.limits.values import Limits
 from control_plane.billing.quotas import limiter_factory, reconciliation
-from control_plane.billing.quotas.limiter_interface import Ask, Limiter, Reading, Scope, period_of
+from control_plane.billing.quotas.limiter_interface import Limiter, Reading, ReservationRequest, Scope, period_of
 from control_plane.billing.quotas.memory_limiter import MemoryLimiter
 from control_plane.billing.quotas.queries import OF_TENANT, limits_of, spending
 from control_plane.billing.usage import aggregation
@@ -126,7 +126,7 @@ def test_standing_shows_counters_and_ledger(acme: Any, fresh_counters: MemoryLim
 
     async def reserve(limiter: Limiter) -> tuple[Reading, ...]:
         await limiter.raise_to(str(acme.tenant.pk), now_period(), spending_now)
-        return (await limiter.reserve(Ask("l1", str(acme.tenant.pk), scopes, 30))).readings
+        return (await limiter.reserve(ReservationRequest("l1", str(acme.tenant.pk), scopes, 30))).readings
 
     spending_now = spending(acme.tenant.pk, [OF_TENANT, key.pk.hex], now_period())
     limiter_factory.with_limiter(reserve)

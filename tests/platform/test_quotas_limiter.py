@@ -24,11 +24,11 @@ from control_plane.billing.quotas.limiter_interface import (
     DAY_MS,
     LEASE_MS,
     UNRENEWED_MS,
-    Ask,
     BudgetPeriod,
     Decision,
     Limiter,
     LimiterUnavailableError,
+    ReservationRequest,
     Scope,
     Spent,
     UnknownSpendingError,
@@ -77,11 +77,11 @@ def tenant() -> str:
     return uuid.uuid4().hex
 
 
-def ask(tenant: str, tokens: int = 10, lease: str = "", key: Limits | None = None, **limits: int) -> Ask:
+def ask(tenant: str, tokens: int = 10, lease: str = "", key: Limits | None = None, **limits: int) -> ReservationRequest:
     scopes = [Scope("tenant", Limits(**limits))]
     if key is not None:
         scopes.append(Scope("k1", key))
-    return Ask(lease or uuid.uuid4().hex, tenant, tuple(scopes), tokens)
+    return ReservationRequest(lease or uuid.uuid4().hex, tenant, tuple(scopes), tokens)
 
 
 def refused(decision: Decision) -> Counted | None:
@@ -178,7 +178,7 @@ async def test_concurrency_is_leases_that_expire(limiter: Limiter, clock: Clock,
 
 
 async def test_all_scopes_or_none(limiter: Limiter, tenant: str) -> None:
-    def both() -> Ask:
+    def both() -> ReservationRequest:
         return ask(tenant, 10, key=Limits(requests_per_minute=1), requests_per_minute=5, tokens_per_minute=1000)
 
     assert refused(await limiter.reserve(both())) is None
@@ -327,7 +327,7 @@ def test_both_decide_alike(of_tenant: Limits, of_key: Limits, steps: list[Any], 
     async def run() -> None:
         clock, tenant = Clock(NOON + start), uuid.uuid4().hex
         twins: list[Limiter] = [MemoryLimiter(clock), RedisLimiter(REDIS_URL, clock)]
-        base = Ask("", tenant, (Scope("tenant", of_tenant), Scope("k1", of_key)), 0)
+        base = ReservationRequest("", tenant, (Scope("tenant", of_tenant), Scope("k1", of_key)), 0)
         try:
             for kind, lease, value in steps:
                 if kind == "sleep":
@@ -342,7 +342,7 @@ def test_both_decide_alike(of_tenant: Limits, of_key: Limits, steps: list[Any], 
     asyncio.run(run())
 
 
-async def step(limiter: Limiter, clock: Clock, base: Ask, kind: str, lease: str, value: Any) -> Any:
+async def step(limiter: Limiter, clock: Clock, base: ReservationRequest, kind: str, lease: str, value: Any) -> Any:
     if kind == "reserve":
         try:
             return await limiter.reserve(replace(base, lease=lease, tokens=value[0], choices=value[1]))

@@ -40,7 +40,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Ask:
+class ReservationRequest:
     """A request for a reservation: `tokens` is all it may come to use, `choices` its concurrent sequences."""
 
     lease: str
@@ -132,10 +132,10 @@ class Limiter(Protocol):
     A call that raises it, or is cancelled, may have counted or not; it does not count later.
     """
 
-    async def reserve(self, ask: Ask) -> Decision:
+    async def reserve(self, request: ReservationRequest) -> Decision:
         """Check all scopes and count the request in each, or in none. Raises UnknownSpendingError."""
 
-    async def settle(self, ask: Ask, tokens: int | None) -> bool:
+    async def settle(self, request: ReservationRequest, tokens: int | None) -> bool:
         """End the lease: `tokens`, the engine's count, replaces the reserved ones; None if that is not known.
 
         Returns whether the lease existed: of two calls, or after its expiry, only one counts.

@@ -16,11 +16,11 @@ from control_plane.billing.quotas.limiter_interface import (
     SPAN,
     UNRENEWED_MS,
     WIDTH_MS,
-    Ask,
     BudgetPeriod,
     Decision,
     OverLimit,
     Reading,
+    ReservationRequest,
     Scope,
     Spent,
     UnknownSpendingError,
@@ -86,33 +86,33 @@ class MemoryLimiter:
         self._lock = threading.Lock()
         self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
 
-    async def reserve(self, ask: Ask) -> Decision:
+    async def reserve(self, request: ReservationRequest) -> Decision:
         with self._lock:
             now = self._now_ms()
-            tenant = self._tenant(ask.tenant, now)
-            if ask.lease in tenant.leases:
-                return Decision(None, self._readings(tenant, ask.scopes, now))
+            tenant = self._tenant(request.tenant, now)
+            if request.lease in tenant.leases:
+                return Decision(None, self._readings(tenant, request.scopes, now))
             period = period_of(now)
-            if any(self._unknown(tenant, scope, period) for scope in ask.scopes):
+            if any(self._unknown(tenant, scope, period) for scope in request.scopes):
                 raise UnknownSpendingError(period)
-            readings = self._readings(tenant, ask.scopes, now)
+            readings = self._readings(tenant, request.scopes, now)
             refusals = [
                 refusal
-                for scope, reading in zip(ask.scopes, readings, strict=True)
-                for refusal in self._refusals(tenant, scope, reading, ask, now)
+                for scope, reading in zip(request.scopes, readings, strict=True)
+                for refusal in self._refusals(tenant, scope, reading, request, now)
             ]
             if refusals:
                 return Decision(max(refusals, key=lambda refusal: refusal.wait_ms), readings)
-            self._take(tenant, ask, now, period)
-            return Decision(None, self._readings(tenant, ask.scopes, now))
+            self._take(tenant, request, now, period)
+            return Decision(None, self._readings(tenant, request.scopes, now))
 
-    async def settle(self, ask: Ask, tokens: int | None) -> bool:
+    async def settle(self, request: ReservationRequest, tokens: int | None) -> bool:
         with self._lock:
             now = self._now_ms()
-            tenant = self._tenant(ask.tenant, now)
-            if ask.lease not in tenant.leases:
+            tenant = self._tenant(request.tenant, now)
+            if request.lease not in tenant.leases:
                 return False
-            lease = tenant.drop(ask.lease)
+            lease = tenant.drop(request.lease)
             if tokens is not None:
                 self._charge(tenant, lease, tokens, now)
             return True
@@ -181,12 +181,14 @@ class MemoryLimiter:
             scope.limits.tokens_per_month is not None and month not in tenant.by_month
         )
 
-    def _refusals(self, tenant: _Tenant, scope: Scope, reading: Reading, ask: Ask, now: int) -> list[OverLimit]:
+    def _refusals(
+        self, tenant: _Tenant, scope: Scope, reading: Reading, request: ReservationRequest, now: int
+    ) -> list[OverLimit]:
         window = tenant.windows[scope.name]
         refusals = []
         for limit in Counted:
             allowed, used = scope.limits.of(limit), reading.used(limit)
-            requested = ask.of(limit)
+            requested = request.of(limit)
             if allowed is not None and used is not None and used + requested > allowed:
                 excess = used + requested - allowed
                 if limit == Counted.CONCURRENCY:
@@ -214,15 +216,17 @@ class MemoryLimiter:
             wait, excess = left, excess - choices
         return wait
 
-    def _take(self, tenant: _Tenant, ask: Ask, now: int, period: BudgetPeriod) -> None:
+    def _take(self, tenant: _Tenant, request: ReservationRequest, now: int, period: BudgetPeriod) -> None:
         bucket = now // WIDTH_MS
-        names = tuple(scope.name for scope in ask.scopes)
-        tenant.leases[ask.lease] = _Lease(now + self._lease_ms, ask.tokens, bucket, period, names, ask.choices)
+        names = tuple(scope.name for scope in request.scopes)
+        tenant.leases[request.lease] = _Lease(
+            now + self._lease_ms, request.tokens, bucket, period, names, request.choices
+        )
         for name in names:
             tenant.windows[name].requests[bucket] += 1
-            tenant.windows[name].tokens[bucket] += ask.tokens
-            tenant.open[name] += ask.choices
-            tenant.reserved[name] += ask.tokens
+            tenant.windows[name].tokens[bucket] += request.tokens
+            tenant.open[name] += request.choices
+            tenant.reserved[name] += request.tokens
 
     @staticmethod
     def _charge(tenant: _Tenant, lease: _Lease, tokens: int, now: int) -> None:

@@ -25,12 +25,12 @@ from control_plane.billing.quotas.limiter_interface import (
     SPAN,
     UNRENEWED_MS,
     WIDTH_MS,
-    Ask,
     BudgetPeriod,
     Decision,
     LimiterUnavailableError,
     OverLimit,
     Reading,
+    ReservationRequest,
     Scope,
     Spent,
     UnknownSpendingError,
@@ -337,20 +337,22 @@ class RedisLimiter:
         self._lease_ms = lease_ms
         self._scripts = {text: self._redis.register_script(text) for text in (_RESERVE, _SETTLE, _RENEW, _READ, _RAISE)}
 
-    async def reserve(self, ask: Ask) -> Decision:
-        limits = [str(part) for scope in ask.scopes for part in (scope.name, *_caps(scope))]
-        answer = await self._run(_RESERVE, ask.tenant, _names(ask.scopes), ask.lease, ask.tokens, ask.choices, *limits)
+    async def reserve(self, request: ReservationRequest) -> Decision:
+        limits = [str(part) for scope in request.scopes for part in (scope.name, *_caps(scope))]
+        answer = await self._run(
+            _RESERVE, request.tenant, _names(request.scopes), request.lease, request.tokens, request.choices, *limits
+        )
         day, month, scope, limit, wait_ms = answer[:5]
         if scope < 0:
             raise UnknownSpendingError(BudgetPeriod(day, month))
         readings = _readings(answer[5:])
         if scope == 0:
             return Decision(None, readings)
-        return Decision(_refusal(ask, scope - 1, list(Counted)[limit - 1], readings, wait_ms), readings)
+        return Decision(_refusal(request, scope - 1, list(Counted)[limit - 1], readings, wait_ms), readings)
 
-    async def settle(self, ask: Ask, tokens: int | None) -> bool:
+    async def settle(self, request: ReservationRequest, tokens: int | None) -> bool:
         counted = "" if tokens is None else str(tokens)
-        return bool(await self._run(_SETTLE, ask.tenant, _names(ask.scopes), ask.lease, counted))
+        return bool(await self._run(_SETTLE, request.tenant, _names(request.scopes), request.lease, counted))
 
     async def renew(self, tenant: str, leases: Sequence[str]) -> None:
         await self._run(_RENEW, tenant, (), *leases)
@@ -406,8 +408,10 @@ def _reading(flat: Sequence[int]) -> Reading:
     )
 
 
-def _refusal(ask: Ask, index: int, limit: Counted, readings: Sequence[Reading], wait_ms: int) -> OverLimit:
-    scope = ask.scopes[index]
+def _refusal(
+    request: ReservationRequest, index: int, limit: Counted, readings: Sequence[Reading], wait_ms: int
+) -> OverLimit:
+    scope = request.scopes[index]
     allowed, used = scope.limits.of(limit), readings[index].used(limit)
     assert allowed is not None and used is not None  # otherwise it could not have refused
-    return OverLimit(scope, limit, allowed, used, ask.of(limit), wait_ms)
+    return OverLimit(scope, limit, allowed, used, request.of(limit), wait_ms)

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from control_plane.billing.quotas.limiter_interface import (
     LEASE_MS,
     RENEW_MS,
-    Ask,
     BudgetPeriod,
     Decision,
     Limiter,
     LimiterUnavailableError,
     OverLimit,
     Reading,
+    ReservationRequest,
     Scope,
     Spent,
     UnknownSpendingError,
@@ -65,7 +65,7 @@ class LimitsUnavailableError(LorikeetError):
 class Reservation:
     """A reservation for one client's request, until its last engine request has ended."""
 
-    ask: Ask
+    request: ReservationRequest
     readings: tuple[Reading, ...]
     running: set[str] = field(default_factory=set)
     tokens: int = 0
@@ -119,33 +119,33 @@ class Reservations:
         """
         if not scopes:
             return None
-        ask = Ask(lease, tenant, scopes, tokens, choices)
+        request = ReservationRequest(lease, tenant, scopes, tokens, choices)
         try:
-            decision = await self._decide(ask)
+            decision = await self._decide(request)
         except LimiterUnavailableError as error:
             logger.error("Limits cannot be checked: %s", error)
             if len(self._settling) < MOST_UNKNOWN:
-                self._settle_later(ask, 0)
+                self._settle_later(request, 0)
             if self._fail_open:
                 return None
             raise LimitsUnavailableError from error
         except BaseException:
-            self._settle_later(ask, 0)
+            self._settle_later(request, 0)
             raise
         if decision.refusal is not None:
             raise LimitExceededError(decision.refusal, scopes, decision.readings)
-        self._open[lease] = reservation = Reservation(ask, decision.readings)
+        self._open[lease] = reservation = Reservation(request, decision.readings)
         return reservation
 
-    async def _decide(self, ask: Ask) -> Decision:
+    async def _decide(self, request: ReservationRequest) -> Decision:
         try:
-            return await self._limiter.reserve(ask)
+            return await self._limiter.reserve(request)
         except UnknownSpendingError as unknown:
-            names = [scope.name for scope in ask.scopes]
-            spent = await run_db(self._by_ledger, ask.tenant, names, unknown.period)
-            await self._limiter.raise_to(ask.tenant, unknown.period, spent)
+            names = [scope.name for scope in request.scopes]
+            spent = await run_db(self._by_ledger, request.tenant, names, unknown.period)
+            await self._limiter.raise_to(request.tenant, unknown.period, spent)
         try:
-            return await self._limiter.reserve(ask)
+            return await self._limiter.reserve(request)
         except UnknownSpendingError as again:  # midnight passed, or the server lost its data, between the two calls
             raise LimiterUnavailableError(str(again)) from again
 
@@ -178,26 +178,26 @@ class Reservations:
     def _settle_if_over(self, reservation: Reservation) -> None:
         if reservation.running or not reservation.all_sent:
             return
-        if self._open.pop(reservation.ask.lease, None) is not None:
-            self._settle_later(reservation.ask, reservation.tokens if reservation.counted else None)
+        if self._open.pop(reservation.request.lease, None) is not None:
+            self._settle_later(reservation.request, reservation.tokens if reservation.counted else None)
 
-    def _settle_later(self, ask: Ask, tokens: int | None) -> None:
-        task = asyncio.create_task(self._settle(ask, tokens))
+    def _settle_later(self, request: ReservationRequest, tokens: int | None) -> None:
+        task = asyncio.create_task(self._settle(request, tokens))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _settle(self, ask: Ask, tokens: int | None) -> None:
+    async def _settle(self, request: ReservationRequest, tokens: int | None) -> None:
         """Settle a reservation. While the counters are away, retry until its lease has expired there."""
         expires_at = time.monotonic() + LEASE_MS / 1000
         while True:
             try:
                 async with self._settle_slots:
-                    await self._limiter.settle(ask, tokens)
+                    await self._limiter.settle(request, tokens)
                 return
             except LimiterUnavailableError as error:
                 if self._closing or time.monotonic() > expires_at:
                     # The reconciliation raises the counters of days and months to the ledger.
-                    logger.warning("Reservation %s was not settled: %s", ask.lease, error)
+                    logger.warning("Reservation %s was not settled: %s", request.lease, error)
                     return
             await asyncio.sleep(RETRY_S)
 
@@ -206,7 +206,7 @@ class Reservations:
             await asyncio.sleep(RENEW_S)
             by_tenant: defaultdict[str, list[str]] = defaultdict(list)
             for reservation in self._open.values():
-                by_tenant[reservation.ask.tenant].append(reservation.ask.lease)
+                by_tenant[reservation.request.tenant].append(reservation.request.lease)
             for tenant, leases in by_tenant.items():
                 try:
                     await self._limiter.renew(tenant, leases)

@@ -92,7 +92,7 @@ class Generation:
     def headers(self) -> Mapping[str, str]:
         """Rate limit headers: what remains of the caller's limits."""
         limits = self.reserved.limits
-        return rate_headers(limits.ask.scopes, limits.readings) if limits else {}
+        return rate_headers(limits.request.scopes, limits.readings) if limits else {}
 
     def add(self, dispatch: Dispatch, stream: OutputStream) -> None:
         """Add one prompt. `stream` is the dispatch itself, or a recorder around it."""
