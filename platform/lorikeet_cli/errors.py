@@ -61,7 +61,8 @@ class CliError(Exception):
         """Return the error as lines for a person."""
         field = f"(field {self.param})" if self.param and self.param not in self.message else ""
         request = f"(request {self.request_id})" if self.request_id else ""
-        return "\n".join(filter(None, [self.message, self.fix, field, request]))
+        again = "`lorikeet login` replaces the saved key or session." if self.exit_code == LOG_IN and request else ""
+        return "\n".join(filter(None, [self.message, self.fix, again, field, request]))
 
     def body(self) -> dict[str, Any]:
         """Return the error as the API's errors are, for `--json`."""

@@ -341,6 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CliError as error:
         return _report(error, args.json)
     except (KeyboardInterrupt, EOFError):
+        say("")  # ends the line of "^C", of a prompt or of the progress bar
         return INTERRUPTED
     except BrokenPipeError:
         _discard_output()  # `lorikeet usage | head` has read enough

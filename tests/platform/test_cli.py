@@ -362,7 +362,12 @@ def test_names_are_one_segment_of_an_address(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "code", "text"),
     [
-        (401, {"error": {"code": "invalid_api_key", "message": "Expired."}}, errors.LOG_IN, "Expired."),
+        (
+            401,
+            {"error": {"code": "invalid_api_key", "message": "Expired.", "request_id": "req_1"}},
+            errors.LOG_IN,
+            "Expired.\n`lorikeet login` replaces",
+        ),
         (403, {"error": {"message": "No.", "fix": "Ask."}}, errors.FAILED, "No.\nAsk."),
         (404, b"<html>", errors.FAILED, "The server answered 404."),
         (429, {"error": {"message": "Slowly."}}, errors.TRY_AGAIN, "Slowly."),
