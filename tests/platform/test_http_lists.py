@@ -9,7 +9,8 @@ import pytest
 from django.utils import timezone
 from lorikeet_testing.seed import add_version
 
-from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, Upload, VersionState
+from control_plane.adapters.registry.models import Adapter, AdapterVersion, Alias, VersionState
+from control_plane.adapters.uploads.models import Upload
 from control_plane.identity.accounts.models import User
 from control_plane.identity.keys.models import ApiKey
 from control_plane.identity.tenants.models import Invitation, Membership
