@@ -131,7 +131,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 PASSWORD_RESET_TIMEOUT = 3600
 
-SESSION_ENGINE = "control_plane.identity.accounts.session_store"
+SESSION_ENGINE = "control_plane.identity.accounts.sessions"
 SESSION_COOKIE_NAME = "lorikeet_session"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from lorikeet_testing.peft_files import adapter_files, config_bytes
 
+from control_plane.adapters.registry.base_of_adapter import other_base
 from control_plane.adapters.registry.models import Alias
-from control_plane.adapters.registry.named_base import other_base
 from control_plane.adapters.registry.versions import mark_version_ready
 from control_plane.fleet.base_models.base_model import served_bases
 from control_plane.identity.audit.models import AuditEvent

@@ -204,7 +204,7 @@ def start_evaluation(
     return made
 
 
-def evaluate_by_rule(version: AdapterVersion) -> None:
+def evaluate_by_rule(*, version: AdapterVersion, **_: Any) -> None:
     """Evaluate a new version of an adapter with a rule, unless it was evaluated with the rule's set before."""
     rule = version.adapter.promotion_rule
     if rule is None:

@@ -13,10 +13,14 @@ from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 
 from control_plane.adapters.artifacts.store import StoredArtifact
-from control_plane.adapters.registry.base_of_adapter import OtherBaseOfAdapterError, require_base_of, wanted_base
+from control_plane.adapters.registry.base_of_adapter import (
+    OtherBaseOfAdapterError,
+    other_base,
+    require_base_of,
+    wanted_base,
+)
 from control_plane.adapters.registry.locks import lock_claimed, lock_upload
 from control_plane.adapters.registry.models import Adapter, AdapterVersion, VersionState
-from control_plane.adapters.registry.named_base import other_base
 from control_plane.adapters.registry.payloads import upload_json
 from control_plane.adapters.registry.signals import version_in_use
 from control_plane.adapters.registry.storage_limits import require_room, require_room_for_contents

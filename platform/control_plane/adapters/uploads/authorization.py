@@ -14,8 +14,7 @@ from control_plane.core.errors import LorikeetError
 from control_plane.core.http.bearer import bearer_token
 from control_plane.core.http.connections import prove, tenant_holder
 from control_plane.core.lifespan import Scope
-from control_plane.identity.access.principal import Principal
-from control_plane.identity.access.session import session_user
+from control_plane.identity.access.principal import Principal, session_user
 from control_plane.identity.access.tenant_access import enter
 from control_plane.identity.accounts.auth import enforce_csrf
 from control_plane.identity.keys.auth import InvalidKeyError, authenticate_key

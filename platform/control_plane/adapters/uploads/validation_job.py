@@ -21,8 +21,7 @@ from control_plane.adapters.artifacts.configured import artifact_store
 from control_plane.adapters.artifacts.store import FILES, ArtifactDamagedError, KnownDigests, read_digests
 from control_plane.adapters.imports.fetching import FetchStoppedError, fetch
 from control_plane.adapters.imports.problems import SourceProblemError
-from control_plane.adapters.registry.base_of_adapter import base_of_named, choices
-from control_plane.adapters.registry.named_base import names_of, other_base
+from control_plane.adapters.registry.base_of_adapter import base_of_named, choices, names_of, other_base
 from control_plane.adapters.registry.storage_limits import StoredLimitError
 from control_plane.adapters.uploads import actions as uploads
 from control_plane.adapters.uploads import spool

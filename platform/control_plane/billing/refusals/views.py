@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control_plane.billing.refusals.queries import recent_refusals
+from control_plane.billing.refusals.models import Refusal
 from control_plane.billing.refusals.serializers import (
     RefusalPageSerializer,
     RefusalSeriesQuerySerializer,
@@ -17,7 +17,7 @@ from control_plane.billing.refusals.serializers import (
 from control_plane.billing.refusals.series import refusal_series
 from control_plane.billing.usage import series
 from control_plane.billing.usage.serializers import TimeRangeSerializer
-from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery
+from control_plane.core.http.cursors import PAGE_PARAMETERS, PageQuery, page_of
 from control_plane.core.http.serializers import ErrorResponseSerializer, read_query
 from control_plane.identity.access.operator import OperatorView, get_tenant
 from control_plane.identity.access.views import TenantView
@@ -30,7 +30,9 @@ class RefusalsView(TenantView):
     def get(self, request: Request, tenant: str) -> Response:
         """Requests that were refused before they reached an engine, counted by minute and reason, newest first."""
         query = read_query(PageQuery, request)
-        return Response(RefusalPageSerializer(recent_refusals(self.principal.tenant, **query)).data)
+        refusals = Refusal.objects.for_tenant(self.principal.tenant)
+        page = page_of(refusals, query["limit"], query["cursor"], "api_key")
+        return Response(RefusalPageSerializer(page).data)
 
 
 class RefusalSeriesView(TenantView):

@@ -6,6 +6,6 @@ class UsageConfig(AppConfig):
 
     def ready(self) -> None:
         from control_plane.billing.prices.signals import use_check
-        from control_plane.billing.usage import receivers
+        from control_plane.billing.usage import base_models
 
-        use_check.connect(receivers.is_used_since)
+        use_check.connect(base_models.is_used_since)

@@ -21,7 +21,7 @@ from control_plane.fleet.transport.errors import HostError
 from control_plane.gateway.dispatch.admission import Admission
 from control_plane.gateway.dispatch.constraint_checks import RequestedConstraint, tool_schemas
 from control_plane.gateway.dispatch.dispatch import Dispatch
-from control_plane.gateway.dispatch.limits import (
+from control_plane.gateway.dispatch.rate_limits import (
     bound_output,
     choices_of,
     output_tokens,

@@ -10,7 +10,7 @@ from control_plane.core.errors import ForbiddenError, NotFoundError
 from control_plane.core.http.access import Access
 from control_plane.core.http.api_view import ApiView
 from control_plane.identity.access.actor import Actor
-from control_plane.identity.access.session import session_user
+from control_plane.identity.access.principal import session_user
 from control_plane.identity.access.tenant_access import NotAuthenticatedError
 from control_plane.identity.tenants.models import Tenant
 from control_plane.identity.tenants.roles import Capability

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.contrib.auth import get_user_model
+from django.http import HttpRequest
+
 from control_plane.core.errors import ForbiddenError
 from control_plane.identity.access.actor import Actor, ActorKind
 from control_plane.identity.tenants.models import Membership, Tenant
@@ -87,3 +90,9 @@ class Principal:
             "Ask an owner or admin of the tenant for a role that does.",
             code="role_not_allowed",
         )
+
+
+def session_user(request: HttpRequest) -> User | None:
+    """Return the active user of the session cookie, or None."""
+    user = getattr(request, "user", None)
+    return user if isinstance(user, get_user_model()) and user.is_active else None

@@ -8,8 +8,7 @@ from rest_framework.request import Request
 
 from control_plane.core.http.access import Access
 from control_plane.core.http.api_view import ApiView
-from control_plane.identity.access.principal import Principal
-from control_plane.identity.access.session import session_user
+from control_plane.identity.access.principal import Principal, session_user
 from control_plane.identity.access.tenant_access import enter
 from control_plane.identity.tenants.roles import Capability
 

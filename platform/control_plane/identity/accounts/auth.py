@@ -8,7 +8,7 @@ from rest_framework.request import Request
 
 from control_plane.core.errors import ForbiddenError
 from control_plane.core.http.connections import prove, user_holder
-from control_plane.identity.access.session import session_user
+from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts.models import User
 from control_plane.identity.accounts.sign_ins import seen
 

@@ -1,19 +1,30 @@
-"""Validity of a session after the request that opened a websocket: sockets check it again."""
+"""Sessions in the database (Django's engine), and the person of one that opened a websocket: sockets check it again.
+
+A cookie may contain anything, escaped NUL characters too, which PostgreSQL rejects in a query, so only keys of Django's
+own form are looked up.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+import re
 
-from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.sessions.backends import db
 from django.http import HttpRequest
 
 from control_plane.identity.accounts.models import User
+
+_FORM = re.compile(r"[a-z0-9]{32}")
+
+
+class SessionStore(db.SessionStore):
+    def __init__(self, session_key: str | None = None) -> None:
+        super().__init__(session_key if session_key is not None and _FORM.fullmatch(session_key) else None)
 
 
 def user_of_session(session_key: str) -> User | None:
     """Return the person of a session; None once it ended, expired, or the password changed."""
     request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    request.session = SessionStore(session_key)
     user = get_user(request)
     return user if isinstance(user, User) else None

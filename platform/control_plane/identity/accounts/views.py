@@ -14,8 +14,7 @@ from control_plane.core.config import current
 from control_plane.core.http.access import Access
 from control_plane.core.http.api_view import ApiView
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
-from control_plane.identity.access.principal import Principal
-from control_plane.identity.access.session import session_user
+from control_plane.identity.access.principal import Principal, session_user
 from control_plane.identity.access.tenant_access import NotAuthenticatedError
 from control_plane.identity.accounts import actions, passwords
 from control_plane.identity.accounts.attempts import MAILS, count_account, count_address

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from control_plane.core.errors import LorikeetError
 from control_plane.core.http.serializers import ErrorResponseSerializer, validated
-from control_plane.identity.access.session import session_user
+from control_plane.identity.access.principal import session_user
 from control_plane.identity.accounts.actions import start_session
 from control_plane.identity.accounts.auth import enforce_csrf
 from control_plane.identity.accounts.models import User
