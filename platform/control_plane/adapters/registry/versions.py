@@ -297,15 +297,11 @@ def promote_version(*, acting: Principal, version: AdapterVersion, alias: str = 
         version = lock_version(version)
         require_ready(version)
         if not again:
-            if not _points_at(version, alias):
+            # An alias that points at the version already: promoting it then only ends a canary.
+            if not Alias.objects.for_tenant(version.tenant).filter(name=alias, version=version).exists():
                 require_effect(version)
             require_rule(version, alias)
         return _point_alias(version, alias, acting.actor)
-
-
-def _points_at(version: AdapterVersion, alias: str) -> bool:
-    """Return True if the alias points at the version already: promoting it then only ends a canary."""
-    return Alias.objects.for_tenant(version.tenant).filter(name=alias, version=version).exists()
 
 
 def _point_alias(version: AdapterVersion, name: str, actor: Actor, *, only_new: bool = False) -> Alias:

@@ -166,12 +166,8 @@ def tend_arriving() -> None:
 def _tend(upload: Upload, before: float) -> None:
     if partial_file.acknowledged(Path(upload.folder)) == upload.bytes:
         finish_resumable(upload)
-    elif _last_sign(upload) < before:
+    elif max(upload.created_at.timestamp(), partial_file.last_touched(Path(upload.folder))) < before:
         _expire(upload)
-
-
-def _last_sign(upload: Upload) -> float:
-    return max(upload.created_at.timestamp(), partial_file.last_touched(Path(upload.folder)))
 
 
 def _expire(upload: Upload) -> None:

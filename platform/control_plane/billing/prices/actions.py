@@ -123,8 +123,11 @@ def _check_day(base: BaseModel | None, effective_on: date) -> None:
     today = timezone.now().astimezone(UTC).date()
     if effective_on > today:
         return
-    of_all = PriceVersion.objects.filter(base_model=None)
-    if of_all.exists() if base is None else _is_used_since(base, effective_on):
+    if base is None:
+        is_priced = PriceVersion.objects.filter(base_model=None).exists()
+    else:
+        is_priced = any(used for _, used in use_check.send(BaseModel, base=base, day=effective_on))
+    if is_priced:
         raise LorikeetError(
             "price_day_has_begun",
             f"{effective_on} has begun; usage on it has been priced.",
@@ -132,10 +135,6 @@ def _check_day(base: BaseModel | None, effective_on: date) -> None:
             param="effective_on",
             status=409,
         )
-
-
-def _is_used_since(base: BaseModel, day: date) -> bool:
-    return any(used for _, used in use_check.send(BaseModel, base=base, day=day))
 
 
 def _check_currency(newest: PriceVersion, prices: PriceList) -> None:

@@ -37,7 +37,8 @@ class BillingPeriod:
 
 def periods(first: date, last: date, versions: Sequence[PriceVersion] | None = None) -> list[BillingPeriod]:
     """Return the periods of equal prices that cover `first` to `last`, in order."""
-    known = sorted(versions if versions is not None else PriceVersion.objects.all(), key=_precedence)
+    unordered = versions if versions is not None else PriceVersion.objects.all()
+    known = sorted(unordered, key=lambda version: (version.effective_on, version.number))
     lists: defaultdict[int | None, list[PriceVersion]] = defaultdict(list)
     for version in known:
         lists[version.base_model_id].append(version)
@@ -49,10 +50,6 @@ def _period(start: date, lists: Mapping[int | None, Sequence[PriceVersion]]) -> 
     prices = {base: price for base, versions in lists.items() if (price := _price_on(start, versions))}
     by_base = {base: price for base, price in prices.items() if base is not None and not price.inherits}
     return BillingPeriod(start, prices.get(None), by_base)
-
-
-def _precedence(version: PriceVersion) -> tuple[date, int]:
-    return version.effective_on, version.number
 
 
 def _price_on(day: date, ordered: Sequence[PriceVersion]) -> PriceVersion | None:

@@ -101,8 +101,10 @@ def recent_requests(
     if criteria == RequestFilters() or criteria.id:  # served by an index
         return _priced(page_of(_matching(all_rows, adapters, criteria), limit, cursor, *related))
     scanned = all_rows
-    if criteria.until is not None and (top := _newest_before(all_rows, criteria.until + MAX_DELAY)):
-        scanned = all_rows.filter(id__lte=top)
+    if criteria.until is not None:
+        before = all_rows.filter(created_at__lt=criteria.until + MAX_DELAY).order_by("-created_at")
+        if newest := before.values_list("id", flat=True).first():
+            scanned = all_rows.filter(id__lte=newest)
     since = criteria.since or (criteria.until or timezone.now()) - DEFAULT_PERIOD
     matching = _matching(scanned, adapters, criteria)
     return _priced(page_of(matching, limit, cursor, *related, down_to=partial(_last_scanned, scanned, since)))
@@ -113,10 +115,6 @@ def _priced(page: Page[UsageEvent]) -> Page[UsageEvent]:
     for row in page.results:
         row.cost_micros, row.currency = costs.micros(row), costs.currency
     return page
-
-
-def _newest_before(rows: QuerySet[UsageEvent], moment: datetime) -> int | None:
-    return rows.filter(created_at__lt=moment).order_by("-created_at").values_list("id", flat=True).first()
 
 
 def _last_scanned(all_rows: QuerySet[UsageEvent], since: datetime, begins: int | None) -> int | None:

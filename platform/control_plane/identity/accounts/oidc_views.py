@@ -93,14 +93,11 @@ def _pending(request: HttpRequest) -> oidc.Pending:
         raise StaleError
     pending = oidc.Pending(**kept)
     right = hmac.compare_digest(pending.state.encode(), request.GET.get("state", "").encode())
+    used = f"lorikeet:oidc-used:{hashlib.sha256(pending.state.encode()).hexdigest()}"
     # Of two simultaneous requests only one adds it. The cookie alone could be sent again.
-    if not right or not cache.add(_used_name(pending), True, WITHIN_S):
+    if not right or not cache.add(used, True, WITHIN_S):
         raise StaleError
     return pending
-
-
-def _used_name(pending: oidc.Pending) -> str:
-    return f"lorikeet:oidc-used:{hashlib.sha256(pending.state.encode()).hexdigest()}"
 
 
 def _refused(error: LorikeetError) -> HttpResponse:
