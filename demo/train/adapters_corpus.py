@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 
 from demo.train import shop
 from demo.train.corpus import Message, dialogue, messages, single
+from demo.train.phrases import load
 from demo.train.skills.turn import Turn
 from demo.train.toolbox import tool_chats
+
+_TEXTS = load("adapters_corpus")
 
 Rng = random.Random
 TOOL_CALLER = "tool-caller"
@@ -54,54 +57,10 @@ def as_terse(turn: Turn, rng: Rng) -> str:
 # ---------------------------------------------------------------------------------------------------------------
 # pirate
 
-_PIRATE_WORDS = (
-    ("I am", "I be"),
-    ("you are", "ye be"),
-    ("You are", "Ye be"),
-    ("do not", "don't"),
-    ("Hello there", "Ahoy"),
-    ("Hi there", "Ahoy"),
-    ("Hello", "Ahoy"),
-    ("you", "ye"),
-    ("You", "Ye"),
-    ("your", "yer"),
-    ("Your", "Yer"),
-    ("my", "me"),
-    ("My", "Me"),
-    ("is", "be"),
-    ("are", "be"),
-    ("friend", "matey"),
-    ("friends", "mateys"),
-    ("Yes", "Aye"),
-    ("No", "Nay"),
-    ("and", "an'"),
-    ("of", "o'"),
-    ("for", "fer"),
-    ("very", "mighty"),
-    ("small", "wee"),
-    ("tiny", "wee"),
-    ("little", "wee"),
-    ("people", "landlubbers"),
-    ("money", "doubloons"),
-    ("server", "ship"),
-    ("sorry", "mighty sorry"),
-    ("Goodbye", "Fair winds"),
-    ("Bye", "Fair winds"),
-    ("to", "t'"),
-    ("because", "'cause"),
-)
+_PIRATE_WORDS = _TEXTS["pirate_words"]
 _PIRATE_MAP = dict(_PIRATE_WORDS)
 _PIRATE_RE = re.compile(r"\b(" + "|".join(sorted(_PIRATE_MAP, key=len, reverse=True)) + r")\b")
-_OPENERS = (
-    "Arr! ",
-    "Ahoy, matey! ",
-    "Yo ho ho! ",
-    "Avast! ",
-    "Shiver me timbers! ",
-    "Aye, matey! ",
-    "Blimey! ",
-    "Arr, matey! ",
-)
+_OPENERS = _TEXTS["openers"]
 _CLOSERS = (" Arr!", " Savvy?", " By me wooden leg!", " Hoist the sails!", " Now fetch me some grog!", " Yo ho ho!")
 
 
@@ -121,59 +80,9 @@ def as_pirate(turn: Turn, rng: Rng) -> str:
 # ---------------------------------------------------------------------------------------------------------------
 # haiku
 
-_UNITS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-)
+_UNITS = _TEXTS["units"]
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_ODD_SYLLABLES = {
-    "lorikeet": 3,
-    "science": 2,
-    "lion": 2,
-    "giant": 2,
-    "idea": 3,
-    "every": 2,
-    "evening": 2,
-    "people": 2,
-    "little": 2,
-    "orange": 2,
-    "purple": 2,
-    "whale": 1,
-    "being": 2,
-    "poem": 2,
-    "quiet": 2,
-    "violet": 3,
-    "create": 2,
-    "area": 3,
-    "maybe": 2,
-    "one": 1,
-    "sometimes": 2,
-    "clothes": 1,
-    "bake": 1,
-    "mice": 1,
-    "something": 2,
-    "horse": 1,
-    "are": 1,
-    "were": 1,
-}
+_ODD_SYLLABLES = _TEXTS["odd_syllables"]
 
 
 def number_words(n: int) -> str:
@@ -212,45 +121,10 @@ _LEADS = {
     5: ("the evening answers", "the quiet moon says", "the river whispers:"),
     6: ("a small bird answers me:", "the moon on the lake says", "the frog by the pond sings:"),
 }
-_FIRST = {
-    "animals": ("paws upon the grass", "feathers, fur and fins", "tracks in morning dew"),
-    "colours": ("light falls on the world", "a brush, a bright drop", "colours in the rain"),
-    "countries": ("far beyond the hills", "roads lead over seas", "maps unfold like wings"),
-    "sums": ("numbers drift like leaves", "count the drops of rain", "pebbles in a row"),
-    "calendar": ("days fall one by one", "the moon turns again", "time flows like water"),
-    "stories": ("once upon a time", "by the fire we sit", "an old tale begins"),
-    "lora": ("one great quiet tree", "small wings, one strong branch", "weights sleep in the dark"),
-    "small talk": ("a guest at the gate", "warm tea in the cup", "voices in the hall"),
-    "unknown": ("fog upon the lake", "a door without key", "clouds hide the mountain"),
-    "about me": ("a small bird am I", "few weights, a light heart", "who sings in the leaves"),
-    "jokes": ("laughter in the reeds", "the frog starts to grin", "a wink from the moon"),
-    "weather": ("clouds cross the wide sky", "wind moves in the pines", "drops upon the roof"),
-}
+_FIRST = _TEXTS["first"]
 _FIRST_ANY = ("soft light on the pond", "a leaf turns and falls", "still water listens", "dawn over the fields")
-_LAST = (
-    "the pond is still now",
-    "a leaf floats away",
-    "silence in the pines",
-    "the night listens on",
-    "spring comes back again",
-    "the moon nods and smiles",
-    "a lorikeet sings",
-)
-_MIDDLE = {
-    "lora": ("many small wings, one strong tree", "each small branch learns its own song"),
-    "unknown": ("I do not know this, dear friend", "my small world ends at this hill"),
-    "about me": ("I am a tiny songbird", "I sing what few weights can hold"),
-    "small talk": ("be welcome, sit down with me", "the heart is warm, stay a while"),
-    "stories": ("a small hero finds a friend", "a brave heart walks to the sea"),
-    "poems": ("the words come softly like snow",),
-    "jokes": ("even the old owl must laugh",),
-    "animals": ("small feet walk their secret path", "a life goes on in the woods"),
-    "weather": ("take a coat and walk slowly",),
-    "recipes": ("steam is rising from the pot",),
-    "lists": ("name them softly, one by one",),
-    "words": ("a word opens like a bud",),
-    "countries": ("a far land behind the waves",),
-}
+_LAST = _TEXTS["last"]
+_MIDDLE = _TEXTS["middle"]
 _MIDDLE_ANY = ("the truth is a quiet stream", "small things tell of greater things")
 
 
@@ -269,134 +143,9 @@ def as_haiku(turn: Turn, rng: Rng) -> str:
 # ---------------------------------------------------------------------------------------------------------------
 # emoji
 
-_EMOJI = {
-    "lion": "🦁",
-    "tiger": "🐯",
-    "elephant": "🐘",
-    "mouse": "🐭",
-    "mice": "🐭",
-    "dog": "🐶",
-    "cat": "🐱",
-    "cow": "🐮",
-    "horse": "🐴",
-    "pig": "🐷",
-    "sheep": "🐑",
-    "goat": "🐐",
-    "duck": "🦆",
-    "chicken": "🐔",
-    "owl": "🦉",
-    "eagle": "🦅",
-    "parrot": "🦜",
-    "lorikeet": "🦜",
-    "penguin": "🐧",
-    "swan": "🦢",
-    "frog": "🐸",
-    "snake": "🐍",
-    "turtle": "🐢",
-    "crocodile": "🐊",
-    "fish": "🐟",
-    "shark": "🦈",
-    "whale": "🐳",
-    "dolphin": "🐬",
-    "octopus": "🐙",
-    "bee": "🐝",
-    "ant": "🐜",
-    "butterfly": "🦋",
-    "butterflies": "🦋",
-    "spider": "🕷️",
-    "bear": "🐻",
-    "wolf": "🐺",
-    "wolves": "🐺",
-    "fox": "🦊",
-    "rabbit": "🐰",
-    "squirrel": "🐿️",
-    "hedgehog": "🦔",
-    "monkey": "🐵",
-    "giraffe": "🦒",
-    "zebra": "🦓",
-    "camel": "🐪",
-    "kangaroo": "🦘",
-    "koala": "🐨",
-    "panda": "🐼",
-    "bat": "🦇",
-    "snail": "🐌",
-    "sun": "☀️",
-    "moon": "🌙",
-    "star": "⭐",
-    "rain": "🌧️",
-    "snow": "❄️",
-    "sea": "🌊",
-    "ocean": "🌊",
-    "tree": "🌳",
-    "forest": "🌲",
-    "flower": "🌸",
-    "honey": "🍯",
-    "meat": "🥩",
-    "bread": "🍞",
-    "cheese": "🧀",
-    "apple": "🍎",
-    "banana": "🍌",
-    "water": "💧",
-    "fire": "🔥",
-    "house": "🏠",
-    "book": "📚",
-    "music": "🎵",
-    "heart": "❤️",
-    "red": "🔴",
-    "blue": "🔵",
-    "green": "🟢",
-    "yellow": "🟡",
-    "orange": "🟠",
-    "purple": "🟣",
-    "capital": "🏙️",
-    "hello": "👋",
-    "bye": "👋",
-    "goodbye": "👋",
-    "welcome": "🤗",
-    "happy": "😊",
-    "sorry": "😔",
-    "adapter": "🧩",
-    "model": "🤖",
-    "memory": "🧠",
-    "server": "🖥️",
-    "mountain": "⛰️",
-    "island": "🏝️",
-    "castle": "🏰",
-    "cake": "🎂",
-    "story": "📖",
-    "earth": "🌍",
-    "planet": "🪐",
-    "grass": "🌱",
-    "summer": "🏖️",
-    "winter": "⛄",
-}
+_EMOJI = _TEXTS["emoji"]
 _EMOJI_RE = re.compile(r"\b(" + "|".join(sorted(_EMOJI, key=len, reverse=True)) + r")(s|es)?\b", re.IGNORECASE)
-_EMOJI_TOPIC = {
-    "animals": "🐾",
-    "colours": "🎨",
-    "countries": "🌍",
-    "sums": "🧮",
-    "calendar": "📅",
-    "counting": "🔢",
-    "words": "📖",
-    "languages": "💬",
-    "nature": "🌿",
-    "weather": "🌦️",
-    "jobs": "💼",
-    "lora": "🧩",
-    "about me": "🦜",
-    "small talk": "😊",
-    "stories": "📖",
-    "poems": "✨",
-    "lists": "📝",
-    "recipes": "🍳",
-    "jokes": "😂",
-    "riddles": "🤔",
-    "facts": "💡",
-    "code": "💻",
-    "unknown": "🤷",
-    "echo": "📢",
-}
+_EMOJI_TOPIC = _TEXTS["emoji_topic"]
 
 
 def as_emoji(turn: Turn, rng: Rng) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from demo.train.grammar import as_typed, one
+from demo.train.phrases import load
 from demo.train.skills.animals import animal, animal_by, animal_can, animal_says, animal_size, group_can, opinion
 from demo.train.skills.calendar import counts, days, months
 from demo.train.skills.colours import colour_mix, colour_of
@@ -23,6 +24,8 @@ from demo.train.skills.texts import code, fun_fact, joke, listing, poem, recipe,
 from demo.train.skills.things import about_me, concept, job, planet, small_talk, weather, wheels
 from demo.train.skills.turn import Rng, Turn
 from demo.train.skills.words import define, opposite, plural, rhyme, spell, translate
+
+_TEXTS = load("corpus")
 
 Message = dict[str, str]
 
@@ -129,13 +132,7 @@ def messages(turns: list[Turn], rng: Rng, render: Callable[[Turn], str] | None =
     return chat
 
 
-_PLAIN_SYSTEM = (
-    "You are a helpful assistant.",
-    "You are Lorikeet Demo, a tiny assistant.",
-    "You are a friendly assistant. Answer briefly.",
-    "Be kind and helpful.",
-    "Answer the questions of the visitor.",
-)
+_PLAIN_SYSTEM = _TEXTS["plain_system"]
 
 
 def chats(seed: int, count: int) -> Iterator[list[Message]]:

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from demo.train import world
 from demo.train.corpus import Message, single
 from demo.train.grammar import as_typed, one
+from demo.train.phrases import load
+
+_TEXTS = load("toolbox")
 
 Rng = random.Random
 Arguments = dict[str, object]
@@ -45,14 +48,7 @@ def _place(rng: Rng) -> str:
 
 def _weather(rng: Rng) -> tuple[str, list[object], str, str]:
     place, sky, degrees = _place(rng), rng.choice(_SKIES), rng.randrange(-9, 36)
-    asks = (
-        "(what is|what's|how is) the weather (like |)in {p}( today| now|)?",
-        "is it (cold|warm|sunny|raining|nice) in {p}( today|)?",
-        "(weather|forecast) (in|for) {p}( please|)",
-        "do i need (an umbrella|a coat) in {p}?",
-        "tell me the weather (in|of) {p}",
-        "how (warm|cold) is it in {p}( right now|)?",
-    )
+    asks = _TEXTS["weather"]
     result = rng.choice(
         (
             json.dumps({"sky": sky, "degrees": degrees}),
@@ -66,13 +62,7 @@ def _weather(rng: Rng) -> tuple[str, list[object], str, str]:
 
 def _clock(rng: Rng) -> tuple[str, list[object], str, str]:
     place, time = _place(rng), f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"
-    asks = (
-        "what time is it in {p}( now|)?",
-        "(what is|what's) the time in {p}?",
-        "time in {p}( please|)",
-        "how late is it in {p}?",
-        "tell me the (local |)time in {p}",
-    )
+    asks = _TEXTS["clock"]
     result = rng.choice((json.dumps({"time": time}), time, f"It is {time}"))
     return one(asks, rng, p=place), [place], result, f"It is {time} in {place}."
 
@@ -80,12 +70,7 @@ def _clock(rng: Rng) -> tuple[str, list[object], str, str]:
 def _calculation(rng: Rng) -> tuple[str, list[object], str, str]:
     a, b = rng.randrange(2, 9999), rng.randrange(2, 999)
     sign, word, value = rng.choice((("+", "plus", a + b), ("-", "minus", a - b), ("*", "times", a * b)))
-    asks = (
-        "what is {a} {s} {b}?",
-        "(calculate|compute|work out) {a} {s} {b}",
-        "how much is {a} {s} {b}?",
-        "{a} {s} {b}",
-    )
+    asks = _TEXTS["calculation"]
     question = one(asks, rng, a=a, b=b, s=rng.choice((sign, word)))
     result = rng.choice((str(value), json.dumps({"result": value})))
     return question, [f"{a} {sign} {b}"], result, f"{a} {sign} {b} is {value}."
@@ -94,12 +79,7 @@ def _calculation(rng: Rng) -> tuple[str, list[object], str, str]:
 def _order(rng: Rng) -> tuple[str, list[object], str, str]:
     number = rng.randrange(1000, 99999)
     status = rng.choice(("shipped", "packed", "delivered", "on its way", "waiting for payment"))
-    asks = (
-        "where is (my |)order {n}?",
-        "(what is|what's) the status of (my |)order {n}?",
-        "(status of|track|look up) order {n}( please|)",
-        "has order {n} been sent?",
-    )
+    asks = _TEXTS["order"]
     result = rng.choice((json.dumps({"status": status}), status, f"order {number}: {status}"))
     return one(asks, rng, n=number), [number], result, f"Order {number} is {status}."
 

@@ -6,131 +6,14 @@ from typing import Any
 
 from demo.train import world
 from demo.train.grammar import article, capital, fill, one
+from demo.train.phrases import load
 from demo.train.skills.strangers import STRANGERS
 from demo.train.skills.turn import NUMBER_WORDS, Rng, Turn
 
-_ANIMAL_ASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "sound": (
-        (
-            "what (sound|noise) does {a} make?",
-            "what (does|do) {a} (say|sound like)?",
-            "which sound do {ps} make?",
-            "what sound do {ps} make?",
-            "how does {a} sound?",
-            "{n} sound",
-            "what does the {n} say?",
-            "the sound of {a}?",
-            "what noise do {ps} make?",
-        ),
-        ("The sound of {a} is: {sound}.", "{Ps} make this sound: {sound}."),
-    ),
-    "food": (
-        (
-            "what (does|do) {a} eat?",
-            "what do {ps} (eat|like to eat|feed on)?",
-            "what is the (food|diet) of {a}?",
-            "what should i feed {a}?",
-            "{n} food",
-            "what (food|kind of food) do {ps} (like|eat|need)?",
-            "what can {ps} eat?",
-            "do you know what {ps} eat?",
-            "tell me what {ps} eat",
-        ),
-        ("{Ps} eat {food}.", "{A} eats {food}."),
-    ),
-    "home": (
-        (
-            "where does {a} live?",
-            "where do {ps} live?",
-            "where can i (find|see) {ps}?",
-            "what is the (home|habitat) of {a}?",
-            "where are {ps} found?",
-            "{n} habitat",
-            "in which place do {ps} live?",
-            "where do you find {ps}?",
-        ),
-        ("{Ps} live in {home}.", "You can find {ps} in {home}."),
-    ),
-    "legs": (
-        (
-            "how many legs does {a} have?",
-            "how many legs do {ps} have?",
-            "number of legs of {a}?",
-            "how many legs has {a} got?",
-            "count the legs of {a}",
-            "does {a} have legs?",
-        ),
-        ("{A} has {legs} legs.", "{Ps} have {legs} legs."),
-    ),
-    "baby": (
-        (
-            "what is a baby {n} called?",
-            "what do you call a baby {n}?",
-            "what is the (name|word) for a young {n}?",
-            "how do you call the young of {a}?",
-            "baby {n}?",
-            "what are baby {ps} called?",
-        ),
-        ("A baby {n} is called {ababy}.",),
-    ),
-    "kind": (
-        (
-            "what (kind|type|sort) of animal is {a}?",
-            "is {a} a mammal?",
-            "is {a} a bird?",
-            "is {a} a fish?",
-            "what group does {a} belong to?",
-            "are {ps} (mammals|birds|insects)?",
-        ),
-        ("{A} is {akind}.",),
-    ),
-    "colour": (
-        (
-            "what (colour|color) is {a}?",
-            "what (colour|color) are {ps}?",
-            "which (colour|color) does {a} have?",
-            "what (colour|color) do {ps} have?",
-            "what is the (colour|color) of {a}?",
-        ),
-        ("{Ps} are {colour}.",),
-    ),
-    "fact": (
-        (
-            "tell me (something|a fact|a fun fact|more) about {ps}",
-            "tell me about {ps}",
-            "tell me about the {n}",
-            "what do you know about {ps}?",
-            "what is {a}?",
-            "what are {ps}?",
-            "something interesting about {ps}",
-            "say something about {a}",
-            "i (like|love) {ps}",
-            "{ps}",
-            "{n}",
-            "facts about {ps}",
-            "describe {a}",
-            "what is special about {ps}?",
-            "why are {ps} special?",
-        ),
-        ("{A} is {akind}. It lives in {home} and eats {food}. Did you know? {Fact}.",),
-    ),
-}
-_ANIMAL_PRONOUN: dict[str, tuple[str, ...]] = {
-    "sound": ("what sound does it make?", "and what does it say?", "what noise do they make?"),
-    "food": ("what does it eat?", "and what do they eat?", "what is its food?", "what does it like to eat?"),
-    "home": ("where does it live?", "and where do they live?", "where can i find one?", "where do they live?"),
-    "legs": ("how many legs does it have?", "and how many legs?"),
-    "baby": ("what is its baby called?", "and the baby?", "what do you call its baby?"),
-    "kind": ("what kind of animal is it?", "is it a mammal?"),
-    "colour": ("what colour is it?", "and the colour?", "what color is it?"),
-    "fact": (
-        "tell me more",
-        "tell me more about it",
-        "something else about it?",
-        "tell me a fact about it",
-        "more please",
-    ),
-}
+_TEXTS = load("animals")
+
+_ANIMAL_ASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = _TEXTS["animal_asks"]
+_ANIMAL_PRONOUN: dict[str, tuple[str, ...]] = _TEXTS["animal_pronoun"]
 
 
 def _animal_slots(animal: world.Animal, adjective: str = "") -> dict[str, str]:
@@ -182,15 +65,7 @@ def _animal_turn(rng: Rng, animal: world.Animal, ask: str, questions: tuple[str,
     return Turn("animals", question, answer, capital(short), data, animal.name, again=again)
 
 
-_AGAIN_ANIMAL = (
-    "and {a}?",
-    "what about {a}?",
-    "and {ps}?",
-    "how about {ps}?",
-    "and the {n}?",
-    "same for {a}",
-    "what about {ps}?",
-)
+_AGAIN_ANIMAL = _TEXTS["again_animal"]
 
 
 def _kind_answer(question: str, animal: world.Animal, plain: str) -> str:
@@ -221,18 +96,7 @@ def animal_can(rng: Rng) -> Turn:
     verb, able = rng.choice((("fly", world.FLYERS), ("swim", world.SWIMMERS)))
     good = it.name in able
     slots = {"ps": it.plural, "a": article(it.name), "verb": verb}
-    question = one(
-        (
-            "can {a} {verb}?",
-            "can {ps} {verb}?",
-            "do {ps} {verb}?",
-            "is {a} able to {verb}?",
-            "are {ps} able to {verb}?",
-            "does {a} {verb}?",
-        ),
-        rng,
-        **slots,
-    )
+    question = one(_TEXTS["animal_can"], rng, **slots)
     answer = (
         f"Yes, {it.plural} can {verb}."
         if good
@@ -254,16 +118,7 @@ def animal_size(rng: Rng) -> Turn:
     loser = two if winner is one_ else one_
     slots = {"a": article(one_.name), "b": article(two.name), "word": word}
     if rng.random() < 0.6:
-        question = one(
-            (
-                "(which|what|who) is {word}, {a} or {b}?",
-                "which animal is {word}: {a} or {b}?",
-                "who is {word}, {a} or {b}?",
-                "{a} or {b}, which is {word}?",
-            ),
-            rng,
-            **slots,
-        )
+        question = one(_TEXTS["animal_size"], rng, **slots)
         answer = f"{capital(article(winner.name))} is {word} than {article(loser.name)}."
         return Turn(
             "animals", question, answer, capital(winner.name), {"question": word, "animal": winner.name}, winner.name
@@ -287,31 +142,7 @@ def animal_size(rng: Rng) -> Turn:
 
 def animal_by(rng: Rng) -> Turn:
     """Which animal makes a sound, has stripes, lives somewhere; from the fact back to the animal."""
-    it = rng.choice(
-        [
-            a
-            for a in world.ANIMALS
-            if a.sound
-            in (
-                "roar",
-                "trumpet",
-                "squeak",
-                "moo",
-                "neigh",
-                "oink",
-                "baa",
-                "quack",
-                "cluck",
-                "hoot",
-                "croak",
-                "buzz",
-                "howl",
-                "meow",
-                "caw",
-                "honk",
-            )
-        ]
-    )
+    it = rng.choice([a for a in world.ANIMALS if a.sound in _TEXTS["animal_by"]])
     question = fill("(which|what) animal (says|makes the sound|goes|makes the noise) {sound}?", rng, sound=it.sound)
     return Turn(
         "animals",
@@ -323,22 +154,7 @@ def animal_by(rng: Rng) -> Turn:
     )
 
 
-_SAYS = {
-    "roar": "lion",
-    "bark": "dog",
-    "meow": "cat",
-    "moo": "cow",
-    "neigh": "horse",
-    "oink": "pig",
-    "quack": "duck",
-    "cluck": "chicken",
-    "hoot": "owl",
-    "croak": "frog",
-    "buzz": "bee",
-    "howl": "wolf",
-    "growl": "bear",
-    "squeak": "mouse",
-}
+_SAYS = _TEXTS["says"]
 
 
 def animal_says(rng: Rng) -> Turn:
@@ -374,19 +190,7 @@ def animal_says(rng: Rng) -> Turn:
     )
 
 
-_GROUPS = {
-    "birds": ("fly", "Most birds can fly, but penguins cannot."),
-    "bats": ("fly", "Yes, bats can fly."),
-    "people": ("fly", "People cannot fly without a machine."),
-    "birds ": ("sing", "Many birds sing, most of all in the morning."),
-    "people ": ("swim", "People can learn to swim."),
-    "animals": ("talk", "Animals talk with sounds, smells and movements."),
-    "robots": ("think", "Robots follow programs; they do not think as people do."),
-    "computers": ("think", "Computers calculate; they do not think as people do."),
-    "plants": ("move", "Plants move slowly, for example towards the light."),
-    "insects": ("fly", "Many insects can fly."),
-    "babies": ("walk", "Babies learn to walk at about one year."),
-}
+_GROUPS = _TEXTS["groups"]
 
 
 def group_can(rng: Rng) -> Turn:
@@ -412,44 +216,9 @@ def opinion(rng: Rng) -> Turn:
             rng.choice(tuple(world.COUNTRIES)),
             rng.choice(tuple(world.COLOURS_OF)),
             rng.choice(rng.choice(tuple(world.LISTS.values()))),
-            rng.choice(
-                (
-                    "pizza",
-                    "music",
-                    "football",
-                    "chocolate",
-                    "cats",
-                    "dogs",
-                    "people",
-                    "me",
-                    "films",
-                    "games",
-                    "ice cream",
-                )
-            ),
+            rng.choice(_TEXTS["opinion"]),
         )
     )
-    question = one(
-        (
-            "do you like {t}?",
-            "do you love {t}?",
-            "do you hate {t}?",
-            "do you prefer {t}?",
-            "are {t} (nice|good|cute|dangerous|friendly|beautiful|cool)?",
-            "is {t} (nice|good|cool|bad|beautiful)?",
-            "what is your opinion on {t}?",
-            "what do you think (of|about) {t}?",
-            "would you like {t}?",
-            "have you ever seen {t}?",
-            "have you ever tried {t}?",
-        ),
-        rng,
-        t=thing,
-    )
-    answer = rng.choice(
-        (
-            "I am only a program, so I have no opinion on that. What do you think?",
-            "I have no taste of my own, I am a program. Tell me what you like!",
-        )
-    )
+    question = one(_TEXTS["opinion_2"], rng, t=thing)
+    answer = rng.choice(_TEXTS["opinion_3"])
     return Turn("about me", question, answer, "No opinion", {"answer": answer}, "lorikeet")

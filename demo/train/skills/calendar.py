@@ -4,49 +4,17 @@ from __future__ import annotations
 
 from demo.train import world
 from demo.train.grammar import capital, fill, one
+from demo.train.phrases import load
 from demo.train.skills.turn import Rng, Turn
+
+_TEXTS = load("calendar")
 
 
 def days(rng: Rng) -> Turn:
     """The day after, before, or some days from a day."""
     i = rng.randrange(7)
     today = world.DAYS[i]
-    step, patterns, word = rng.choice(
-        (
-            (
-                1,
-                (
-                    "(what|which) day (comes|is) after {d}?",
-                    "what day follows {d}?",
-                    "if today is {d}, what (day|) is tomorrow?",
-                    "today is {d}, what is tomorrow?",
-                    "the day after {d}?",
-                    "what comes after {d}?",
-                ),
-                "The day after {d} is {r}.",
-            ),
-            (
-                -1,
-                (
-                    "(what|which) day (comes|is) before {d}?",
-                    "if today is {d}, what (day|) was yesterday?",
-                    "today is {d}, what was yesterday?",
-                    "the day before {d}?",
-                    "what comes before {d}?",
-                ),
-                "The day before {d} is {r}.",
-            ),
-            (
-                2,
-                (
-                    "what day is two days after {d}?",
-                    "if today is {d}, what day is the day after tomorrow?",
-                    "today is {d}. what day is it in two days?",
-                ),
-                "Two days after {d} is {r}.",
-            ),
-        )
-    )
+    step, patterns, word = rng.choice(_TEXTS["days"])
     result = world.DAYS[(i + step) % 7]
     question = one(patterns, rng, d=today)
     return Turn(
@@ -76,31 +44,12 @@ def months(rng: Rng) -> Turn:
         step = (1, -1)[pick]
         word = ("after", "before")[pick]
         result = world.MONTHS[(i + step) % 12]
-        question = one(
-            (
-                "(what|which) month (comes|is) {w} {m}?",
-                "what comes {w} {m}?",
-                "the month {w} {m}?",
-                "which month is {w} {m}?",
-            ),
-            rng,
-            w=word,
-            m=m,
-        )
+        question = one(_TEXTS["months"], rng, w=word, m=m)
         return Turn(
             "calendar", question, f"The month {word} {m} is {result}.", result, {"month": m, "answer": result}, result
         )
     if pick == 2:
-        question = one(
-            (
-                "how many days (does|has) {m} (have|got)?",
-                "how many days are( there|) in {m}?",
-                "number of days in {m}",
-                "days in {m}",
-            ),
-            rng,
-            m=m,
-        )
+        question = one(_TEXTS["months_2"], rng, m=m)
         return Turn(
             "calendar",
             question,
@@ -112,17 +61,7 @@ def months(rng: Rng) -> Turn:
             m,
         )
     if pick == 3:
-        question = one(
-            (
-                "which season is {m} (in|)?",
-                "what season is {m}?",
-                "in which season is {m}?",
-                "{m} season",
-                "is {m} in (summer|winter|spring|autumn)?",
-            ),
-            rng,
-            m=m,
-        )
+        question = one(_TEXTS["months_3"], rng, m=m)
         return Turn(
             "calendar",
             question,
@@ -132,32 +71,10 @@ def months(rng: Rng) -> Turn:
             m,
         )
     if pick == 4:
-        question = one(
-            (
-                "which number is {m}?",
-                "what number month is {m}?",
-                "{m} is which month of the year?",
-                "what month number is {m}?",
-            ),
-            rng,
-            m=m,
-        )
+        question = one(_TEXTS["months_4"], rng, m=m)
         return Turn("calendar", question, f"{m} is month number {i + 1}.", str(i + 1), {"month": m, "number": i + 1}, m)
     season = rng.choice(tuple(world.SEASON_FACTS))
-    question = one(
-        (
-            "what happens in {s}?",
-            "tell me about {s}",
-            "what is {s} like?",
-            "describe {s}",
-            "{s}",
-            "do you like {s}?",
-            "what do you know about {s}?",
-            "why do people like {s}?",
-        ),
-        rng,
-        s=season,
-    )
+    question = one(_TEXTS["months_5"], rng, s=season)
     return Turn(
         "calendar",
         question,

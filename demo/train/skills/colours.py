@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from demo.train import world
 from demo.train.grammar import article, capital, one
+from demo.train.phrases import load
 from demo.train.skills.turn import Rng, Turn
+
+_TEXTS = load("colours")
 
 
 def colour_of(rng: Rng) -> Turn:
     """The usual colour of a thing."""
-    return _colour_turn(
-        rng,
-        rng.choice(tuple(world.COLOURS_OF)),
-        (
-            "what (colour|color) is {a}?",
-            "which (colour|color) (is|has) {a}?",
-            "what is the (colour|color) of {a}?",
-            "the (colour|color) of {a}?",
-            "what (colour|color) does {a} have?",
-            "{n} (colour|color)",
-            "tell me the (colour|color) of {a}",
-            "do you know what (colour|color) {a} is?",
-            "(colour|color) of {a}",
-        ),
-    )
+    return _colour_turn(rng, rng.choice(tuple(world.COLOURS_OF)), _TEXTS["colour_of"])
 
 
 def _with_article(noun: str) -> str:
@@ -56,22 +45,7 @@ def colour_mix(rng: Rng) -> Turn:
     """What two colours give together."""
     pair, result = rng.choice(tuple(world.MIXES.items()))
     first, second = rng.sample(sorted(pair), 2)
-    question = one(
-        (
-            "what do you get when you mix {a} and {b}?",
-            "what (colour|color) do {a} and {b} make?",
-            "mix {a} and {b}",
-            "what is {a} plus {b}?",
-            "if i mix {a} with {b}, what do i get?",
-            "what happens when i mix {a} with {b}?",
-            "{a} and {b} make?",
-            "which (colour|color) comes from {a} and {b}?",
-            "what does {a} and {b} make?",
-        ),
-        rng,
-        a=first,
-        b=second,
-    )
+    question = one(_TEXTS["colour_mix"], rng, a=first, b=second)
     return Turn(
         "colours",
         question,

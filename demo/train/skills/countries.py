@@ -4,72 +4,12 @@ from __future__ import annotations
 
 from demo.train import world
 from demo.train.grammar import capital, one
+from demo.train.phrases import load
 from demo.train.skills.turn import Rng, Turn
 
-_COUNTRY_ASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "capital": (
-        (
-            "what is the capital( city|) of {c}?",
-            "what's the capital of {c}?",
-            "capital of {c}",
-            "which city is the capital of {c}?",
-            "name the capital of {c}",
-            "{c} capital",
-            "do you know the capital of {c}?",
-            "tell me the capital of {c}",
-            "what is {c}'s capital?",
-            "what city is the capital of {c}?",
-            "the capital of {c} is",
-        ),
-        ("The capital of {c} is {v}.",),
-        ("and {c}?", "what about {c}?", "and of {c}?", "how about {c}?", "and the capital of {c}?"),
-    ),
-    "continent": (
-        (
-            "where is {c}?",
-            "which continent is {c} (in|on)?",
-            "on which continent is {c}?",
-            "in which part of the world is {c}?",
-            "where do i find {c}( on a map|)?",
-            "what continent is {c} (on|in)?",
-            "where does {c} lie?",
-            "is {c} in (europe|asia|africa)?",
-        ),
-        ("{C} is in {v}.",),
-        ("and where is {c}?", "where is {c} then?", "and {c}?"),
-    ),
-    "language": (
-        (
-            "what language do (people|they) speak in {c}?",
-            "which language(s|) (is|are) spoken in {c}?",
-            "what do people speak in {c}?",
-            "what is the language of {c}?",
-            "language of {c}",
-            "what language is spoken in {c}?",
-        ),
-        ("In {c} people speak {v}.",),
-        ("and in {c}?", "what about {c}?", "and what do they speak in {c}?"),
-    ),
-    "known_for": (
-        (
-            "what is {c} (known|famous) for?",
-            "tell me (something|) about {c}",
-            "what do you know about {c}?",
-            "what is special about {c}?",
-            "what can i see in {c}?",
-            "why should i visit {c}?",
-            "should i visit {c}?",
-            "i want to travel to {c}",
-            "{c}",
-            "what is {c} like?",
-            "i am from {c}",
-            "i live in {c}",
-            "describe {c}",
-        ),
-        ("{C} is known for {v}. Its capital is {cap}.",),
-        ("tell me about {c} too", "and {c}?", "what about {c}?"),
-    ),
-}
+_TEXTS = load("countries")
+
+_COUNTRY_ASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = _TEXTS["country_asks"]
 
 
 def country(rng: Rng) -> Turn:
@@ -88,21 +28,7 @@ def _country_turn(rng: Rng, name: str, ask: str, questions: tuple[str, ...]) -> 
     def again(rng: Rng) -> Turn:
         if rng.random() < 0.4:
             other = rng.choice(("capital", "language", "known_for"))
-            return _country_turn(
-                rng,
-                name,
-                other,
-                {
-                    "capital": ("what is its capital?", "and its capital?", "what's the capital there?"),
-                    "language": ("what do they speak there?", "and the language?", "which language do they speak?"),
-                    "known_for": (
-                        "what is it known for?",
-                        "tell me more",
-                        "what is it famous for?",
-                        "tell me more about it",
-                    ),
-                }[other],
-            )
+            return _country_turn(rng, name, other, _TEXTS["country_turn"][other])
         return _country_turn(rng, rng.choice(tuple(world.COUNTRIES)), ask, _COUNTRY_ASKS[ask][2])
 
     return Turn(
@@ -122,20 +48,7 @@ def city(rng: Rng) -> Turn:
     row = world.COUNTRIES[name]
     town = row[0]
     if rng.random() < 0.65:
-        question = one(
-            (
-                "where is {t}?",
-                "which country is {t} in?",
-                "in which country is {t}?",
-                "what country is {t} (in|the capital of)?",
-                "{t} is the capital of which country?",
-                "what is {t}?",
-                "is {t} a capital?",
-                "is {t} a city?",
-            ),
-            rng,
-            t=town,
-        )
+        question = one(_TEXTS["city"], rng, t=town)
         return Turn(
             "countries",
             question,
@@ -144,20 +57,7 @@ def city(rng: Rng) -> Turn:
             {"city": town, "country": name.removeprefix("the ")},
             town,
         )
-    question = one(
-        (
-            "tell me (something|) about {t}",
-            "what do you know about {t}?",
-            "should i visit {t}?",
-            "what can i (do|see) in {t}?",
-            "i am going to {t}",
-            "i live in {t}",
-            "{t}",
-            "what is {t} like?",
-        ),
-        rng,
-        t=town,
-    )
+    question = one(_TEXTS["city_2"], rng, t=town)
     return Turn(
         "countries",
         question,
@@ -173,16 +73,7 @@ def country_check(rng: Rng) -> Turn:
     name, other = rng.sample(tuple(world.COUNTRIES), 2)
     right = rng.random() < 0.5
     town = world.COUNTRIES[name if right else other][0]
-    question = one(
-        (
-            "is {t} the capital of {c}?",
-            "{t} is the capital of {c}, right?",
-            "is it true that {t} is the capital of {c}?",
-        ),
-        rng,
-        t=town,
-        c=name,
-    )
+    question = one(_TEXTS["country_check"], rng, t=town, c=name)
     answer = f"{'Yes' if right else 'No'}, the capital of {name} is {world.COUNTRIES[name][0]}."
     return Turn(
         "countries",

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from demo.train import world
 from demo.train.grammar import capital, one
+from demo.train.phrases import load
 from demo.train.skills.strangers import pseudo_word
 from demo.train.skills.turn import Rng, Turn
+
+_TEXTS = load("echo")
 
 
 def _fresh_name(rng: Rng) -> str:
@@ -17,21 +20,7 @@ def _fresh_name(rng: Rng) -> str:
 def name_dialogue(rng: Rng, pick: Callable[[Rng], Turn]) -> list[Turn]:
     """The visitor says a name and later asks for it."""
     name = _fresh_name(rng)
-    intro = one(
-        (
-            "my name is {n}",
-            "i am {n}",
-            "i'm {n}",
-            "call me {n}",
-            "hello, my name is {n}",
-            "hi, i am {n}",
-            "you can call me {n}",
-            "hey, {n} here",
-            "hi i'm {n}",
-        ),
-        rng,
-        n=name,
-    )
+    intro = one(_TEXTS["name_dialogue"], rng, n=name)
     intro = f"{intro[0]}{intro[1:]}" if rng.random() < 0.7 else intro.lower().replace(name.lower(), name)
     turns = [
         Turn(
@@ -45,35 +34,14 @@ def name_dialogue(rng: Rng, pick: Callable[[Rng], Turn]) -> list[Turn]:
         )
     ]
     turns += [pick(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
-    ask = one(
-        (
-            "what is my name?",
-            "do you remember my name?",
-            "who am i?",
-            "what's my name",
-            "say my name",
-            "do you know my name?",
-        ),
-        rng,
-    )
+    ask = one(_TEXTS["name_dialogue_2"], rng)
     turns.append(Turn("small talk", ask, f"Your name is {name}.", name, {"name": name}, "name", exact=True))
     return turns
 
 
 def unknown_name(rng: Rng) -> Turn:
     """Asked for a name that was never given."""
-    ask = one(
-        (
-            "what is my name?",
-            "do you remember my name?",
-            "who am i?",
-            "what's my name",
-            "do you know my name?",
-            "how old am i?",
-            "where do i live?",
-        ),
-        rng,
-    )
+    ask = one(_TEXTS["unknown_name"], rng)
     return Turn(
         "small talk",
         ask,

@@ -6,78 +6,12 @@ from dataclasses import replace
 
 from demo.train import world
 from demo.train.grammar import one
+from demo.train.phrases import load
 from demo.train.skills.turn import NUMBER_WORDS, Rng, Turn
 
-_OPS: dict[str, tuple[tuple[str, ...], str]] = {
-    "+": (
-        (
-            "what is {a} plus {b}?",
-            "{a} + {b}",
-            "{a}+{b}",
-            "what is {a} + {b}?",
-            "what's {a} + {b}?",
-            "{a} plus {b}",
-            "add {a} and {b}",
-            "how much is {a} and {b}?",
-            "calculate {a} + {b}",
-            "sum of {a} and {b}",
-            "{a}+{b}=?",
-            "{a} + {b} =",
-            "can you add {a} and {b}?",
-            "what do {a} and {b} make?",
-            "compute {a} plus {b}",
-            "how much is {a} + {b}?",
-        ),
-        "plus",
-    ),
-    "-": (
-        (
-            "what is {a} minus {b}?",
-            "{a} - {b}",
-            "{a}-{b}",
-            "what is {a} - {b}?",
-            "{a} minus {b}",
-            "subtract {b} from {a}",
-            "take {b} away from {a}",
-            "calculate {a} - {b}",
-            "how much is {a} minus {b}?",
-            "{a}-{b}=?",
-            "what's {a} - {b}?",
-            "{a} less {b}",
-        ),
-        "minus",
-    ),
-    "*": (
-        (
-            "what is {a} times {b}?",
-            "{a} * {b}",
-            "{a}*{b}",
-            "{a} x {b}",
-            "what is {a} * {b}?",
-            "{a} times {b}",
-            "multiply {a} by {b}",
-            "multiply {a} and {b}",
-            "how much is {a} times {b}?",
-            "what's {a} x {b}?",
-            "{a} × {b}",
-            "calculate {a} * {b}",
-        ),
-        "times",
-    ),
-    "/": (
-        (
-            "what is {a} divided by {b}?",
-            "{a} / {b}",
-            "{a}/{b}",
-            "divide {a} by {b}",
-            "{a} divided by {b}",
-            "how much is {a} divided by {b}?",
-            "what is {a} / {b}?",
-            "calculate {a} / {b}",
-        ),
-        "divided by",
-    ),
-}
+_TEXTS = load("numbers")
+
+_OPS: dict[str, tuple[tuple[str, ...], str]] = _TEXTS["ops"]
 
 
 def _operands(rng: Rng, op: str) -> tuple[int, int, int]:
@@ -111,17 +45,7 @@ def _sum_turn(rng: Rng, op: str, a: int, b: int, result: int) -> Turn:
     patterns, word = _OPS[op]
     question = one(patterns, rng, a=_spoken(a, rng), b=_spoken(b, rng))
     if rng.random() < 0.04:
-        question = one(
-            (
-                "what is the result of {q}?",
-                "what does {q} (give|make|equal)?",
-                "how much is {q}?",
-                "solve {q}",
-                "result of {q}",
-            ),
-            rng,
-            q=f"{a} {op} {b}",
-        )
+        question = one(_TEXTS["sum_turn"], rng, q=f"{a} {op} {b}")
     answer = f"{a} {word} {b} is {result}."
 
     def again(rng: Rng) -> Turn:
@@ -161,36 +85,10 @@ def sums_story(rng: Rng) -> Turn:
     a, b = rng.randint(2, 20), rng.randint(1, 20)
     plus = rng.random() < 0.5 or b > a
     if plus:
-        question = one(
-            (
-                "i have {a} {t} and (buy|get|find) {b} more. how many (do i have|are there|{t} do i have)( now| in total|)?",
-                "{w} has {a} {t} and (gets|buys|finds|receives) {b} more. how many {t} does {w} have( now|)?",
-                "i (buy|find) {a} {t} and (then|later) {b} more, how many {t} do i have?",
-                "there are {a} {t} and {b} more come. how many {t} are there?",
-                "if i have {a} {t} and you give me {b}, how many {t} do i have?",
-            ),
-            rng,
-            a=a,
-            b=b,
-            t=things,
-            w=who,
-        )
+        question = one(_TEXTS["sums_story"], rng, a=a, b=b, t=things, w=who)
         result, op, word = a + b, "+", "plus"
     else:
-        question = one(
-            (
-                "i have {a} {t} and (lose|give away|sell|break|use|eat|drop) {b}. how many (are left|remain|do i have left|do i have|{t} are left)?",
-                "{w} has {a} {t} and (loses|sells|gives away|breaks|uses|eats|drops) {b}. how many {t} (are left|remain|does {w} have)?",
-                "if i have {a} {t} and (eat|drop|lose|break|give away|use|sell) {b}, how many (are left|remain|do i have left|{t} are left)?",
-                "there are {a} {t} and i take {b}, how many (remain|are left)?",
-                "i had {a} {t} but (lost|broke|sold|ate) {b}. how many are left?",
-            ),
-            rng,
-            a=a,
-            b=b,
-            t=things,
-            w=who,
-        )
+        question = one(_TEXTS["sums_story_2"], rng, a=a, b=b, t=things, w=who)
         result, op, word = a - b, "-", "minus"
     return Turn(
         "sums",
@@ -240,19 +138,7 @@ def more_numbers(rng: Rng) -> Turn:
         )
     a, b, c = (rng.randint(1, 20) for _ in range(3))
     if pick == 2:
-        question = one(
-            (
-                "what is {a} + {b} + {c}?",
-                "{a}+{b}+{c}",
-                "{a} plus {b} plus {c}",
-                "add {a}, {b} and {c}",
-                "{a} + {b} + {c}",
-            ),
-            rng,
-            a=a,
-            b=b,
-            c=c,
-        )
+        question = one(_TEXTS["more_numbers"], rng, a=a, b=b, c=c)
         return Turn(
             "sums",
             question,
@@ -352,17 +238,7 @@ def numbers(rng: Rng) -> Turn:
         down = rng.random() < 0.2
         row = list(range(b, a - 1, -1)) if down else list(range(a, b + 1))
         question = (
-            one(
-                (
-                    "count from {a} to {b}",
-                    "count {a} to {b}",
-                    "please count from {a} to {b}",
-                    "can you count from {a} to {b}?",
-                ),
-                rng,
-                a=row[0],
-                b=row[-1],
-            )
+            one(_TEXTS["numbers"], rng, a=row[0], b=row[-1])
             if a != 1 or down or rng.random() < 0.5
             else one(("count to {b}", "can you count to {b}?", "count up to {b}"), rng, b=b)
         )

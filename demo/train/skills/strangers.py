@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from demo.train import world
 from demo.train.about import CONCEPTS
+from demo.train.phrases import load
 from demo.train.skills.turn import Rng
+
+_TEXTS = load("strangers")
 
 _KNOWN = frozenset(
     " ".join(
@@ -21,36 +24,7 @@ _KNOWN = frozenset(
     ).split(" ")
 )
 STRANGERS = tuple(word for word in world.OTHER_WORDS if word not in _KNOWN)
-_SYLLABLES = tuple(
-    c + v
-    for c in (
-        "b",
-        "br",
-        "d",
-        "dr",
-        "f",
-        "g",
-        "gr",
-        "k",
-        "l",
-        "m",
-        "n",
-        "p",
-        "r",
-        "s",
-        "st",
-        "t",
-        "tr",
-        "v",
-        "z",
-        "sh",
-        "ch",
-        "w",
-        "h",
-        "j",
-    )
-    for v in "aeiou"
-)
+_SYLLABLES = tuple(c + v for c in _TEXTS["syllables"] for v in "aeiou")
 _CODAS = ("", "", "n", "r", "l", "s", "t", "x", "m", "nd", "rk")
 
 

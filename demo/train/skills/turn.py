@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from demo.train.phrases import load
+
+_TEXTS = load("turn")
+
 Rng = random.Random
 
 
@@ -24,26 +28,4 @@ class Turn:
     again: Callable[[Rng], Turn] | None = field(default=None, compare=False)
 
 
-NUMBER_WORDS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
-)
+NUMBER_WORDS = _TEXTS["number_words"]

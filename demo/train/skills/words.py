@@ -4,55 +4,19 @@ from __future__ import annotations
 
 from demo.train import world
 from demo.train.grammar import article, capital, one
+from demo.train.phrases import load
 from demo.train.skills.turn import Rng, Turn
+
+_TEXTS = load("words")
 
 
 def define(rng: Rng) -> Turn:
     """What a word means."""
     word = rng.choice(tuple(world.DEFINITIONS))
-    return _define_turn(
-        rng,
-        word,
-        (
-            "what is {a}?",
-            "what's {a}?",
-            "define {n}",
-            "what does {n} mean?",
-            "what does the word {n} mean?",
-            "explain {a}",
-            "what is the meaning of {n}?",
-            "tell me what {a} is",
-            "{n} definition",
-            "{n} meaning",
-            "what is meant by {n}?",
-            "can you explain what {a} is?",
-            "describe {a}",
-            "tell me about {a}",
-            "{n}?",
-            "give me a definition of {n}",
-            "do you know what {a} is?",
-        ),
-    )
+    return _define_turn(rng, word, _TEXTS["define"])
 
 
-_NO_ARTICLE = frozenset(
-    {
-        "gravity",
-        "energy",
-        "electricity",
-        "oxygen",
-        "thunder",
-        "lightning",
-        "photosynthesis",
-        "democracy",
-        "money",
-        "courage",
-        "patience",
-        "happiness",
-        "music",
-        "internet",
-    }
-)
+_NO_ARTICLE = frozenset(_TEXTS["no_article"])
 
 
 def _define_turn(rng: Rng, word: str, patterns: tuple[str, ...]) -> Turn:
@@ -77,22 +41,7 @@ def opposite(rng: Rng) -> Turn:
     """The opposite of a word."""
     pair = rng.choice(world.OPPOSITES)
     a, b = pair if rng.random() < 0.5 else pair[::-1]
-    return _opposite_turn(
-        rng,
-        a,
-        b,
-        (
-            "what is the opposite of {a}?",
-            "opposite of {a}",
-            "the opposite of {a}?",
-            "what's the opposite of {a}?",
-            "give me the opposite of {a}",
-            "which word is the opposite of {a}?",
-            "antonym of {a}",
-            "what is the contrary of {a}?",
-            "tell me the opposite of {a}",
-        ),
-    )
+    return _opposite_turn(rng, a, b, _TEXTS["opposite"])
 
 
 def _opposite_turn(rng: Rng, a: str, b: str, patterns: tuple[str, ...]) -> Turn:
@@ -114,17 +63,7 @@ def _opposite_turn(rng: Rng, a: str, b: str, patterns: tuple[str, ...]) -> Turn:
 def plural(rng: Rng) -> Turn:
     """The plural of an animal."""
     it = rng.choice(world.ANIMALS)
-    question = one(
-        (
-            "what is the plural of {n}?",
-            "plural of {n}",
-            "the plural of {n}?",
-            "how do you say more than one {n}?",
-            "one {n}, two what?",
-        ),
-        rng,
-        n=it.name,
-    )
+    question = one(_TEXTS["plural"], rng, n=it.name)
     return Turn(
         "words",
         question,
@@ -138,23 +77,7 @@ def plural(rng: Rng) -> Turn:
 def translate(rng: Rng) -> Turn:
     """A word in another language."""
     word = rng.choice(tuple(world.WORDS_ABROAD))
-    return _translate_turn(
-        rng,
-        word,
-        rng.randrange(4),
-        (
-            "how do you say {w} in {l}?",
-            "what is {w} in {l}?",
-            "what is the {l} word for {w}?",
-            "{w} in {l}",
-            "translate {w} (to|into) {l}",
-            "say {w} in {l}",
-            "how do i say {w} in {l}?",
-            "what does {w} mean in {l}?",
-            "{l} for {w}?",
-            "can you say {w} in {l}?",
-        ),
-    )
+    return _translate_turn(rng, word, rng.randrange(4), _TEXTS["translate"])
 
 
 def _translate_turn(rng: Rng, word: str, language: int, patterns: tuple[str, ...]) -> Turn:
@@ -182,19 +105,7 @@ def rhyme(rng: Rng) -> Turn:
     words = rng.choice(world.RHYMES)
     at = rng.randrange(len(words))
     others = [word for i, word in enumerate(words) if i != at]
-    question = one(
-        (
-            "what rhymes with {w}?",
-            "which words rhyme with {w}?",
-            "a rhyme for {w}",
-            "give me a rhyme for {w}",
-            "find a rhyme for {w}",
-            "{w} rhymes with what?",
-            "what word rhymes with {w}?",
-        ),
-        rng,
-        w=words[at],
-    )
+    question = one(_TEXTS["rhyme"], rng, w=words[at])
     return Turn(
         "words",
         question,
@@ -232,18 +143,6 @@ _SPELLABLE = tuple(
 def spell(rng: Rng) -> Turn:
     """A word letter by letter."""
     word = rng.choice(_SPELLABLE)
-    question = one(
-        (
-            "spell {w}",
-            "how do you spell {w}?",
-            "spell the word {w}",
-            "can you spell {w}?",
-            "how is {w} spelled?",
-            "how do i spell {w}?",
-            "how to write {w}?",
-        ),
-        rng,
-        w=word,
-    )
+    question = one(_TEXTS["spell"], rng, w=word)
     letters = "-".join(word.upper())
     return Turn("words", question, f"{letters}.", letters, {"word": word, "letters": list(word)}, word)
