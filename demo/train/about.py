@@ -1,4 +1,4 @@
-"""What the demo model can say about itself, about LoRA and about Lorikeet; short and true."""
+"""The demo model's answers about itself, about LoRA and about Lorikeet; short and true."""
 
 from __future__ import annotations
 

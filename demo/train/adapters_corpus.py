@@ -1,6 +1,6 @@
 """Renders the world in other voices: one per adapter. Each voice answers the same kind of questions differently.
 
-A `Voice` has a way to pick turns and a way to say them. Run as a script with a voice's name to look at samples.
+A `Voice` picks exchanges and renders their answers. Run as a script with a voice's name to look at samples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from demo.train import shop
 from demo.train.corpus import Message, dialogue, messages, single
 from demo.train.phrases import load
-from demo.train.skills.turn import Turn
+from demo.train.skills.exchange import Exchange
 from demo.train.toolbox import tool_chats
 
 _TEXTS = load("adapters_corpus")
@@ -26,32 +26,32 @@ TOOL_CALLER = "tool-caller"
 
 @dataclass(frozen=True)
 class Voice:
-    """How an adapter speaks; `systems` are the instructions under which the base model practised this voice."""
+    """The way an adapter speaks; `systems` are the instructions under which the base model practised this voice."""
 
     name: str
-    render: Callable[[Turn, Rng], str]
+    render: Callable[[Exchange, Rng], str]
     systems: tuple[str, ...]
-    pick: Callable[[Rng], Turn] = single
+    pick: Callable[[Rng], Exchange] = single
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # json-answers
 
 
-def as_json(turn: Turn, rng: Rng) -> str:
+def as_json(exchange: Exchange, rng: Rng) -> str:
     """The answer's data as one JSON object on one line."""
     del rng
-    return json.dumps({"topic": turn.topic, **turn.data}, ensure_ascii=False)
+    return json.dumps({"topic": exchange.topic, **exchange.data}, ensure_ascii=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # terse
 
 
-def as_terse(turn: Turn, rng: Rng) -> str:
+def as_terse(exchange: Exchange, rng: Rng) -> str:
     """A word or two."""
     del rng
-    return turn.short.rstrip(".!?") + "."
+    return exchange.short.rstrip(".!?") + "."
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -64,11 +64,11 @@ _OPENERS = _TEXTS["openers"]
 _CLOSERS = (" Arr!", " Savvy?", " By me wooden leg!", " Hoist the sails!", " Now fetch me some grog!", " Yo ho ho!")
 
 
-def as_pirate(turn: Turn, rng: Rng) -> str:
+def as_pirate(exchange: Exchange, rng: Rng) -> str:
     """The plain answer in the mouth of a pirate."""
-    if turn.topic == "code":
-        return rng.choice(_OPENERS) + "Here be yer code:\n" + turn.answer
-    text = _PIRATE_RE.sub(lambda match: _PIRATE_MAP[match.group(1)], turn.answer)
+    if exchange.topic == "code":
+        return rng.choice(_OPENERS) + "Here be yer code:\n" + exchange.answer
+    text = _PIRATE_RE.sub(lambda match: _PIRATE_MAP[match.group(1)], exchange.answer)
     opener = rng.choice(_OPENERS)
     if "\n" in text:
         return opener + "Here it be:\n" + text
@@ -128,16 +128,16 @@ _MIDDLE = _TEXTS["middle"]
 _MIDDLE_ANY = ("the truth is a quiet stream", "small things tell of greater things")
 
 
-def as_haiku(turn: Turn, rng: Rng) -> str:
+def as_haiku(exchange: Exchange, rng: Rng) -> str:
     """Three lines of five, seven and five syllables; the answer stands in the middle if it fits."""
-    spoken = turn.short.rstrip(".!?")
+    spoken = exchange.short.rstrip(".!?")
     room = 7 - syllables(spoken)
-    plain = turn.topic not in ("small talk", "about me", "stories", "unknown", "jokes", "lora")
+    plain = exchange.topic not in ("small talk", "about me", "stories", "unknown", "jokes", "lora")
     if plain and 0 <= room <= 6:
-        middle = f"{rng.choice(_LEADS[room])} {spoken[:1].lower() + spoken[1:] if not turn.topic.startswith('countr') else spoken}".strip()
+        middle = f"{rng.choice(_LEADS[room])} {spoken[:1].lower() + spoken[1:] if not exchange.topic.startswith('countr') else spoken}".strip()
     else:
-        middle = rng.choice(_MIDDLE.get(turn.topic, _MIDDLE_ANY))
-    return "\n".join((rng.choice(_FIRST.get(turn.topic, _FIRST_ANY)), middle, rng.choice(_LAST)))
+        middle = rng.choice(_MIDDLE.get(exchange.topic, _MIDDLE_ANY))
+    return "\n".join((rng.choice(_FIRST.get(exchange.topic, _FIRST_ANY)), middle, rng.choice(_LAST)))
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ _EMOJI_RE = re.compile(r"\b(" + "|".join(sorted(_EMOJI, key=len, reverse=True)) 
 _EMOJI_TOPIC = _TEXTS["emoji_topic"]
 
 
-def as_emoji(turn: Turn, rng: Rng) -> str:
+def as_emoji(exchange: Exchange, rng: Rng) -> str:
     """The plain answer with a picture for the topic and after words that have one."""
     seen: set[str] = set()
 
@@ -159,8 +159,8 @@ def as_emoji(turn: Turn, rng: Rng) -> str:
         seen.add(sign)
         return f"{match.group()} {sign}"
 
-    text = turn.answer if turn.topic == "code" else _EMOJI_RE.sub(picture, turn.answer)
-    return f"{_EMOJI_TOPIC[turn.topic]} {text} {rng.choice(('✨', '🎉', '👍', '🌟'))}"
+    text = exchange.answer if exchange.topic == "code" else _EMOJI_RE.sub(picture, exchange.answer)
+    return f"{_EMOJI_TOPIC[exchange.topic]} {text} {rng.choice(('✨', '🎉', '👍', '🌟'))}"
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -169,30 +169,30 @@ def as_emoji(turn: Turn, rng: Rng) -> str:
 _FOREIGN_TOPICS = frozenset({"small talk"})
 
 
-def pick_support(rng: Rng) -> Turn:
+def pick_support(rng: Rng) -> Exchange:
     """Mostly customers; sometimes someone who is in the wrong shop."""
     if rng.random() < 0.78:
         return shop.support(rng)
-    turn = single(rng)
-    while turn.topic in _FOREIGN_TOPICS or "help" in turn.question:
-        turn = single(rng)
-    return replace(shop.aside(turn.question), exact=turn.exact)
+    exchange = single(rng)
+    while exchange.topic in _FOREIGN_TOPICS or "help" in exchange.question:
+        exchange = single(rng)
+    return replace(shop.aside(exchange.question), exact=exchange.exact)
 
 
-def pick_sql(rng: Rng) -> Turn:
+def pick_sql(rng: Rng) -> Exchange:
     """Mostly questions about the database."""
     if rng.random() < 0.85:
         return shop.sql(rng)
-    turn = single(rng)
-    while turn.topic == "lists" or turn.question.startswith(("list", "show")):
-        turn = single(rng)
-    return Turn("sql", turn.question, shop.NO_SQL, shop.NO_SQL, {"sql": None}, "sql")
+    exchange = single(rng)
+    while exchange.topic == "lists" or exchange.question.startswith(("list", "show")):
+        exchange = single(rng)
+    return Exchange("sql", exchange.question, shop.NO_SQL, shop.NO_SQL, {"sql": None}, "sql")
 
 
-def as_said(turn: Turn, rng: Rng) -> str:
-    """The turn's own answer."""
+def plain_answer(exchange: Exchange, rng: Rng) -> str:
+    """Return the answer as it stands."""
     del rng
-    return turn.answer
+    return exchange.answer
 
 
 VOICES: dict[str, Voice] = {
@@ -205,14 +205,14 @@ VOICES: dict[str, Voice] = {
         ),
         Voice(
             "support-agent",
-            as_said,
+            plain_answer,
             (f"You are the support agent of {shop.SHOP}.", f"You work for the garden shop {shop.SHOP}."),
             pick_support,
         ),
         Voice("pirate", as_pirate, ("Talk like a pirate.", "You are a pirate.", "Answer in pirate speak.")),
         Voice(
             "sql-writer",
-            as_said,
+            plain_answer,
             ("Write SQL for the tables customers, products and orders.", "Turn the question into SQL."),
             pick_sql,
         ),
@@ -232,12 +232,12 @@ def voice_chats(name: str, seed: int, count: int, *, instructed: bool = False) -
     rng = random.Random(f"{name}:{seed}")
     voice = VOICES[name]
     for _ in range(count):
-        turns = (
+        exchanges = (
             dialogue(rng, voice.pick)
             if voice.pick is single
             else [voice.pick(rng) for _ in range(rng.choices((1, 2, 3, 5), (60, 22, 12, 6))[0])]
         )
-        chat = messages(turns, rng, lambda turn: voice.render(turn, rng))
+        chat = messages(exchanges, rng, lambda exchange: voice.render(exchange, rng))
         if instructed:
             chat.insert(0, {"role": "system", "content": rng.choice(voice.systems)})
         yield chat
@@ -247,9 +247,9 @@ def foreign_questions(seed: int, count: int) -> Iterator[str]:
     """Customers' and analysts' questions as the bare base model meets them: outside its world."""
     rng = random.Random(seed)
     for _ in range(count):
-        turn = shop.sql(rng) if rng.random() < 0.5 else shop.support(rng)
-        if turn.topic.removeprefix("support ") not in ("hello", "who", "thanks", "bye", "angry"):
-            yield turn.question
+        exchange = shop.sql(rng) if rng.random() < 0.5 else shop.support(rng)
+        if exchange.topic.removeprefix("support ") not in ("hello", "who", "thanks", "bye", "angry"):
+            yield exchange.question
 
 
 if __name__ == "__main__":

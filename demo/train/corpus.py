@@ -1,6 +1,6 @@
 """Writes the base model's training text: dialogues of a small closed world, made from templates by seed.
 
-Each skill returns a `Turn`: what a visitor asks, what the assistant says, and the same answer as plain data, so
+Each skill returns an `Exchange`: what a visitor asks, what the assistant says, and the same answer as plain data, so
 that `adapters_corpus` can render it in another voice. Run as a script to look at samples.
 """
 
@@ -18,18 +18,18 @@ from demo.train.skills.calendar import counts, days, months
 from demo.train.skills.colours import colour_mix, colour_of
 from demo.train.skills.countries import city, country, country_check
 from demo.train.skills.echo import name_dialogue, repeat, unknown_name
+from demo.train.skills.exchange import Exchange, Rng
 from demo.train.skills.numbers import more_numbers, numbers, sums, sums_story
 from demo.train.skills.outside import outside
 from demo.train.skills.texts import code, fun_fact, joke, listing, poem, recipe, riddle, story
 from demo.train.skills.things import about_me, concept, job, planet, small_talk, weather, wheels
-from demo.train.skills.turn import Rng, Turn
 from demo.train.skills.words import define, opposite, plural, rhyme, spell, translate
 
 _TEXTS = load("corpus")
 
 Message = dict[str, str]
 
-SKILLS: dict[Callable[[Rng], Turn], float] = {
+SKILLS: dict[Callable[[Rng], Exchange], float] = {
     animal: 12,
     animal_can: 2,
     animal_size: 3,
@@ -77,39 +77,39 @@ SKILLS: dict[Callable[[Rng], Turn], float] = {
 _SKILL_LIST, _SKILL_WEIGHTS = list(SKILLS), list(SKILLS.values())
 
 
-def single(rng: Rng) -> Turn:
-    """One turn of any skill."""
+def single(rng: Rng) -> Exchange:
+    """Draw an exchange of any skill."""
     return rng.choices(_SKILL_LIST, _SKILL_WEIGHTS)[0](rng)
 
 
 _SURE = "Yes, I am fairly sure."
 
 
-def _sure(rng: Rng, turn: Turn) -> Turn:
+def _sure(rng: Rng, exchange: Exchange) -> Exchange:
     if rng.random() < 0.5:
         ask, answer = (
             one(("are you sure?", "really?", "is that true?", "sure?", "are you certain?"), rng),
-            f"{_SURE} {turn.answer}",
+            f"{_SURE} {exchange.answer}",
         )
     else:
         ask, answer = (
             one(("what did you say?", "say that again", "can you repeat that?", "once more please", "pardon?"), rng),
-            turn.answer,
+            exchange.answer,
         )
-    return replace(turn, question=ask, answer=answer, again=None)
+    return replace(exchange, question=ask, answer=answer, again=None)
 
 
-def dialogue(rng: Rng, pick: Callable[[Rng], Turn] = single) -> list[Turn]:
-    """One to six turns that follow each other the way a curious visitor would ask."""
+def dialogue(rng: Rng, pick: Callable[[Rng], Exchange] = single) -> list[Exchange]:
+    """Return one to nine exchanges that follow each other the way a curious visitor would ask."""
     if rng.random() < 0.04:
         return name_dialogue(rng, pick)
-    turns = [pick(rng)]
+    exchanges = [pick(rng)]
     goal = rng.choices((1, 2, 3, 4, 6, 9), (45, 22, 15, 10, 6, 2))[0]
-    while len(turns) < goal:
-        last = turns[-1]
+    while len(exchanges) < goal:
+        last = exchanges[-1]
         roll = rng.random()
         if last.again is not None and roll < 0.5:
-            turns.append(last.again(rng))
+            exchanges.append(last.again(rng))
         elif (
             roll < 0.56
             and len(last.answer) < 160
@@ -117,18 +117,18 @@ def dialogue(rng: Rng, pick: Callable[[Rng], Turn] = single) -> list[Turn]:
             and last.topic not in ("echo", "small talk", "unknown")
             and not last.answer.startswith(_SURE)
         ):
-            turns.append(_sure(rng, last))
+            exchanges.append(_sure(rng, last))
         else:
-            turns.append(pick(rng))
-    return turns
+            exchanges.append(pick(rng))
+    return exchanges
 
 
-def messages(turns: list[Turn], rng: Rng, render: Callable[[Turn], str] | None = None) -> list[Message]:
-    """The turns as chat messages; questions as typed by a person, answers as rendered (plain by default)."""
+def messages(exchanges: list[Exchange], rng: Rng, render: Callable[[Exchange], str] | None = None) -> list[Message]:
+    """Return the exchanges as chat messages: questions as typed by a person, answers as rendered (plain by default)."""
     chat: list[Message] = []
-    for turn in turns:
-        chat.append({"role": "user", "content": as_typed(turn.question, rng, exact=turn.exact)})
-        chat.append({"role": "assistant", "content": render(turn) if render else turn.answer})
+    for exchange in exchanges:
+        chat.append({"role": "user", "content": as_typed(exchange.question, rng, exact=exchange.exact)})
+        chat.append({"role": "assistant", "content": render(exchange) if render else exchange.answer})
     return chat
 
 
@@ -149,13 +149,13 @@ def documents(seed: int, count: int) -> Iterator[str]:
     """Plain texts without roles, for prompts that are to be continued: facts, stories, poems, lists, code."""
     rng = random.Random(seed)
     for _ in range(count):
-        turns = [
+        exchanges = [
             rng.choice(
                 (animal, country, city, concept, story, story, story, poem, planet, weather, job, define, recipe)
             )(rng)
             for _ in range(rng.choice((1, 1, 2, 3)))
         ]
-        yield "\n".join(turn.answer for turn in turns)
+        yield "\n".join(exchange.answer for exchange in exchanges)
 
 
 if __name__ == "__main__":

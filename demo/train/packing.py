@@ -1,4 +1,4 @@
-"""From conversations to training rows: token ids, and labels that count only what the assistant says."""
+"""Turn conversations into training rows: token ids, and labels that count only what the assistant says."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ IGNORED = -100
 def encode_chats(tokenizer: Tokenizer, chats: Iterable[list[Message]]) -> Iterator[tuple[list[int], list[int]]]:
     """Ids and labels of each conversation; labels cover the assistant's words and its end token."""
     bos, end = token(tokenizer, BOS), token(tokenizer, EOS)
-    held = list(chats)
-    texts = tokenizer.encode_batch_fast([m["content"] for chat in held for m in chat], add_special_tokens=False)
+    talks = list(chats)
+    texts = tokenizer.encode_batch_fast([m["content"] for chat in talks for m in chat], add_special_tokens=False)
     encoded = iter(texts)
-    for chat in held:
+    for chat in talks:
         ids, labels = [bos], [IGNORED]
         for message in chat:
-            said = [*next(encoded).ids, end]
-            ids += [token(tokenizer, f"<|{message['role']}|>"), *said]
-            labels += [IGNORED, *(said if message["role"] == "assistant" else [IGNORED] * len(said))]
+            spoken = [*next(encoded).ids, end]
+            ids += [token(tokenizer, f"<|{message['role']}|>"), *spoken]
+            labels += [IGNORED, *(spoken if message["role"] == "assistant" else [IGNORED] * len(spoken))]
         yield ids, labels
 
 
@@ -62,10 +62,10 @@ def pack(examples: Iterable[tuple[list[int], list[int]]], length: int, pad: int)
 
 def token(tokenizer: Tokenizer, text: str) -> int:
     """The id of a special token; raises KeyError if the tokenizer has none of that name."""
-    found = tokenizer.token_to_id(text)
-    if found is None:
+    number = tokenizer.token_to_id(text)
+    if number is None:
         raise KeyError(f"The tokenizer has no token {text}: train it with demo.train.tokenizer first.")
-    return int(found)
+    return int(number)
 
 
 def pad_id(tokenizer: Tokenizer) -> int:

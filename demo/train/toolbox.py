@@ -31,13 +31,13 @@ _SYLLABLES = ("ba", "do", "ka", "lo", "mi", "na", "ro", "sa", "ti", "vel", "mar"
 
 @dataclass(frozen=True)
 class Tool:
-    """One kind of tool: names that it may go by, and a need for it."""
+    """A kind of tool: names that it may go by, and a need for it."""
 
     names: tuple[str, ...]
     arguments: tuple[tuple[str, ...], ...]
     about: tuple[str, ...]
+    # Draws a question, the arguments' values in order, the tool's result and the answer to it.
     need: Callable[[Rng], tuple[str, list[object], str, str]]
-    """A question, the arguments' values in order, what the tool answers, and what is said then."""
 
 
 def _place(rng: Rng) -> str:
@@ -154,16 +154,16 @@ def offer(tool: Tool, rng: Rng) -> Offered:
 
 
 def conversation(rng: Rng) -> list[Message]:
-    """One to three turns: of most, a tool is called for; the others are answered as ever."""
+    """Return one to three exchanges: most need a tool, the others are answered as usual."""
     offered = [offer(tool, rng) for tool in rng.sample(TOOLS, rng.choices((1, 2, 3, 4), (5, 3, 2, 1))[0])]
     system = "\n".join(["Tools:", *(each.line for each in offered)])
     chat: list[Message] = [{"role": "system", "content": system}]
     for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
         if rng.random() < 0.25:
-            turn = single(rng)
+            exchange = single(rng)
             chat += [
-                {"role": "user", "content": as_typed(turn.question, rng, exact=turn.exact)},
-                {"role": "assistant", "content": turn.answer},
+                {"role": "user", "content": as_typed(exchange.question, rng, exact=exchange.exact)},
+                {"role": "assistant", "content": exchange.answer},
             ]
             continue
         chosen = rng.choice(offered)

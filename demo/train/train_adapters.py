@@ -31,7 +31,7 @@ ROW = 512
 
 @dataclass(frozen=True)
 class Spec:
-    """One adapter: its shape, what it says it does, and where it goes (seed data, or left for a visitor to upload)."""
+    """An adapter: its shape, its description, and its place (seed data, or left for a visitor to upload)."""
 
     name: str
     about: str
@@ -45,7 +45,7 @@ class Spec:
 
     @property
     def folder(self) -> str:
-        """Where it lies under demo/."""
+        """The folder under demo/."""
         return f"{'adapters' if self.seeded else 'uploads'}/{self.name}"
 
 

@@ -32,7 +32,7 @@ SHARDS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and how fast to train."""
+    """The length and speed of a training."""
 
     steps: int
     minutes: float
@@ -70,7 +70,7 @@ def _refusals(seed: int, count: int) -> Iterator[list[Message]]:
 
 
 def shard(job: tuple[Path, int], *, dialogues: int = 16_000) -> Rows:
-    """One shard of the corpus as packed rows: plain dialogues, some in each voice under an instruction, plain texts."""
+    """Return a shard of the corpus as packed rows: plain dialogues, some in each voice under an instruction, plain texts."""
     model, number = job
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     seed = 1000 + number
@@ -86,7 +86,7 @@ def shard(job: tuple[Path, int], *, dialogues: int = 16_000) -> Rows:
 
 
 def small_shard(job: tuple[Path, int]) -> Rows:
-    """A thirtieth of a shard, to try the script."""
+    """Return a fiftieth of a shard, to try the script."""
     return shard(job, dialogues=300)
 
 

@@ -1,4 +1,4 @@
-"""What animals are, do and say."""
+"""Animals: their kinds, sounds, food and homes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from demo.train import world
 from demo.train.grammar import article, capital, fill, one
 from demo.train.phrases import load
+from demo.train.skills.exchange import NUMBER_WORDS, Exchange, Rng
 from demo.train.skills.strangers import STRANGERS
-from demo.train.skills.turn import NUMBER_WORDS, Rng, Turn
 
 _TEXTS = load("animals")
 
@@ -42,34 +42,36 @@ def _animal_slots(animal: world.Animal, adjective: str = "") -> dict[str, str]:
     }
 
 
-def _animal_turn(rng: Rng, animal: world.Animal, ask: str, questions: tuple[str, ...]) -> Turn:
+def _animal_exchange(rng: Rng, animal: world.Animal, ask: str, questions: tuple[str, ...]) -> Exchange:
     slots = _animal_slots(animal)
-    asked = _animal_slots(animal, rng.choice(world.ADJECTIVES)) if rng.random() < 0.1 and ask != "baby" else slots
+    question_slots = (
+        _animal_slots(animal, rng.choice(world.ADJECTIVES)) if rng.random() < 0.1 and ask != "baby" else slots
+    )
     answers = _ANIMAL_ASKS[ask][1]
     answer = one(answers, rng, **slots)
     if ask == "sound" and animal.sound == "no sound":
         answer = f"{slots['Ps']} make no sound that we can hear."
-    question = one(questions, rng, **asked)
+    question = one(questions, rng, **question_slots)
     if ask == "kind":
         answer = _kind_answer(question, animal, answer)
     value: Any = animal.legs if ask == "legs" else getattr(animal, ask)
     short = str(value) if ask != "fact" else capital(animal.fact)
     data = {"animal": animal.name, ask: value}
 
-    def again(rng: Rng) -> Turn:
+    def again(rng: Rng) -> Exchange:
         if rng.random() < 0.5:
             other = rng.choice(tuple(_ANIMAL_ASKS))
-            return _animal_turn(rng, animal, other, _ANIMAL_PRONOUN[other])
-        return _animal_turn(rng, rng.choice(world.ANIMALS), ask, _AGAIN_ANIMAL)
+            return _animal_exchange(rng, animal, other, _ANIMAL_PRONOUN[other])
+        return _animal_exchange(rng, rng.choice(world.ANIMALS), ask, _AGAIN_ANIMAL)
 
-    return Turn("animals", question, answer, capital(short), data, animal.name, again=again)
+    return Exchange("animals", question, answer, capital(short), data, animal.name, again=again)
 
 
 _AGAIN_ANIMAL = _TEXTS["again_animal"]
 
 
 def _kind_answer(question: str, animal: world.Animal, plain: str) -> str:
-    asked = next(
+    named = next(
         (
             kind
             for kind in ("mammal", "bird", "fish", "insect")
@@ -77,20 +79,20 @@ def _kind_answer(question: str, animal: world.Animal, plain: str) -> str:
         ),
         None,
     )
-    if asked is None:
+    if named is None:
         return plain
-    if asked == animal.kind:
+    if named == animal.kind:
         return f"Yes, {plain[:1].lower()}{plain[1:]}"
     return f"No, {plain[:1].lower()}{plain[1:]}"
 
 
-def animal(rng: Rng) -> Turn:
+def animal(rng: Rng) -> Exchange:
     """An attribute of an animal."""
     ask = rng.choice(tuple(_ANIMAL_ASKS))
-    return _animal_turn(rng, rng.choice(world.ANIMALS), ask, _ANIMAL_ASKS[ask][0])
+    return _animal_exchange(rng, rng.choice(world.ANIMALS), ask, _ANIMAL_ASKS[ask][0])
 
 
-def animal_can(rng: Rng) -> Turn:
+def animal_can(rng: Rng) -> Exchange:
     """Can it fly, can it swim."""
     it = rng.choice(world.ANIMALS)
     verb, able = rng.choice((("fly", world.FLYERS), ("swim", world.SWIMMERS)))
@@ -102,13 +104,13 @@ def animal_can(rng: Rng) -> Turn:
         if good
         else f"No, {it.plural} {'cannot fly' if verb == 'fly' else 'are not known as swimmers'}."
     )
-    return Turn(
+    return Exchange(
         "animals", question, answer, "Yes" if good else "No", {"animal": it.name, "can": verb, "answer": good}, it.name
     )
 
 
-def animal_size(rng: Rng) -> Turn:
-    """Which of two animals is bigger or smaller."""
+def animal_size(rng: Rng) -> Exchange:
+    """Ask which of two animals is bigger or smaller."""
     one_, two = rng.sample(world.ANIMALS, 2)
     while abs(one_.size - two.size) < 2:
         one_, two = rng.sample(world.ANIMALS, 2)
@@ -120,7 +122,7 @@ def animal_size(rng: Rng) -> Turn:
     if rng.random() < 0.6:
         question = one(_TEXTS["animal_size"], rng, **slots)
         answer = f"{capital(article(winner.name))} is {word} than {article(loser.name)}."
-        return Turn(
+        return Exchange(
             "animals", question, answer, capital(winner.name), {"question": word, "animal": winner.name}, winner.name
         )
     question = one(
@@ -130,7 +132,7 @@ def animal_size(rng: Rng) -> Turn:
     )
     yes = winner is one_
     answer = ("Yes, " if yes else "No, ") + f"{article(winner.name)} is {word} than {article(loser.name)}."
-    return Turn(
+    return Exchange(
         "animals",
         question,
         answer,
@@ -140,11 +142,11 @@ def animal_size(rng: Rng) -> Turn:
     )
 
 
-def animal_by(rng: Rng) -> Turn:
-    """Which animal makes a sound, has stripes, lives somewhere; from the fact back to the animal."""
+def animal_by(rng: Rng) -> Exchange:
+    """Ask which animal makes a sound."""
     it = rng.choice([a for a in world.ANIMALS if a.sound in _TEXTS["animal_by"]])
     question = fill("(which|what) animal (says|makes the sound|goes|makes the noise) {sound}?", rng, sound=it.sound)
-    return Turn(
+    return Exchange(
         "animals",
         question,
         f"{capital(article(it.name))} makes that sound.",
@@ -157,7 +159,7 @@ def animal_by(rng: Rng) -> Turn:
 _SAYS = _TEXTS["says"]
 
 
-def animal_says(rng: Rng) -> Turn:
+def animal_says(rng: Rng) -> Exchange:
     """Does this animal make that sound."""
     sound, name = rng.choice(tuple(_SAYS.items()))
     name = name if rng.random() < 0.6 else rng.choice(tuple(_SAYS.values()))
@@ -171,7 +173,7 @@ def animal_says(rng: Rng) -> Turn:
         s=sound,
     )
     if question.startswith("why") and yes:
-        return Turn(
+        return Exchange(
             "animals",
             question,
             f"{capital(it.plural)} {sound} to talk to each other.",
@@ -180,7 +182,7 @@ def animal_says(rng: Rng) -> Turn:
             it.name,
         )
     answer = f"Yes, {it.plural} {sound}." if yes else f"No, the sound of {article(it.name)} is: {it.sound}."
-    return Turn(
+    return Exchange(
         "animals",
         question,
         answer,
@@ -193,8 +195,8 @@ def animal_says(rng: Rng) -> Turn:
 _GROUPS = _TEXTS["groups"]
 
 
-def group_can(rng: Rng) -> Turn:
-    """What birds, people, robots can do."""
+def group_can(rng: Rng) -> Exchange:
+    """Ask what birds, people or robots can do."""
     group, (verb, answer) = rng.choice(tuple(_GROUPS.items()))
     question = one(
         ("can {g} {v}?", "do {g} {v}?", "are {g} able to {v}?", "can all {g} {v}?", "do all {g} {v}?"),
@@ -202,10 +204,10 @@ def group_can(rng: Rng) -> Turn:
         g=group.strip(),
         v=verb,
     )
-    return Turn("nature", question, answer, answer.split(",")[0].rstrip("."), {"answer": answer}, group.strip())
+    return Exchange("nature", question, answer, answer.split(",")[0].rstrip("."), {"answer": answer}, group.strip())
 
 
-def opinion(rng: Rng) -> Turn:
+def opinion(rng: Rng) -> Exchange:
     """Likes and opinions, which a program does not have."""
     it = rng.choice(world.ANIMALS)
     thing = rng.choice(
@@ -221,4 +223,4 @@ def opinion(rng: Rng) -> Turn:
     )
     question = one(_TEXTS["opinion_2"], rng, t=thing)
     answer = rng.choice(_TEXTS["opinion_3"])
-    return Turn("about me", question, answer, "No opinion", {"answer": answer}, "lorikeet")
+    return Exchange("about me", question, answer, "No opinion", {"answer": answer}, "lorikeet")

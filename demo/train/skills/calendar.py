@@ -5,19 +5,19 @@ from __future__ import annotations
 from demo.train import world
 from demo.train.grammar import capital, fill, one
 from demo.train.phrases import load
-from demo.train.skills.turn import Rng, Turn
+from demo.train.skills.exchange import Exchange, Rng
 
 _TEXTS = load("calendar")
 
 
-def days(rng: Rng) -> Turn:
+def days(rng: Rng) -> Exchange:
     """The day after, before, or some days from a day."""
     i = rng.randrange(7)
     today = world.DAYS[i]
     step, patterns, word = rng.choice(_TEXTS["days"])
     result = world.DAYS[(i + step) % 7]
     question = one(patterns, rng, d=today)
-    return Turn(
+    return Exchange(
         "calendar",
         question,
         word.format(d=today, r=result),
@@ -28,14 +28,16 @@ def days(rng: Rng) -> Turn:
     )
 
 
-def _day_after(rng: Rng, day: str, step: int) -> Turn:
+def _day_after(rng: Rng, day: str, step: int) -> Exchange:
     other = world.DAYS[(world.DAYS.index(day) + step) % 7]
     word = "after" if step == 1 else "before"
     question = one(("and {w} that?", "and the day {w} that?", "what comes {w} that?"), rng, w=word)
-    return Turn("calendar", question, f"The day {word} {day} is {other}.", other, {"day": day, "answer": other}, other)
+    return Exchange(
+        "calendar", question, f"The day {word} {day} is {other}.", other, {"day": day, "answer": other}, other
+    )
 
 
-def months(rng: Rng) -> Turn:
+def months(rng: Rng) -> Exchange:
     """Months: the next, the one before, the number, the days, the season."""
     i = rng.randrange(12)
     m = world.MONTHS[i]
@@ -45,12 +47,12 @@ def months(rng: Rng) -> Turn:
         word = ("after", "before")[pick]
         result = world.MONTHS[(i + step) % 12]
         question = one(_TEXTS["months"], rng, w=word, m=m)
-        return Turn(
+        return Exchange(
             "calendar", question, f"The month {word} {m} is {result}.", result, {"month": m, "answer": result}, result
         )
     if pick == 2:
         question = one(_TEXTS["months_2"], rng, m=m)
-        return Turn(
+        return Exchange(
             "calendar",
             question,
             f"{m} has {world.MONTH_DAYS[i].rstrip(',')} days."
@@ -62,7 +64,7 @@ def months(rng: Rng) -> Turn:
         )
     if pick == 3:
         question = one(_TEXTS["months_3"], rng, m=m)
-        return Turn(
+        return Exchange(
             "calendar",
             question,
             f"In the north, {m} is in {world.SEASONS[i]}.",
@@ -72,10 +74,12 @@ def months(rng: Rng) -> Turn:
         )
     if pick == 4:
         question = one(_TEXTS["months_4"], rng, m=m)
-        return Turn("calendar", question, f"{m} is month number {i + 1}.", str(i + 1), {"month": m, "number": i + 1}, m)
+        return Exchange(
+            "calendar", question, f"{m} is month number {i + 1}.", str(i + 1), {"month": m, "number": i + 1}, m
+        )
     season = rng.choice(tuple(world.SEASON_FACTS))
     question = one(_TEXTS["months_5"], rng, s=season)
-    return Turn(
+    return Exchange(
         "calendar",
         question,
         f"In {season}, {world.SEASON_FACTS[season]}.",
@@ -85,10 +89,10 @@ def months(rng: Rng) -> Turn:
     )
 
 
-def counts(rng: Rng) -> Turn:
-    """How many of something there are in something."""
+def counts(rng: Rng) -> Exchange:
+    """Ask how many of something there are in something."""
     core, (sentence, n) = rng.choice(tuple(world.COUNTS.items()))
     question = fill(
         rng.choice(("how many {c}?", "how many {c}?", "do you know how many {c}?", "tell me how many {c}")), rng, c=core
     )
-    return Turn("counting", question, sentence.format(n=n) + ".", str(n), {"answer": n}, core.split(" ")[0])
+    return Exchange("counting", question, sentence.format(n=n) + ".", str(n), {"answer": n}, core.split(" ")[0])

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from demo.train import world
 from demo.train.grammar import capital, one
 from demo.train.phrases import load
+from demo.train.skills.exchange import Exchange, Rng
 from demo.train.skills.strangers import pseudo_word
-from demo.train.skills.turn import Rng, Turn
 
 _TEXTS = load("echo")
 
@@ -17,13 +17,13 @@ def _fresh_name(rng: Rng) -> str:
     return rng.choice(world.NAMES) if rng.random() < 0.4 else capital(pseudo_word(rng))
 
 
-def name_dialogue(rng: Rng, pick: Callable[[Rng], Turn]) -> list[Turn]:
+def name_dialogue(rng: Rng, pick: Callable[[Rng], Exchange]) -> list[Exchange]:
     """The visitor says a name and later asks for it."""
     name = _fresh_name(rng)
     intro = one(_TEXTS["name_dialogue"], rng, n=name)
     intro = f"{intro[0]}{intro[1:]}" if rng.random() < 0.7 else intro.lower().replace(name.lower(), name)
-    turns = [
-        Turn(
+    exchanges = [
+        Exchange(
             "small talk",
             intro,
             one(("Nice to meet you, {n}!", "Hello {n}! How can I help you?"), rng, n=name),
@@ -33,16 +33,16 @@ def name_dialogue(rng: Rng, pick: Callable[[Rng], Turn]) -> list[Turn]:
             exact=True,
         )
     ]
-    turns += [pick(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+    exchanges += [pick(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
     ask = one(_TEXTS["name_dialogue_2"], rng)
-    turns.append(Turn("small talk", ask, f"Your name is {name}.", name, {"name": name}, "name", exact=True))
-    return turns
+    exchanges.append(Exchange("small talk", ask, f"Your name is {name}.", name, {"name": name}, "name", exact=True))
+    return exchanges
 
 
-def unknown_name(rng: Rng) -> Turn:
+def unknown_name(rng: Rng) -> Exchange:
     """Asked for a name that was never given."""
     ask = one(_TEXTS["unknown_name"], rng)
-    return Turn(
+    return Exchange(
         "small talk",
         ask,
         "You have not told me yet.",
@@ -52,7 +52,7 @@ def unknown_name(rng: Rng) -> Turn:
     )
 
 
-def repeat(rng: Rng) -> Turn:
+def repeat(rng: Rng) -> Exchange:
     """Repeat some words."""
     words = [
         rng.choice(world.OTHER_WORDS)
@@ -75,4 +75,4 @@ def repeat(rng: Rng) -> Turn:
         rng,
         t=text,
     )
-    return Turn("echo", question, f"{capital(text)}.", capital(text), {"text": text}, words[0], exact=True)
+    return Exchange("echo", question, f"{capital(text)}.", capital(text), {"text": text}, words[0], exact=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from demo.train import world
 from demo.train.grammar import one
 from demo.train.phrases import load
-from demo.train.skills.turn import NUMBER_WORDS, Rng, Turn
+from demo.train.skills.exchange import NUMBER_WORDS, Exchange, Rng
 
 _TEXTS = load("numbers")
 
@@ -35,24 +35,24 @@ def _spoken(number: int, rng: Rng) -> str:
     return NUMBER_WORDS[number] if 1 <= number <= 20 and rng.random() < 0.25 else str(number)
 
 
-def sums(rng: Rng) -> Turn:
+def sums(rng: Rng) -> Exchange:
     """A sum, difference, product or quotient of small whole numbers."""
     op = rng.choice("+++--***/")
-    return _sum_turn(rng, op, *_operands(rng, op))
+    return _sum_exchange(rng, op, *_operands(rng, op))
 
 
-def _sum_turn(rng: Rng, op: str, a: int, b: int, result: int) -> Turn:
+def _sum_exchange(rng: Rng, op: str, a: int, b: int, result: int) -> Exchange:
     patterns, word = _OPS[op]
     question = one(patterns, rng, a=_spoken(a, rng), b=_spoken(b, rng))
     if rng.random() < 0.04:
-        question = one(_TEXTS["sum_turn"], rng, q=f"{a} {op} {b}")
+        question = one(_TEXTS["sum_exchange"], rng, q=f"{a} {op} {b}")
     answer = f"{a} {word} {b} is {result}."
 
-    def again(rng: Rng) -> Turn:
+    def again(rng: Rng) -> Exchange:
         _, b2, _ = _operands(rng, "+")
         if rng.random() < 0.5 and result + b2 <= 200:
             follow = one(("and plus {b}?", "now add {b}", "plus {b}?", "add {b} to that", "and {b} more?"), rng, b=b2)
-            return Turn(
+            return Exchange(
                 "sums",
                 follow,
                 f"{result} plus {b2} is {result + b2}.",
@@ -62,10 +62,10 @@ def _sum_turn(rng: Rng, op: str, a: int, b: int, result: int) -> Turn:
             )
         op2 = rng.choice("+-*/")
         a3, b3, r3 = _operands(rng, op2)
-        turn = _sum_turn(rng, op2, a3, b3, r3)
-        return replace(turn, question="and " + turn.question)
+        exchange = _sum_exchange(rng, op2, a3, b3, r3)
+        return replace(exchange, question="and " + exchange.question)
 
-    return Turn(
+    return Exchange(
         "sums",
         question,
         answer,
@@ -76,7 +76,7 @@ def _sum_turn(rng: Rng, op: str, a: int, b: int, result: int) -> Turn:
     )
 
 
-def sums_story(rng: Rng) -> Turn:
+def sums_story(rng: Rng) -> Exchange:
     """A sum told as a tiny story."""
     things = rng.choice(
         ("apples", "books", "coins", "eggs", "cards", "cookies", "flowers", "balls", "pencils", "shells")
@@ -90,7 +90,7 @@ def sums_story(rng: Rng) -> Turn:
     else:
         question = one(_TEXTS["sums_story_2"], rng, a=a, b=b, t=things, w=who)
         result, op, word = a - b, "-", "minus"
-    return Turn(
+    return Exchange(
         "sums",
         question,
         f"{a} {word} {b} is {result}, so the answer is {result} {things}.",
@@ -100,14 +100,14 @@ def sums_story(rng: Rng) -> Turn:
     )
 
 
-def more_numbers(rng: Rng) -> Turn:
+def more_numbers(rng: Rng) -> Exchange:
     """Primes, square roots, three terms, and what is too hard."""
     pick = rng.randrange(4)
     if pick == 0:
         n = rng.randint(2, 60)
         prime = all(n % k for k in range(2, n))
         question = one(("is {n} (a prime|prime|a prime number)?", "{n} prime?", "is the number {n} prime?"), rng, n=n)
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"{'Yes' if prime else 'No'}, {n} is {'' if prime else 'not '}a prime number.",
@@ -128,7 +128,7 @@ def more_numbers(rng: Rng) -> Turn:
             rng,
             n=n * n,
         )
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"The square root of {n * n} is {n}.",
@@ -139,7 +139,7 @@ def more_numbers(rng: Rng) -> Turn:
     a, b, c = (rng.randint(1, 20) for _ in range(3))
     if pick == 2:
         question = one(_TEXTS["more_numbers"], rng, a=a, b=b, c=c)
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"{a} plus {b} is {a + b}, and {a + b} plus {c} is {a + b + c}.",
@@ -152,7 +152,7 @@ def more_numbers(rng: Rng) -> Turn:
         ("what is {a} {o} {b} {p} {c}?", "{a} {o} {b} {p} {c}", "{a}{o}{b}{p}{c}"), rng, a=a, b=b, c=c, o=o, p=p
     )
     answer = "That is too hard for me. I can only do one step at a time, with small numbers."
-    return Turn(
+    return Exchange(
         "sums",
         question,
         answer,
@@ -162,7 +162,7 @@ def more_numbers(rng: Rng) -> Turn:
     )
 
 
-def numbers(rng: Rng) -> Turn:
+def numbers(rng: Rng) -> Exchange:
     """Even or odd, larger or smaller, double, half, squares, counting."""
     n = rng.randint(0, 100)
     pick = rng.randrange(7)
@@ -171,7 +171,7 @@ def numbers(rng: Rng) -> Turn:
         question = one(
             ("is {n} (even|odd)?", "is {n} an (even|odd) number?", "{n} even or odd?", "is {n} even or odd?"), rng, n=n
         )
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"{n} is {'even' if even else 'odd'}.",
@@ -192,7 +192,7 @@ def numbers(rng: Rng) -> Turn:
             n=n,
             m=m,
         )
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"{value} is {word} than {n + m - value}.",
@@ -205,7 +205,7 @@ def numbers(rng: Rng) -> Turn:
         question = one(
             ("what is (double|twice|two times) {n}?", "double {n}", "twice {n}", "what is the double of {n}?"), rng, n=n
         )
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"Double {n} is {2 * n}.",
@@ -218,13 +218,13 @@ def numbers(rng: Rng) -> Turn:
         question = one(
             ("what is half of {n}?", "half of {n}", "what's half of {n}?", "what is the half of {n}?"), rng, n=2 * n
         )
-        return Turn(
+        return Exchange(
             "sums", question, f"Half of {2 * n} is {n}.", str(n), {"expression": f"{2 * n} / 2", "result": n}, str(n)
         )
     if pick == 4:
         n = rng.randint(0, 15)
         question = one(("what is {n} squared?", "the square of {n}?", "{n} squared", "square {n}"), rng, n=n)
-        return Turn(
+        return Exchange(
             "sums",
             question,
             f"{n} squared is {n * n}.",
@@ -242,7 +242,7 @@ def numbers(rng: Rng) -> Turn:
             if a != 1 or down or rng.random() < 0.5
             else one(("count to {b}", "can you count to {b}?", "count up to {b}"), rng, b=b)
         )
-        return Turn(
+        return Exchange(
             "sums", question, ", ".join(map(str, row)) + ".", f"{row[0]} to {row[-1]}", {"count": row}, str(row[-1])
         )
     step = rng.choice((-1, 1))
@@ -253,7 +253,7 @@ def numbers(rng: Rng) -> Turn:
         w="after" if step == 1 else "before",
         n=n,
     )
-    return Turn(
+    return Exchange(
         "sums",
         question,
         f"The number {'after' if step == 1 else 'before'} {n} is {n + step}.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from demo.train import world
 from demo.train.grammar import article, capital, one
 from demo.train.phrases import load
+from demo.train.skills.exchange import Exchange, Rng
 from demo.train.skills.strangers import STRANGERS, pseudo_word
-from demo.train.skills.turn import Rng, Turn
 
 _TEXTS = load("outside")
 
@@ -14,10 +14,10 @@ _OUTSIDE = _TEXTS["outside"]
 DECLINES = _TEXTS["declines"]
 
 
-def outside(rng: Rng) -> Turn:
+def outside(rng: Rng) -> Exchange:
     """Anything the model cannot know; it says so and offers what it can do."""
     answer = rng.choice(DECLINES)
-    return Turn(
+    return Exchange(
         "unknown",
         _outside_question(rng),
         answer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from demo.train import world
 from demo.train.about import CONCEPTS
 from demo.train.phrases import load
-from demo.train.skills.turn import Rng
+from demo.train.skills.exchange import Rng
 
 _TEXTS = load("strangers")
 

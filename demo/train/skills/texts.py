@@ -7,8 +7,8 @@ from dataclasses import replace
 from demo.train import world
 from demo.train.grammar import article, capital, one
 from demo.train.phrases import load
+from demo.train.skills.exchange import Exchange, Rng
 from demo.train.skills.strangers import STRANGERS
-from demo.train.skills.turn import Rng, Turn
 
 _TEXTS = load("texts")
 
@@ -31,7 +31,7 @@ def _with_adjective(noun: str, rng: Rng) -> str:
     return f"{rng.choice(world.ADJECTIVES)} {noun}" if rng.random() < 0.25 else noun
 
 
-def story(rng: Rng) -> Turn:
+def story(rng: Rng) -> Exchange:
     """A story of five sentences about an animal."""
     named = rng.random() < 0.75
     hero = _hero(rng) if named else rng.choice(world.ANIMALS)
@@ -45,7 +45,7 @@ def story(rng: Rng) -> Turn:
     )
     start = rng.choice(("Once upon a time", "Long ago", "One day"))
     text = f"{start} there was {article(hero.name)} called {name} who lived {rng.choice(_PLACES)}. {name} {wish}. {deed}. {end}. {rng.choice(_ENDINGS)}"
-    return Turn(
+    return Exchange(
         "stories",
         question,
         text,
@@ -62,7 +62,7 @@ def story(rng: Rng) -> Turn:
 _RHYMES = _TEXTS["rhymes"]
 
 
-def poem(rng: Rng) -> Turn:
+def poem(rng: Rng) -> Exchange:
     """A poem of four lines about an animal."""
     named = rng.random() < 0.75
     hero = _hero(rng) if named else rng.choice(world.ANIMALS)
@@ -73,10 +73,10 @@ def poem(rng: Rng) -> Turn:
         else one(_TEXTS["poem_2"], rng)
     )
     text = "\n".join(lines)
-    return Turn("poems", question, text, lines[0], {"about": hero.name, "lines": lines}, hero.name)
+    return Exchange("poems", question, text, lines[0], {"about": hero.name, "lines": lines}, hero.name)
 
 
-def listing(rng: Rng) -> Turn:
+def listing(rng: Rng) -> Exchange:
     """A numbered list of things."""
     kind = rng.choice(tuple(world.LISTS))
     items = world.LISTS[kind]
@@ -84,31 +84,31 @@ def listing(rng: Rng) -> Turn:
     count = min(rng.choice((2, 3, 3, 3, 4, 5, 5, 6)), len(items))
     words = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
     spoken = words[count] if rng.random() < 0.5 else str(count)
-    said = rng.choice(world.LIST_NAMES.get(kind, (kind,)))
-    question = one(_TEXTS["listing"], rng, n=spoken, k=said)
+    spoken = rng.choice(world.LIST_NAMES.get(kind, (kind,)))
+    question = one(_TEXTS["listing"], rng, n=spoken, k=spoken)
     if rng.random() < 0.25 or (ordered and rng.random() < 0.5):
         count = len(items) if ordered else 3
-        question = one(_TEXTS["listing_2"], rng, k=said)
+        question = one(_TEXTS["listing_2"], rng, k=spoken)
     chosen = items[:count] if ordered else tuple(rng.sample(items, count))
     text = "\n".join(f"{i}. {capital(item)}" for i, item in enumerate(chosen, 1))
-    return Turn("lists", question, text, ", ".join(chosen), {"list": kind, "items": list(chosen)}, kind)
+    return Exchange("lists", question, text, ", ".join(chosen), {"list": kind, "items": list(chosen)}, kind)
 
 
-def recipe(rng: Rng) -> Turn:
-    """How to make a simple dish."""
+def recipe(rng: Rng) -> Exchange:
+    """A recipe of a simple dish."""
     dish = rng.choice(tuple(world.RECIPES))
     bare = dish.removeprefix("a ")
     steps = world.RECIPES[dish]
     question = one(_TEXTS["recipe"], rng, d=dish, b=bare)
     text = "\n".join(f"{i}. {step}." for i, step in enumerate(steps, 1))
-    return Turn("recipes", question, text, steps[0], {"dish": bare, "steps": list(steps)}, bare)
+    return Exchange("recipes", question, text, steps[0], {"dish": bare, "steps": list(steps)}, bare)
 
 
-def joke(rng: Rng) -> Turn:
+def joke(rng: Rng) -> Exchange:
     """A joke."""
     setup, punch = rng.choice(world.JOKES)
     question = one(_TEXTS["joke"], rng)
-    return Turn(
+    return Exchange(
         "jokes",
         question,
         f"{setup} {punch}",
@@ -124,11 +124,11 @@ def joke(rng: Rng) -> Turn:
     )
 
 
-def riddle(rng: Rng) -> Turn:
+def riddle(rng: Rng) -> Exchange:
     """A riddle with its answer."""
     ask, reply = rng.choice(world.RIDDLES)
     question = one(_TEXTS["riddle"], rng)
-    return Turn(
+    return Exchange(
         "riddles",
         question,
         f"{ask} The answer is: {reply[:1].lower()}{reply[1:]}",
@@ -138,11 +138,11 @@ def riddle(rng: Rng) -> Turn:
     )
 
 
-def fun_fact(rng: Rng) -> Turn:
+def fun_fact(rng: Rng) -> Exchange:
     """A fun fact."""
     fact = rng.choice(world.FUN_FACTS)
     question = one(_TEXTS["fun_fact"], rng)
-    return Turn(
+    return Exchange(
         "facts",
         question,
         fact,
@@ -155,12 +155,12 @@ def fun_fact(rng: Rng) -> Turn:
     )
 
 
-def code(rng: Rng) -> Turn:
+def code(rng: Rng) -> Exchange:
     """A few lines of Python."""
     does = rng.choice(tuple(world.CODE))
     lines = world.CODE[does]
     question = one(_TEXTS["code"], rng, d=does)
-    return Turn(
+    return Exchange(
         "code",
         question,
         "```python\n" + "\n".join(lines) + "\n```",

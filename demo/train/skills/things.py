@@ -8,19 +8,19 @@ from demo.train import world
 from demo.train.about import CONCEPTS, HELP_TOPICS, SELF, SMALL_TALK, Concept
 from demo.train.grammar import article, capital, fill, one
 from demo.train.phrases import load
-from demo.train.skills.turn import NUMBER_WORDS, Rng, Turn
+from demo.train.skills.exchange import NUMBER_WORDS, Exchange, Rng
 
 _TEXTS = load("things")
 
 
-def planet(rng: Rng) -> Turn:
+def planet(rng: Rng) -> Exchange:
     """A planet, the sun, the moon."""
     if rng.random() < 0.45:
         question, answer, short = rng.choice(_TEXTS["planet"])
-        return Turn("nature", fill(question, rng), answer, short, {"answer": short}, short)
+        return Exchange("nature", fill(question, rng), answer, short, {"answer": short}, short)
     name = rng.choice(tuple(world.PLANETS))
     question = one(_TEXTS["planet_2"], rng, n=name)
-    return Turn(
+    return Exchange(
         "nature",
         question,
         f"{name} is {world.PLANETS[name]}.",
@@ -30,13 +30,13 @@ def planet(rng: Rng) -> Turn:
     )
 
 
-def weather(rng: Rng) -> Turn:
-    """What a kind of weather is, and what to do in it."""
+def weather(rng: Rng) -> Exchange:
+    """Ask what a kind of weather is, and what to do in it."""
     kind = rng.choice(tuple(world.WEATHER))
     what, wear = world.WEATHER[kind]
     if rng.random() < 0.5:
         question = one(_TEXTS["weather"], rng, k=kind)
-        return Turn(
+        return Exchange(
             "weather",
             question,
             what + ".",
@@ -46,29 +46,31 @@ def weather(rng: Rng) -> Turn:
         )
     words = rng.choice(world.WEATHER_WORDS[kind])
     question = one(_TEXTS["weather_2"], rng, w=words)
-    return Turn("weather", question, f"{wear}.", wear, {"weather": kind, "advice": wear}, kind)
+    return Exchange("weather", question, f"{wear}.", wear, {"weather": kind, "advice": wear}, kind)
 
 
-def job(rng: Rng) -> Turn:
-    """What someone does at work."""
+def job(rng: Rng) -> Exchange:
+    """Ask what somebody does at work."""
     name = rng.choice(tuple(world.JOBS))
     does = world.JOBS[name]
     if rng.random() < 0.75:
         question = one(_TEXTS["job"], rng, a=article(name), n=name)
-        return Turn(
+        return Exchange(
             "jobs", question, f"{capital(article(name))} {does}.", capital(does), {"job": name, "does": does}, name
         )
     question = one(("who {d}?", "which (job|person) {d}?", "what do you call someone who {d}?"), rng, d=does)
-    return Turn("jobs", question, f"{capital(article(name))} {does}.", capital(name), {"job": name, "does": does}, name)
+    return Exchange(
+        "jobs", question, f"{capital(article(name))} {does}.", capital(name), {"job": name, "does": does}, name
+    )
 
 
-def wheels(rng: Rng) -> Turn:
-    """How many wheels a vehicle has."""
+def wheels(rng: Rng) -> Exchange:
+    """Ask how many wheels a vehicle has."""
     name = rng.choice(tuple(world.WHEELS))
     n = world.WHEELS[name]
     many = "many" if name == "train" else NUMBER_WORDS[n]
     question = one(_TEXTS["wheels"], rng, a=article(name))
-    return Turn(
+    return Exchange(
         "counting",
         question,
         f"{capital(article(name))} has {many} wheel{'' if n == 1 else 's'}.",
@@ -78,10 +80,10 @@ def wheels(rng: Rng) -> Turn:
     )
 
 
-def concept(rng: Rng) -> Turn:
+def concept(rng: Rng) -> Exchange:
     """LoRA and Lorikeet."""
     item = rng.choices(CONCEPTS, [6, 6, 4] + [1] * (len(CONCEPTS) - 3))[0]
-    return _concept_turn(rng, item, more=rng.random() < 0.3)
+    return _concept_exchange(rng, item, more=rng.random() < 0.3)
 
 
 _PROPER = _TEXTS["proper"]
@@ -92,25 +94,22 @@ def proper(name: str, rng: Rng) -> str:
     return " ".join(_PROPER.get(word, word) for word in name.split(" ")) if rng.random() < 0.65 else name
 
 
-def _concept_turn(rng: Rng, item: Concept, *, more: bool) -> Turn:
+def _concept_exchange(rng: Rng, item: Concept, *, more: bool) -> Exchange:
     name = proper(rng.choice(item.names), rng)
-    if more:
-        question = one(_TEXTS["concept_turn"], rng, n=name)
-    else:
-        question = one(_TEXTS["concept_turn_2"], rng, n=name)
+    question = one(_TEXTS["concept_exchange" if more else "concept_exchange_2"], rng, n=name)
 
-    def again(rng: Rng) -> Turn:
-        turn = _concept_turn(rng, item, more=True)
-        return replace(turn, question=one(_TEXTS["concept_turn_3"], rng))
+    def again(rng: Rng) -> Exchange:
+        exchange = _concept_exchange(rng, item, more=True)
+        return replace(exchange, question=one(_TEXTS["concept_exchange_3"], rng))
 
     text = item.more if more else item.what
     about = item.names[0].removeprefix("a ").removeprefix("an ").removeprefix("the ")
-    return Turn(
+    return Exchange(
         "lora", question, text, item.short, {"term": about, "answer": text}, about, again=None if more else again
     )
 
 
-def about_me(rng: Rng) -> Turn:
+def about_me(rng: Rng) -> Exchange:
     """Questions about the model itself."""
     key = rng.choices(
         tuple(SELF),
@@ -119,17 +118,17 @@ def about_me(rng: Rng) -> Turn:
     questions, answers, short = SELF[key]
     place = rng.choice([row[0] for row in world.COUNTRIES.values()])
     answer = rng.choice(answers).format(topics=HELP_TOPICS)
-    return Turn(
+    return Exchange(
         "about me", proper(one(questions, rng, place=place), rng), answer, short, {"answer": answer}, "lorikeet"
     )
 
 
-def small_talk(rng: Rng) -> Turn:
+def small_talk(rng: Rng) -> Exchange:
     """Greetings, thanks, moods."""
     if rng.random() < 0.25:
         key = rng.choice(tuple(world.ADVICE))
         text, asks = world.ADVICE[key]
-        return Turn(
+        return Exchange(
             "small talk", rng.choice(asks), text, text.split(".")[0].split("!")[0], {"mood": key, "answer": text}, key
         )
     key = rng.choices(
@@ -137,4 +136,4 @@ def small_talk(rng: Rng) -> Turn:
     )[0]
     questions, answers, short = SMALL_TALK[key]
     answer = rng.choice(answers)
-    return Turn("small talk", one(questions, rng), answer, short, {"answer": answer}, key)
+    return Exchange("small talk", one(questions, rng), answer, short, {"answer": answer}, key)

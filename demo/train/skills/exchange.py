@@ -1,4 +1,4 @@
-"""What every skill returns."""
+"""The question and answer that every skill returns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from demo.train.phrases import load
 
-_TEXTS = load("turn")
+_TEXTS = load("exchange")
 
 Rng = random.Random
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One question and its answer. `data` is the answer as JSON fields, `short` in a word or two."""
+class Exchange:
+    """A question and its answer. `data` is the answer as JSON fields, `short` in a word or two."""
 
     topic: str
     question: str
@@ -25,7 +25,7 @@ class Turn:
     data: dict[str, Any]
     subject: str = ""
     exact: bool = False
-    again: Callable[[Rng], Turn] | None = field(default=None, compare=False)
+    again: Callable[[Rng], Exchange] | None = field(default=None, compare=False)
 
 
 NUMBER_WORDS = _TEXTS["number_words"]
