@@ -132,13 +132,9 @@ def animal_size(rng: Rng) -> Exchange:
     )
     yes = winner is one_
     answer = ("Yes, " if yes else "No, ") + f"{article(winner.name)} is {word} than {article(loser.name)}."
+    short = "Yes" if yes else "No"
     return Exchange(
-        "animals",
-        question,
-        answer,
-        "Yes" if yes else "No",
-        {"question": word, "answer": yes, "animal": winner.name},
-        winner.name,
+        "animals", question, answer, short, {"question": word, "answer": yes, "animal": winner.name}, winner.name
     )
 
 
@@ -146,14 +142,9 @@ def animal_by(rng: Rng) -> Exchange:
     """Ask which animal makes a sound."""
     it = rng.choice([a for a in world.ANIMALS if a.sound in _TEXTS["animal_by"]])
     question = fill("(which|what) animal (says|makes the sound|goes|makes the noise) {sound}?", rng, sound=it.sound)
-    return Exchange(
-        "animals",
-        question,
-        f"{capital(article(it.name))} makes that sound.",
-        capital(it.name),
-        {"sound": it.sound, "animal": it.name},
-        it.name,
-    )
+    answer = f"{capital(article(it.name))} makes that sound."
+    short = capital(it.name)
+    return Exchange("animals", question, answer, short, {"sound": it.sound, "animal": it.name}, it.name)
 
 
 _SAYS = _TEXTS["says"]
@@ -173,23 +164,11 @@ def animal_says(rng: Rng) -> Exchange:
         s=sound,
     )
     if question.startswith("why") and yes:
-        return Exchange(
-            "animals",
-            question,
-            f"{capital(it.plural)} {sound} to talk to each other.",
-            "To talk",
-            {"animal": it.name, "sound": it.sound},
-            it.name,
-        )
+        answer = f"{capital(it.plural)} {sound} to talk to each other."
+        return Exchange("animals", question, answer, "To talk", {"animal": it.name, "sound": it.sound}, it.name)
     answer = f"Yes, {it.plural} {sound}." if yes else f"No, the sound of {article(it.name)} is: {it.sound}."
-    return Exchange(
-        "animals",
-        question,
-        answer,
-        "Yes" if yes else "No",
-        {"animal": it.name, "sound": it.sound, "answer": yes},
-        it.name,
-    )
+    short = "Yes" if yes else "No"
+    return Exchange("animals", question, answer, short, {"animal": it.name, "sound": it.sound, "answer": yes}, it.name)
 
 
 _GROUPS = _TEXTS["groups"]

@@ -17,10 +17,11 @@ def days(rng: Rng) -> Exchange:
     step, patterns, word = rng.choice(_TEXTS["days"])
     result = world.DAYS[(i + step) % 7]
     question = one(patterns, rng, d=today)
+    answer = word.format(d=today, r=result)
     return Exchange(
         "calendar",
         question,
-        word.format(d=today, r=result),
+        answer,
         result,
         {"day": today, "answer": result},
         result,
@@ -52,26 +53,20 @@ def months(rng: Rng) -> Exchange:
         )
     if pick == 2:
         question = one(_TEXTS["months_2"], rng, m=m)
-        return Exchange(
-            "calendar",
-            question,
+        answer = (
             f"{m} has {world.MONTH_DAYS[i].rstrip(',')} days."
             if i != 1
-            else "February has 28 days, and 29 in a leap year.",
-            world.MONTH_DAYS[i].split(",")[0],
-            {"month": m, "days": 28 if i == 1 else int(world.MONTH_DAYS[i])},
-            m,
+            else "February has 28 days, and 29 in a leap year."
+        )
+        short = world.MONTH_DAYS[i].split(",")[0]
+        return Exchange(
+            "calendar", question, answer, short, {"month": m, "days": 28 if i == 1 else int(world.MONTH_DAYS[i])}, m
         )
     if pick == 3:
         question = one(_TEXTS["months_3"], rng, m=m)
-        return Exchange(
-            "calendar",
-            question,
-            f"In the north, {m} is in {world.SEASONS[i]}.",
-            capital(world.SEASONS[i]),
-            {"month": m, "season": world.SEASONS[i]},
-            m,
-        )
+        answer = f"In the north, {m} is in {world.SEASONS[i]}."
+        short = capital(world.SEASONS[i])
+        return Exchange("calendar", question, answer, short, {"month": m, "season": world.SEASONS[i]}, m)
     if pick == 4:
         question = one(_TEXTS["months_4"], rng, m=m)
         return Exchange(
@@ -79,13 +74,10 @@ def months(rng: Rng) -> Exchange:
         )
     season = rng.choice(tuple(world.SEASON_FACTS))
     question = one(_TEXTS["months_5"], rng, s=season)
+    answer = f"In {season}, {world.SEASON_FACTS[season]}."
+    short = capital(world.SEASON_FACTS[season].split(",")[0])
     return Exchange(
-        "calendar",
-        question,
-        f"In {season}, {world.SEASON_FACTS[season]}.",
-        capital(world.SEASON_FACTS[season].split(",")[0]),
-        {"season": season, "about": world.SEASON_FACTS[season]},
-        season,
+        "calendar", question, answer, short, {"season": season, "about": world.SEASON_FACTS[season]}, season
     )
 
 

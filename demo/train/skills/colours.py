@@ -28,11 +28,12 @@ def _colour_exchange(rng: Rng, noun: str, questions: tuple[str, ...]) -> Exchang
     with_article = thing if spoken == noun else spoken if noun in world.MASS_NOUNS else article(spoken)
     question = one(questions, rng, a=rng.choice((with_article, with_article, f"the {spoken}", spoken)), n=spoken)
     answer = f"{capital(thing)} is {value}." if rng.random() < 0.7 else f"Usually {thing} is {value}."
+    short = capital(value)
     return Exchange(
         "colours",
         question,
         answer,
-        capital(value),
+        short,
         {"thing": noun, "colour": value},
         noun,
         again=lambda rng: _colour_exchange(
@@ -46,11 +47,6 @@ def colour_mix(rng: Rng) -> Exchange:
     pair, result = rng.choice(tuple(world.MIXES.items()))
     first, second = rng.sample(sorted(pair), 2)
     question = one(_TEXTS["colour_mix"], rng, a=first, b=second)
-    return Exchange(
-        "colours",
-        question,
-        f"If you mix {first} and {second}, you get {result}.",
-        capital(result),
-        {"mix": [first, second], "result": result},
-        result,
-    )
+    answer = f"If you mix {first} and {second}, you get {result}."
+    short = capital(result)
+    return Exchange("colours", question, answer, short, {"mix": [first, second], "result": result}, result)

@@ -31,11 +31,12 @@ def _country_exchange(rng: Rng, name: str, ask: str, questions: tuple[str, ...])
             return _country_exchange(rng, name, other, _TEXTS["country_exchange"][other])
         return _country_exchange(rng, rng.choice(tuple(world.COUNTRIES)), ask, _COUNTRY_ASKS[ask][2])
 
+    short = capital(value)
     return Exchange(
         "countries",
         question,
         answer,
-        capital(value),
+        short,
         {"country": name.removeprefix("the "), ask: value},
         name.removeprefix("the "),
         again=again,
@@ -49,20 +50,19 @@ def city(rng: Rng) -> Exchange:
     town = row[0]
     if rng.random() < 0.65:
         question = one(_TEXTS["city"], rng, t=town)
+        answer = f"{town} is the capital of {name}."
+        short = capital(name.removeprefix("the "))
         return Exchange(
-            "countries",
-            question,
-            f"{town} is the capital of {name}.",
-            capital(name.removeprefix("the ")),
-            {"city": town, "country": name.removeprefix("the ")},
-            town,
+            "countries", question, answer, short, {"city": town, "country": name.removeprefix("the ")}, town
         )
     question = one(_TEXTS["city_2"], rng, t=town)
+    answer = f"{town} is the capital of {name}, which is known for {row[3]}."
+    short = f"Capital of {name}"
     return Exchange(
         "countries",
         question,
-        f"{town} is the capital of {name}, which is known for {row[3]}.",
-        f"Capital of {name}",
+        answer,
+        short,
         {"city": town, "country": name.removeprefix("the "), "known_for": row[3]},
         town,
     )
@@ -75,11 +75,12 @@ def country_check(rng: Rng) -> Exchange:
     town = world.COUNTRIES[name if right else other][0]
     question = one(_TEXTS["country_check"], rng, t=town, c=name)
     answer = f"{'Yes' if right else 'No'}, the capital of {name} is {world.COUNTRIES[name][0]}."
+    short = "Yes" if right else "No"
     return Exchange(
         "countries",
         question,
         answer,
-        "Yes" if right else "No",
+        short,
         {"country": name.removeprefix("the "), "capital": world.COUNTRIES[name][0], "answer": right},
         name.removeprefix("the "),
     )

@@ -42,13 +42,9 @@ def name_dialogue(rng: Rng, pick: Callable[[Rng], Exchange]) -> list[Exchange]:
 def unknown_name(rng: Rng) -> Exchange:
     """Asked for a name that was never given."""
     ask = one(_TEXTS["unknown_name"], rng)
+    answer = "You have not told me yet."
     return Exchange(
-        "small talk",
-        ask,
-        "You have not told me yet.",
-        "Unknown",
-        {"answer": None, "reason": "You have not told me yet."},
-        "name",
+        "small talk", ask, answer, "Unknown", {"answer": None, "reason": "You have not told me yet."}, "name"
     )
 
 

@@ -52,11 +52,13 @@ def _sum_exchange(rng: Rng, op: str, a: int, b: int, result: int) -> Exchange:
         _, b2, _ = _operands(rng, "+")
         if rng.random() < 0.5 and result + b2 <= 200:
             follow = one(("and plus {b}?", "now add {b}", "plus {b}?", "add {b} to that", "and {b} more?"), rng, b=b2)
+            answer = f"{result} plus {b2} is {result + b2}."
+            short = str(result + b2)
             return Exchange(
                 "sums",
                 follow,
-                f"{result} plus {b2} is {result + b2}.",
-                str(result + b2),
+                answer,
+                short,
                 {"expression": f"{result} + {b2}", "result": result + b2},
                 str(result + b2),
             )
@@ -65,14 +67,9 @@ def _sum_exchange(rng: Rng, op: str, a: int, b: int, result: int) -> Exchange:
         exchange = _sum_exchange(rng, op2, a3, b3, r3)
         return replace(exchange, question="and " + exchange.question)
 
+    short = str(result)
     return Exchange(
-        "sums",
-        question,
-        answer,
-        str(result),
-        {"expression": f"{a} {op} {b}", "result": result},
-        str(result),
-        again=again,
+        "sums", question, answer, short, {"expression": f"{a} {op} {b}", "result": result}, str(result), again=again
     )
 
 
@@ -90,14 +87,9 @@ def sums_story(rng: Rng) -> Exchange:
     else:
         question = one(_TEXTS["sums_story_2"], rng, a=a, b=b, t=things, w=who)
         result, op, word = a - b, "-", "minus"
-    return Exchange(
-        "sums",
-        question,
-        f"{a} {word} {b} is {result}, so the answer is {result} {things}.",
-        str(result),
-        {"expression": f"{a} {op} {b}", "result": result},
-        str(result),
-    )
+    answer = f"{a} {word} {b} is {result}, so the answer is {result} {things}."
+    short = str(result)
+    return Exchange("sums", question, answer, short, {"expression": f"{a} {op} {b}", "result": result}, str(result))
 
 
 def more_numbers(rng: Rng) -> Exchange:
@@ -107,14 +99,9 @@ def more_numbers(rng: Rng) -> Exchange:
         n = rng.randint(2, 60)
         prime = all(n % k for k in range(2, n))
         question = one(("is {n} (a prime|prime|a prime number)?", "{n} prime?", "is the number {n} prime?"), rng, n=n)
-        return Exchange(
-            "sums",
-            question,
-            f"{'Yes' if prime else 'No'}, {n} is {'' if prime else 'not '}a prime number.",
-            "Yes" if prime else "No",
-            {"number": n, "prime": prime},
-            str(n),
-        )
+        answer = f"{'Yes' if prime else 'No'}, {n} is {'' if prime else 'not '}a prime number."
+        short = "Yes" if prime else "No"
+        return Exchange("sums", question, answer, short, {"number": n, "prime": prime}, str(n))
     if pick == 1:
         n = rng.randint(1, 15)
         question = one(
@@ -128,24 +115,16 @@ def more_numbers(rng: Rng) -> Exchange:
             rng,
             n=n * n,
         )
-        return Exchange(
-            "sums",
-            question,
-            f"The square root of {n * n} is {n}.",
-            str(n),
-            {"expression": f"sqrt {n * n}", "result": n},
-            str(n),
-        )
+        answer = f"The square root of {n * n} is {n}."
+        short = str(n)
+        return Exchange("sums", question, answer, short, {"expression": f"sqrt {n * n}", "result": n}, str(n))
     a, b, c = (rng.randint(1, 20) for _ in range(3))
     if pick == 2:
         question = one(_TEXTS["more_numbers"], rng, a=a, b=b, c=c)
+        answer = f"{a} plus {b} is {a + b}, and {a + b} plus {c} is {a + b + c}."
+        short = str(a + b + c)
         return Exchange(
-            "sums",
-            question,
-            f"{a} plus {b} is {a + b}, and {a + b} plus {c} is {a + b + c}.",
-            str(a + b + c),
-            {"expression": f"{a} + {b} + {c}", "result": a + b + c},
-            str(a + b + c),
+            "sums", question, answer, short, {"expression": f"{a} + {b} + {c}", "result": a + b + c}, str(a + b + c)
         )
     o, p = rng.choice((("+", "*"), ("*", "-"), ("-", "*"), ("*", "+"), ("/", "+"), ("-", "/"), ("*", "*")))
     question = one(
@@ -171,14 +150,9 @@ def numbers(rng: Rng) -> Exchange:
         question = one(
             ("is {n} (even|odd)?", "is {n} an (even|odd) number?", "{n} even or odd?", "is {n} even or odd?"), rng, n=n
         )
-        return Exchange(
-            "sums",
-            question,
-            f"{n} is {'even' if even else 'odd'}.",
-            "Even" if even else "Odd",
-            {"number": n, "even": even},
-            str(n),
-        )
+        answer = f"{n} is {'even' if even else 'odd'}."
+        short = "Even" if even else "Odd"
+        return Exchange("sums", question, answer, short, {"number": n, "even": even}, str(n))
     if pick == 1:
         m = rng.randint(0, 100)
         m = m + 1 if m == n else m
@@ -192,27 +166,17 @@ def numbers(rng: Rng) -> Exchange:
             n=n,
             m=m,
         )
-        return Exchange(
-            "sums",
-            question,
-            f"{value} is {word} than {n + m - value}.",
-            str(value),
-            {"numbers": [n, m], "answer": value},
-            str(value),
-        )
+        answer = f"{value} is {word} than {n + m - value}."
+        short = str(value)
+        return Exchange("sums", question, answer, short, {"numbers": [n, m], "answer": value}, str(value))
     if pick == 2:
         n = rng.randint(0, 50)
         question = one(
             ("what is (double|twice|two times) {n}?", "double {n}", "twice {n}", "what is the double of {n}?"), rng, n=n
         )
-        return Exchange(
-            "sums",
-            question,
-            f"Double {n} is {2 * n}.",
-            str(2 * n),
-            {"expression": f"2 * {n}", "result": 2 * n},
-            str(2 * n),
-        )
+        answer = f"Double {n} is {2 * n}."
+        short = str(2 * n)
+        return Exchange("sums", question, answer, short, {"expression": f"2 * {n}", "result": 2 * n}, str(2 * n))
     if pick == 3:
         n = rng.randint(0, 50)
         question = one(
@@ -224,14 +188,9 @@ def numbers(rng: Rng) -> Exchange:
     if pick == 4:
         n = rng.randint(0, 15)
         question = one(("what is {n} squared?", "the square of {n}?", "{n} squared", "square {n}"), rng, n=n)
-        return Exchange(
-            "sums",
-            question,
-            f"{n} squared is {n * n}.",
-            str(n * n),
-            {"expression": f"{n} * {n}", "result": n * n},
-            str(n * n),
-        )
+        answer = f"{n} squared is {n * n}."
+        short = str(n * n)
+        return Exchange("sums", question, answer, short, {"expression": f"{n} * {n}", "result": n * n}, str(n * n))
     if pick == 5:
         a = rng.choice((0, 1, 1, 1, 1, 2, 5, 10))
         b = a + rng.randint(3, 12)
@@ -253,11 +212,6 @@ def numbers(rng: Rng) -> Exchange:
         w="after" if step == 1 else "before",
         n=n,
     )
-    return Exchange(
-        "sums",
-        question,
-        f"The number {'after' if step == 1 else 'before'} {n} is {n + step}.",
-        str(n + step),
-        {"number": n, "answer": n + step},
-        str(n + step),
-    )
+    answer = f"The number {'after' if step == 1 else 'before'} {n} is {n + step}."
+    short = str(n + step)
+    return Exchange("sums", question, answer, short, {"number": n, "answer": n + step}, str(n + step))

@@ -17,11 +17,12 @@ DECLINES = _TEXTS["declines"]
 def outside(rng: Rng) -> Exchange:
     """Anything the model cannot know; it says so and offers what it can do."""
     answer = rng.choice(DECLINES)
+    short = "I do not know"
     return Exchange(
         "unknown",
         _outside_question(rng),
         answer,
-        "I do not know",
+        short,
         {"answer": None, "hint": "Ask about animals, countries, sums or LoRA."},
         "unknown",
     )

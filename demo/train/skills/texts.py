@@ -45,11 +45,12 @@ def story(rng: Rng) -> Exchange:
     )
     start = rng.choice(("Once upon a time", "Long ago", "One day"))
     text = f"{start} there was {article(hero.name)} called {name} who lived {rng.choice(_PLACES)}. {name} {wish}. {deed}. {end}. {rng.choice(_ENDINGS)}"
+    short = f"{capital(article(hero.name))} {wish}"
     return Exchange(
         "stories",
         question,
         text,
-        f"{capital(article(hero.name))} {wish}",
+        short,
         {"hero": hero.name, "name": name, "story": text},
         hero.name,
         again=lambda rng: replace(
@@ -84,11 +85,11 @@ def listing(rng: Rng) -> Exchange:
     count = min(rng.choice((2, 3, 3, 3, 4, 5, 5, 6)), len(items))
     words = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
     spoken = words[count] if rng.random() < 0.5 else str(count)
-    spoken = rng.choice(world.LIST_NAMES.get(kind, (kind,)))
-    question = one(_TEXTS["listing"], rng, n=spoken, k=spoken)
+    label = rng.choice(world.LIST_NAMES.get(kind, (kind,)))
+    question = one(_TEXTS["listing"], rng, n=spoken, k=label)
     if rng.random() < 0.25 or (ordered and rng.random() < 0.5):
         count = len(items) if ordered else 3
-        question = one(_TEXTS["listing_2"], rng, k=spoken)
+        question = one(_TEXTS["listing_2"], rng, k=label)
     chosen = items[:count] if ordered else tuple(rng.sample(items, count))
     text = "\n".join(f"{i}. {capital(item)}" for i, item in enumerate(chosen, 1))
     return Exchange("lists", question, text, ", ".join(chosen), {"list": kind, "items": list(chosen)}, kind)
@@ -108,10 +109,11 @@ def joke(rng: Rng) -> Exchange:
     """A joke."""
     setup, punch = rng.choice(world.JOKES)
     question = one(_TEXTS["joke"], rng)
+    answer = f"{setup} {punch}"
     return Exchange(
         "jokes",
         question,
-        f"{setup} {punch}",
+        answer,
         punch,
         {"setup": setup, "punchline": punch},
         "joke",
@@ -128,25 +130,21 @@ def riddle(rng: Rng) -> Exchange:
     """A riddle with its answer."""
     ask, reply = rng.choice(world.RIDDLES)
     question = one(_TEXTS["riddle"], rng)
-    return Exchange(
-        "riddles",
-        question,
-        f"{ask} The answer is: {reply[:1].lower()}{reply[1:]}",
-        f"{ask} {reply}",
-        {"riddle": ask, "answer": reply},
-        "riddle",
-    )
+    answer = f"{ask} The answer is: {reply[:1].lower()}{reply[1:]}"
+    short = f"{ask} {reply}"
+    return Exchange("riddles", question, answer, short, {"riddle": ask, "answer": reply}, "riddle")
 
 
 def fun_fact(rng: Rng) -> Exchange:
     """A fun fact."""
     fact = rng.choice(world.FUN_FACTS)
     question = one(_TEXTS["fun_fact"], rng)
+    short = fact.rstrip(".")
     return Exchange(
         "facts",
         question,
         fact,
-        fact.rstrip("."),
+        short,
         {"fact": fact},
         "fact",
         again=lambda rng: replace(
@@ -160,11 +158,6 @@ def code(rng: Rng) -> Exchange:
     does = rng.choice(tuple(world.CODE))
     lines = world.CODE[does]
     question = one(_TEXTS["code"], rng, d=does)
-    return Exchange(
-        "code",
-        question,
-        "```python\n" + "\n".join(lines) + "\n```",
-        lines[-1].strip(),
-        {"language": "python", "code": "\n".join(lines)},
-        "python",
-    )
+    answer = "```python\n" + "\n".join(lines) + "\n```"
+    short = lines[-1].strip()
+    return Exchange("code", question, answer, short, {"language": "python", "code": "\n".join(lines)}, "python")

@@ -20,14 +20,9 @@ def planet(rng: Rng) -> Exchange:
         return Exchange("nature", fill(question, rng), answer, short, {"answer": short}, short)
     name = rng.choice(tuple(world.PLANETS))
     question = one(_TEXTS["planet_2"], rng, n=name)
-    return Exchange(
-        "nature",
-        question,
-        f"{name} is {world.PLANETS[name]}.",
-        capital(world.PLANETS[name].split(",")[0]),
-        {"planet": name, "about": world.PLANETS[name]},
-        name,
-    )
+    answer = f"{name} is {world.PLANETS[name]}."
+    short = capital(world.PLANETS[name].split(",")[0])
+    return Exchange("nature", question, answer, short, {"planet": name, "about": world.PLANETS[name]}, name)
 
 
 def weather(rng: Rng) -> Exchange:
@@ -36,14 +31,9 @@ def weather(rng: Rng) -> Exchange:
     what, wear = world.WEATHER[kind]
     if rng.random() < 0.5:
         question = one(_TEXTS["weather"], rng, k=kind)
-        return Exchange(
-            "weather",
-            question,
-            what + ".",
-            what.split(" is ", 1)[-1].capitalize(),
-            {"weather": kind, "about": what},
-            kind,
-        )
+        answer = what + "."
+        short = what.split(" is ", 1)[-1].capitalize()
+        return Exchange("weather", question, answer, short, {"weather": kind, "about": what}, kind)
     words = rng.choice(world.WEATHER_WORDS[kind])
     question = one(_TEXTS["weather_2"], rng, w=words)
     return Exchange("weather", question, f"{wear}.", wear, {"weather": kind, "advice": wear}, kind)
@@ -70,13 +60,10 @@ def wheels(rng: Rng) -> Exchange:
     n = world.WHEELS[name]
     many = "many" if name == "train" else NUMBER_WORDS[n]
     question = one(_TEXTS["wheels"], rng, a=article(name))
+    answer = f"{capital(article(name))} has {many} wheel{'' if n == 1 else 's'}."
+    short = capital(many)
     return Exchange(
-        "counting",
-        question,
-        f"{capital(article(name))} has {many} wheel{'' if n == 1 else 's'}.",
-        capital(many),
-        {"vehicle": name, "wheels": many if name == "train" else n},
-        name,
+        "counting", question, answer, short, {"vehicle": name, "wheels": many if name == "train" else n}, name
     )
 
 

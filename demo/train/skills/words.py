@@ -24,11 +24,13 @@ def _define_exchange(rng: Rng, word: str, patterns: tuple[str, ...]) -> Exchange
     meaning = world.DEFINITIONS[word]
     question = one(patterns, rng, a=noun if rng.random() < 0.85 else word, n=word)
     verb = "is" if not meaning.startswith("many ") else "means"
+    answer = f"{capital(noun)} {verb} {meaning}."
+    short = capital(meaning)
     return Exchange(
         "words",
         question,
-        f"{capital(noun)} {verb} {meaning}.",
-        capital(meaning),
+        answer,
+        short,
         {"word": word, "meaning": meaning},
         word,
         again=lambda rng: _define_exchange(
@@ -49,29 +51,18 @@ def _opposite_exchange(rng: Rng, a: str, b: str, patterns: tuple[str, ...]) -> E
         pair = rng.choice(world.OPPOSITES)
         return _opposite_exchange(rng, pair[0], pair[1], ("and {a}?", "and of {a}?", "what about {a}?"))
 
-    return Exchange(
-        "words",
-        one(patterns, rng, a=a),
-        f"The opposite of {a} is {b}.",
-        capital(b),
-        {"word": a, "opposite": b},
-        b,
-        again=again,
-    )
+    answer = f"The opposite of {a} is {b}."
+    short = capital(b)
+    return Exchange("words", one(patterns, rng, a=a), answer, short, {"word": a, "opposite": b}, b, again=again)
 
 
 def plural(rng: Rng) -> Exchange:
     """The plural of an animal."""
     it = rng.choice(world.ANIMALS)
     question = one(_TEXTS["plural"], rng, n=it.name)
-    return Exchange(
-        "words",
-        question,
-        f"The plural of {it.name} is {it.plural}.",
-        capital(it.plural),
-        {"word": it.name, "plural": it.plural},
-        it.name,
-    )
+    answer = f"The plural of {it.name} is {it.plural}."
+    short = capital(it.plural)
+    return Exchange("words", question, answer, short, {"word": it.name, "plural": it.plural}, it.name)
 
 
 def translate(rng: Rng) -> Exchange:
@@ -91,10 +82,11 @@ def _translate_exchange(rng: Rng, word: str, language: int, patterns: tuple[str,
             rng, rng.choice(tuple(world.WORDS_ABROAD)), language, ("and {w}?", "what about {w}?")
         )
 
+    answer = f"In {name}, {word} is {foreign}."
     return Exchange(
         "languages",
         question,
-        f"In {name}, {word} is {foreign}.",
+        answer,
         foreign,
         {"word": word, "language": name, "translation": foreign},
         word,
@@ -108,14 +100,9 @@ def rhyme(rng: Rng) -> Exchange:
     at = rng.randrange(len(words))
     others = [word for i, word in enumerate(words) if i != at]
     question = one(_TEXTS["rhyme"], rng, w=words[at])
-    return Exchange(
-        "words",
-        question,
-        f"{capital(others[0])} rhymes with {words[at]}.",
-        capital(others[0]),
-        {"word": words[at], "rhymes": others},
-        others[0],
-    )
+    answer = f"{capital(others[0])} rhymes with {words[at]}."
+    short = capital(others[0])
+    return Exchange("words", question, answer, short, {"word": words[at], "rhymes": others}, others[0])
 
 
 _SPELLABLE = tuple(
