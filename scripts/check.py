@@ -36,6 +36,7 @@ PLAIN_ENGLISH = (
     "platform/lorikeet_cli",
     "scripts",
     "tests/conftest.py",
+    "demo",
 )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("platform", "inference_engine", "kernels", "scripts", "benchmarks", "tests/support")
+FOLDERS = ("platform", "inference_engine", "kernels", "scripts", "benchmarks", "tests/support", "demo")
 GENERATED = ("_pb2.py", "_pb2_grpc.py", "/migrations/")
 # First words of a sentence that needs the name above it to be understood.
 FRAGMENTS = frozenset(
